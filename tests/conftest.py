@@ -162,6 +162,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """No simulation is a unit test: their modules, and what these import, cost a worker a second."""
+    return True if collection_path == FIGURES and config.getoption("markexpr") == "unit" else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Of the tests' modules, only those with an example are searched for examples."""

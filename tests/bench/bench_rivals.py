@@ -38,7 +38,6 @@ from tests.bench.bench_poisson_binomial import WINDOW, one_window
 from tests.bench.rivals.stopwatch import Measured
 from tests.fidelity.metrics_coverage import realised_values
 from tests.fidelity.simulated import ORIGINAL, confidences
-from tests.fidelity.ssme.speed import measured as ssme_measured
 from tests.harness import ROOT, best, run
 
 REFERENCE_ROWS = 50_000
@@ -159,7 +158,9 @@ def powered() -> str:
 
 def joint() -> str:
     """The SSME paper's method beside ours."""
-    cost = {tag: ssme_measured(tag, 1020, 7, 2) for tag in ("ssme", "ssme_paper")}
+    from tests.fidelity.ssme.speed import measured  # it imports scikit-learn, which no other part needs
+
+    cost = {tag: measured(tag, 1020, 7, 2) for tag in ("ssme", "ssme_paper")}
     seconds = {tag: found["fit"] + found["values"] for tag, found in cost.items()}
     return (
         "SSME, 1,020 rows of 7 models, 100 labels, fit and all metrics: ours "

@@ -15,8 +15,6 @@ import fsspec
 import pyarrow
 import pyarrow.parquet
 import pytest
-import s3fs
-from moto.server import ThreadedMotoServer
 
 from connectors.files import FileSource
 from connectors.formats.files import folder
@@ -252,6 +250,9 @@ def test_a_store_that_is_away_is_an_error_and_reading_goes_on(
 
 @pytest.mark.process
 def test_a_bucket_of_s3_is_read_as_it_fills(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    import s3fs  # not at the top: each worker imports all modules, and these take most of a second
+    from moto.server import ThreadedMotoServer
+
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)

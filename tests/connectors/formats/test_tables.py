@@ -9,6 +9,7 @@ import decimal
 import gzip
 import json
 import sys
+from functools import cache
 
 import numpy as np
 import pyarrow
@@ -30,10 +31,11 @@ LAYOUT = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",))
 BEGIN = datetime.datetime(2026, 11, 20, 10, tzinfo=datetime.UTC)
 
 
-def rows(count: int = 20_000) -> list[dict[str, object]]:
-    """Rows as a table has them; gaps in some columns."""
+@cache
+def rows() -> list[dict[str, object]]:
+    """20,000 rows as a table has them; gaps in some columns."""
     rng = np.random.default_rng(7)
-    toxic = rng.random(count).round(4).tolist()
+    toxic = rng.random(20_000).round(4).tolist()
     return [
         {
             "id": f"r{i}" if i % 5 else None,
@@ -97,21 +99,28 @@ def assert_same(one: Batch, other: Batch) -> None:
     np.testing.assert_array_equal(one.groups["region"][1], other.groups["region"][1])
 
 
+@pytest.fixture(scope="module")
+def lines_batch(tmp_path_factory) -> Batch:
+    """All rows out of lines."""
+    path = tmp_path_factory.mktemp("lines") / "p.ndjson"
+    write(path, rows())
+    return joined(chunks_of(path))
+
+
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
-def test_a_table_gives_the_rows_that_lines_give(tmp_path, kind):
-    write(tmp_path / "p.ndjson", rows())
+def test_a_table_gives_the_rows_that_lines_give(tmp_path, kind, lines_batch):
     write(tmp_path / f"p{kind}", rows())
     chunks = chunks_of(tmp_path / f"p{kind}")
     assert len(chunks) >= 3
     assert all(chunk.rejects == () for chunk in chunks)
-    assert_same(joined(chunks), joined(chunks_of(tmp_path / "p.ndjson")))
+    assert_same(joined(chunks), lines_batch)
     np.testing.assert_array_equal(joined(chunks).position, np.arange(20_000))
 
 
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
 def test_a_table_is_read_on_from_any_row(tmp_path, kind):
     path = tmp_path / f"p{kind}"
-    write(path, rows(10_000))
+    write(path, rows()[:10_000])
     for start in (1, 2999, 3000, 8192, 9999):
         found = joined(chunks_of(path, {str(path): start}))
         np.testing.assert_array_equal(found.position, np.arange(start, 10_000))
@@ -280,7 +289,7 @@ def test_a_table_of_unknown_columns_is_rows_of_nothing():
 
 @pytest.mark.parametrize("kind", [".ndjson", ".ndjson.gz", ".csv", ".parquet"])
 def test_a_reference_is_its_labelled_rows_in_order_of_time(tmp_path, kind):
-    table = rows(12_000)
+    table = rows()[:12_000]
     shuffled = [table[i] for i in np.random.default_rng(1).permutation(len(table))]
     path = tmp_path / f"reference{kind}"
     write(path, shuffled)

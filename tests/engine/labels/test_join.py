@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,10 @@ from tests.slow_join import (
     step,
 )
 
-_probability = st.sampled_from([math.nan, 1.0, 0.5, 0.25])  # their weights add up exactly
+PROBABILITIES = (math.nan, 1.0, 0.5, 0.25)
+"""Their weights add up exactly."""
+
+BIT = (0, 1)
 
 
 @st.composite
@@ -59,7 +63,7 @@ def _streams(draw: st.DrawFn) -> list[Record]:
         st.integers(0, 2),
         within,
         st.one_of(st.just(-1), model),
-        _probability,
+        st.sampled_from(PROBABILITIES),
     )
     return draw(st.lists(st.one_of(answers, labels), max_size=40))
 
@@ -87,26 +91,19 @@ def test_any_cutting_into_steps_gives_what_one_record_at_a_time_gives(
     run(records, {cut for cut in cuts if cut <= len(records)})
 
 
-_rows = st.builds(
-    lambda name, row, rows, model, time, predicted: Answer(
-        f"{name}:{min(row, rows - 1)}", model, time, predicted, rows=rows
-    ),
-    st.sampled_from("xy"),
-    st.integers(0, 1),
-    st.integers(1, 2),
-    st.integers(0, 1),
-    st.sampled_from([0.0, 300.0]),
-    st.integers(0, 1),
+# Every record that there may be, so that one draw brings it: several take longer than the join does.
+_rows = st.sampled_from(
+    [
+        Answer(f"{name}:{min(row, rows - 1)}", model, time, predicted, rows=rows)
+        for name, row, rows, model, time, predicted in product("xy", BIT, (1, 2), BIT, (0.0, 300.0), BIT)
+    ]
 )
-_named = st.builds(
-    Label,
-    st.sampled_from(["x", "y", "x:0", "x:1"]),
-    st.integers(0, 1),
-    st.sampled_from([0.0, 600.0]),
-    st.integers(-1, 1),
-    _probability,
+_named = st.sampled_from(
+    [Label(*each) for each in product(["x", "y", "x:0", "x:1"], BIT, [0.0, 600.0], (-1, 0, 1), PROBABILITIES)]
 )
-_whole = st.builds(Answer, st.sampled_from("xy"), st.integers(0, 1), st.just(0.0), st.integers(0, 1))
+_whole = st.sampled_from(
+    [Answer(name, model, 0.0, predicted) for name, model, predicted in product("xy", BIT, BIT)]
+)
 
 
 @settings(max_examples=600)
@@ -158,13 +155,11 @@ def test_a_label_may_name_the_request_of_an_answer_that_is_its_only_row(
     ]
 
 
-_any_time = st.sampled_from([0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0, 1800.0, 4000.0])
+_times = (0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0, 1800.0, 4000.0)
 _any_records = st.lists(
     st.one_of(
-        st.builds(Answer, st.sampled_from("xy"), st.integers(0, 1), _any_time, st.integers(0, 1)),
-        st.builds(
-            Label, st.sampled_from("xy"), st.integers(0, 1), _any_time, st.integers(-1, 1), _probability
-        ),
+        st.sampled_from([Answer(*each) for each in product("xy", BIT, _times, BIT)]),
+        st.sampled_from([Label(*each) for each in product("xy", BIT, _times, (-1, 0, 1), PROBABILITIES)]),
     ),
     max_size=25,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,5 +79,6 @@ def test_a_flow_makes_bent_classes_normal_and_stops_when_held_out_rows_say_so() 
     latent, epochs = trained(points, known > 0, mixture, training, np.random.default_rng(0))
     assert (mixture.chances(latent(points)).argmax(axis=1) != truth).mean() < alone / 2
     assert 20 <= epochs <= 300
-    again, _ = trained(points, known > 0, mixture, training, np.random.default_rng(0))
-    np.testing.assert_array_equal(again(points), latent(points))
+    short = replace(training, epochs=30)
+    once, again = (trained(points, known > 0, mixture, short, np.random.default_rng(0))[0] for _ in range(2))
+    np.testing.assert_array_equal(again(points), once(points))
