@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,14 @@ rules: {line-length: {max: 125}, document-start: disable, comments: disable, bra
 """
 
 
-def chosen(file: str) -> list[dict[str, Any]]:
+@cache
+def _rendered(file: str) -> list[dict[str, Any]]:
     return render.rendered(render.values(file) if file else {})
+
+
+def chosen(file: str) -> list[dict[str, Any]]:
+    """The chart's objects with these values, for a test to change."""
+    return deepcopy(_rendered(file))
 
 
 def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
