@@ -71,6 +71,13 @@ class Rigged:
         return self.agent.view().engine.received.get("list", 0)
 
 
+@pytest.fixture(autouse=True)
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents look for records, requests and their end after milliseconds."""
+    monkeypatch.setattr("monitor.agent.agent._VIEW_SECONDS", 0.02)
+    monkeypatch.setattr("monitor.agent.feeder._READ_SECONDS", 0.02)
+
+
 @pytest.fixture
 def rigged() -> Iterator[Callable[[list[Record]], Rigged]]:
     made: list[Rigged] = []

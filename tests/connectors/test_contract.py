@@ -241,6 +241,12 @@ CASES: tuple[type[Case], ...] = (
 )
 
 
+@pytest.fixture(autouse=True)
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at after milliseconds."""
+    monkeypatch.setattr("connectors.formats.files.following._POLL_SECONDS", 0.01)
+
+
 @pytest.fixture(
     params=[
         pytest.param(each, marks=getattr(pytest.mark, each.needs) if each.needs else ()) for each in CASES
@@ -278,7 +284,7 @@ class Reader:
     def until(self, count: int) -> list[int]:
         """Read until so many came in all, and no more; in the order of their ids."""
         wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.001)
-        assert self.once() == 0
+        assert self.once(0.05) == 0
         return sorted(self.ids)
 
 

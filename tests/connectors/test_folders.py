@@ -53,9 +53,9 @@ class Reader:
             self.once()
             return self.ids == [*ids] and all(at is None or at["done"] for at in self.positions.values())
 
-        wait_until(all_done, f"{ids} came, and not {self.ids}")
+        wait_until(all_done, f"{ids} came, and not {self.ids}", pause=0.005)
         for _ in range(5):
-            self.once(0.06)
+            self.once(0.02)
         assert self.ids == [*ids]
 
 
@@ -72,8 +72,8 @@ def parquet(path: Any, *ids: str) -> None:
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[New]:
     """Makes sources that take a file as complete at once, and closes them in the end."""
-    monkeypatch.setattr(LocalFiles, "look_seconds", 0.05)
-    monkeypatch.setattr(RemoteFiles, "look_seconds", 0.05)
+    monkeypatch.setattr(LocalFiles, "look_seconds", 0.01)
+    monkeypatch.setattr(RemoteFiles, "look_seconds", 0.01)
     with ExitStack() as stack:
 
         def make(path: str | Path, **more: Any) -> FileSource:

@@ -54,7 +54,7 @@ class Reader:
 
     def until(self, count: int) -> list[Any]:
         """Read until so many rows came in all, and no more."""
-        wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came")
+        wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.005)
         self.look()
         assert len(self.ids) == count, self.ids
         return self.ids
@@ -63,7 +63,7 @@ class Reader:
         """One whole look at least, from its beginning."""
         for _ in range(2):
             before = self.source._next_look
-            wait_until(partial(self._is_past, before), "it has looked")
+            wait_until(partial(self._is_past, before), "it has looked", pause=0.005)
 
     def _is_past(self, look: float) -> bool:
         self.once(0.0)
