@@ -47,7 +47,7 @@ SPREAD = {
         "accuracy": (2.61, 0.40),
         "ece": (3.02, 0.53),
         "class_ece": (3.18, 0.44),
-        "auroc": (2.98, 0.59),
+        "auroc": (1.15, 0.45),
         "average_precision": (4.55, 0.82),
         "precision": (5.10, 1.54),
         "recall": (3.54, 0.94),
@@ -58,7 +58,7 @@ SPREAD = {
         "accuracy": (2.11, 0.53),
         "ece": (2.01, 0.52),
         "class_ece": (2.05, 0.53),
-        "auroc": (1.44, 0.46),
+        "auroc": (0.41, 0.42),
         "average_precision": (2.95, 0.65),
         "precision": (2.21, 0.54),
         "recall": (2.04, 0.55),
@@ -67,9 +67,10 @@ SPREAD = {
     },
 }
 """Several models, two classes or more: factor of the draws' spread, and standard deviation of the error from
-the fit's shape, both over a power of the number of labels (`SSME`, step 5). On the development draws of
-trained classifiers they have the smallest interval score, where rows with little coverage count more and
-widths stay below those of one model's formula."""
+the fit's shape, both over a power of the number of labels (`SSME`, step 5); the factor of the AUROC alone is
+not, as labels correct the order of scores least. On the development draws of trained classifiers they have
+the smallest interval score, where rows with little coverage count more and widths stay near those of one
+model's formula."""
 
 _LEAST_SPREAD, _LEAST_DISAGREEMENT = 0.001, 0.01
 _MEAN_TO_DEVIATION = (np.pi / 2) ** 0.5  # from the mean absolute deviation: one wild draw must not decide
@@ -112,9 +113,9 @@ class SSME(PosteriorEstimator):
        has each hypothesis's weight.
     5. *Interval.* With several models: the value ± z·√(B + f²·s^1.5·d^0.5·h + (u·t·h)²), cut at 0 and 1. B is
        the variance over resampled rows, s √(π/2) times the mean distance of the draws from the value, d the
-       models' `disagreement`, u the share of rows without a label, h = (labels + 50)^−0.6, and f and t are
-       `SPREAD`. Errors grow with disagreement. With one model: quantiles of the draws, see
-       `PosteriorEstimator`.
+       models' `disagreement`, u the share of rows without a label, h = (labels + 50)^−0.6 (1 in the second
+       term of the AUROC), and f and t are `SPREAD`. Errors grow with disagreement. With one model: quantiles
+       of the draws, see `PosteriorEstimator`.
 
     It assumes that the labelled rows were picked at random given the scores (else give `weights`). It
     misleads if most models are wrong together and no labels show it. Without labels it uses the models'
@@ -213,7 +214,7 @@ class SSME(PosteriorEstimator):
         spread = max(_MEAN_TO_DEVIATION * float(np.nanmean(np.abs(drawn - value))), _LEAST_SPREAD)
         factor, shape = SPREAD[min(self._done()[0].classes, 3)][metric]
         differ = max(self._learnt.disagreement, _LEAST_DISAGREEMENT)
-        variance = factor**2 * spread**1.5 * differ**0.5 * self._fewness
+        variance = factor**2 * spread**1.5 * differ**0.5 * (1.0 if metric == "auroc" else self._fewness)
         variance += (shape * self._unlabelled(where) * self._fewness) ** 2
         if not np.isnan(moved).all():
             variance += float(np.nanvar(moved))
