@@ -42,7 +42,7 @@ class Rectified(LabelEstimator):
     values unbiased. Intervals of the other metrics cover too little with a few dozen labels (about 85 % for
     the AUROC with 60); below `FEWEST_LABELS` labels only accuracy is known.
 
-    Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): auroc 81 %,
+    Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): auroc 76 %,
     average_precision 81 %.
 
     References
