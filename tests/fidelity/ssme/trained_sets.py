@@ -395,7 +395,7 @@ SETS: tuple[TrainedSet, ...] = (
         "one network, 3 classes", trained(_simulated, lambda rng: networks(rng)[:1], 400, "same"), BOTH, True
     ),
     TrainedSet(
-        "3 classes: flights, hardly better than chance, 5",
+        "3 classes: flights, near chance, 5",
         trained(THREE, regressions(5), 100, "part"),
         BOTH,
         True,

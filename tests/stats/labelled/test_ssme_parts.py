@@ -299,7 +299,7 @@ def test_disagreement_counts_the_pairs_that_answered():
 
 
 def test_claims_that_cannot_be_cost_the_mean_its_weight():
-    """Five calibrated models and the same sharpened: these claim fewer errors than half their disagreement."""
+    """Five calibrated models, and the same sharpened: these claim less than half of their disagreement."""
     weight = {}
     for power in (1.0, 5.0):
         scores, truth = calibrated(7, models=5, power=power)
