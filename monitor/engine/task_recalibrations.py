@@ -207,6 +207,7 @@ class TaskRecalibrations:
             reference=None if reference is None else thinned(reference),
             in_force=series.active.calibration.snapshot(),
             trusted=series.checks.trusted,
+            epsilon=series.checks.test.epsilon,
         )
 
 

@@ -37,18 +37,18 @@ def test_the_kept_table_holds_what_is_said_of_stable_streams() -> None:
 
 
 def test_labels_follow_what_the_reference_did_not_show() -> None:
-    """2 references of 5,000, a jump of five points, 80 windows of 500; in full 31 %, then 65 and 80 %."""
+    """2 references of 5,000, a jump of five points, 80 windows of 500; 1 % are 120 labels, too few."""
     cells = coverage("jump", 5000, lives=2, seed=4, sizes=(500,))
-    for method in ("labels of 1 %", "labels of 5 %"):
-        assert cells[method, 500][0] >= cells["predictive", 500][0] + 0.1
+    for method, more in (("labels of 1 %", 0.0), ("labels of 5 %", 0.1)):
+        assert cells[method, 500][0] >= cells["predictive", 500][0] + more
 
 
-def test_labels_cost_a_stable_stream_some_width_and_no_coverage() -> None:
+def test_labels_cost_a_stable_stream_no_width_and_no_coverage() -> None:
     """2 references of 5,000, 80 windows of 500 rows: two binomial errors of 95 % are 5 points."""
     cells = coverage("stable", 5000, lives=2, seed=4, sizes=(500,))
     for method in ("labels of 1 %", "labels of 5 %"):
         assert cells[method, 500][0] >= 0.9
-        assert cells[method, 500][1] < 1.6 * cells["predictive", 500][1]
+        assert cells[method, 500][1] < 1.05 * cells["predictive", 500][1]
 
 
 def test_the_kept_tables_hold_what_is_said_of_labels() -> None:

@@ -211,6 +211,11 @@ class TrustLogic:
         return self._found is not None and self._regained is None
 
     @property
+    def epsilon(self) -> float:
+        """The shift in logits that the calibration's uncertainty excuses; 0: none was ever fitted."""
+        return self._epsilon
+
+    @property
     def evidence(self) -> float:
         """E as of the last row."""
         return float(self._evidence(self._bets[None], self._seen)[0])

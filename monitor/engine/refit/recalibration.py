@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +19,10 @@ from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.calibration.refit import LabelledRows, Refitted, refitted
 
 log = logging.getLogger("blindsight")
+
+AS_SURE = 1.1
+"""Times the standard error of the calibration in force that one which is as sure may have: two fits on as
+many rows differ by a few per cent."""
 
 FIRST_LABELS = 200
 """Labels without which no first calibration replaces raw scores: so many as the newest cohort has."""
@@ -45,6 +49,8 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
         Snapshot of the calibration in force.
     trusted : bool
         Whether labels have not contradicted that one.
+    epsilon : float
+        The shift in logits that its uncertainty excuses; infinite if it is not known.
     """
 
     task: str
@@ -57,6 +63,7 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     reference: LabelledRows | None
     in_force: Mapping[str, Any]
     trusted: bool
+    epsilon: float = math.inf
 
     def refused(self, reason: str) -> RecalibrationResult:
         """The answer that nothing could be fitted, and why."""
@@ -111,7 +118,9 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     Both are held against the labelled rows that the one in force was fitted without; the new one predicts
     each of them by a fit on the reference and on other labelled rows only
     (`monitor.stats.calibration.refitted`).
-    It replaces the one in force
+    While labels have not contradicted the one in force, the reference keeps so much weight that the new one
+    is as sure (its standard error is at most `AS_SURE` times as large), or its full weight, which joins all
+    that is known. The new one replaces the one in force
 
     * where labels have contradicted that one: if the rows favour the new one at all;
     * else only if they favour it by ln n nats, Bayes' information criterion for one parameter: a fit
@@ -145,7 +154,7 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     try:
         in_force = calibration_from_snapshot(job.in_force)
         _refuse_too_little(job, in_force)
-        refit = refitted(job.reference, job.labelled, CALIBRATORS[_method(job)]())
+        refit = refitted(job.reference, job.labelled, CALIBRATORS[_method(job)](), _as_sure(job, in_force))
     except ValueError as error:
         return job.refused(str(error))
     except MemoryError:
@@ -163,7 +172,7 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
         calibration=dict(refit.calibration.snapshot()) if taken else None,
         gain=gain,
         weight=refit.weight,
-        epsilon=_epsilon(job, refit),
+        epsilon=_epsilon(job, refit.calibration, refit.weight),
         time=float(job.labelled.time[-1]),
         rows=len(job.labelled.labels),
     )
@@ -181,6 +190,14 @@ def _refuse_too_little(job: RecalibrationJob, in_force: Calibration) -> None:
             f"the {len(labels)} labelled rows are all of class {labels[0]}, counted from 0: label answers "
             "independently of the outcome; wait for labels of another class"
         )
+
+
+def _as_sure(job: RecalibrationJob, in_force: Calibration) -> Callable[[float], bool]:
+    """Whether a fit in which a row of the reference weighs so much may replace the one in force."""
+    if not job.trusted or job.reference is None or in_force.method == "none":
+        return lambda weight: True
+    most = AS_SURE * job.epsilon
+    return lambda weight: _epsilon(job, in_force, weight) <= most
 
 
 def _method(job: RecalibrationJob) -> str:
@@ -204,11 +221,11 @@ def _gain(job: RecalibrationJob, in_force: Calibration, refit: Refitted) -> floa
     return float((weights * (old - refit.held_out))[job.fresh].sum())
 
 
-def _epsilon(job: RecalibrationJob, refit: Refitted) -> float:
+def _epsilon(job: RecalibrationJob, calibration: Calibration, weight: float) -> float:
     parts: list[tuple[LabelledRows, Floats]] = [
         (job.labelled, job.labelled.weights / job.labelled.weights.mean())
     ]
     if job.reference is not None:
-        parts.append((job.reference, refit.weight * job.reference.weights))
-    confidence = [confidence_of(refit.calibration.apply(rows.scores), rows.predicted) for rows, _ in parts]
+        parts.append((job.reference, weight * job.reference.weights))
+    confidence = [confidence_of(calibration.apply(rows.scores), rows.predicted) for rows, _ in parts]
     return epsilon_of(np.concatenate(confidence), np.concatenate([weights for _, weights in parts]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,7 +68,12 @@ class Refitted:
     held_out: Floats
 
 
-def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator) -> Refitted:
+def refitted(
+    reference: LabelledRows | None,
+    labelled: LabelledRows,
+    calibrator: Calibrator,
+    allowed: Callable[[float], bool] = lambda weight: True,
+) -> Refitted:
     """Fit a calibration on the labelled rows and the reference, whose weight the labels choose.
 
     Each row of the reference counts as w, each labelled row as 1 on average. The candidates for w are 0, 1
@@ -90,6 +95,8 @@ def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator:
     reference, labelled : LabelledRows
         Without common rows. Reference None: the labelled rows are fitted alone.
     calibrator : Calibrator
+    allowed : callable, optional
+        Whether a weight of the reference below 1 is a candidate; all are by default.
 
     Raises
     ------
@@ -117,6 +124,8 @@ def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator:
     held_out: dict[float, Floats] = {}
     refusal: ValueError | None = None
     for weight in _candidates(reference, labelled):
+        if weight < 1 and reference is not None and not allowed(weight):
+            continue
         try:
             held_out[weight] = _held_out(reference, labelled, calibrator, weight)
         except ValueError as error:

@@ -10,6 +10,7 @@ from monitor import CALIBRATORS, LabelledRows, calibration_from_snapshot
 from monitor.agent.refit_child import answer
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.base.records import Floats
+from monitor.engine.refit import recalibration
 from monitor.engine.refit.recalibration import (
     FIRST_LABELS,
     RecalibrationJob,
@@ -66,6 +67,18 @@ def test_once_trust_is_lost_a_small_gain_is_enough() -> None:
     }
     assert taken[False] >= 20
     assert taken[True] <= taken[False] - 8
+
+
+def test_while_trusted_the_new_one_is_as_sure_or_joins_the_whole_reference() -> None:
+    """500 labels against a reference of 2,000: without trust the shift leaves the reference no weight."""
+    asked = job(shift=1.0)
+    assert asked.reference is not None
+    in_force = recalibration.epsilon_of(asked.reference.scores.max(axis=1))
+    sure, lost = (recalibrate(replace(asked, trusted=each, epsilon=in_force)) for each in (True, False))
+    assert lost.weight < 0.1
+    assert sure.weight > lost.weight
+    assert sure.epsilon <= recalibration.AS_SURE * in_force < lost.epsilon
+    assert recalibrate(replace(asked, epsilon=1e-9)).weight == 1.0
 
 
 def test_only_rows_that_the_one_in_force_has_not_seen_judge() -> None:

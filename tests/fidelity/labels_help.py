@@ -1,0 +1,154 @@
+"""What labels do to the intervals of a stream: width and coverage with labels and without.
+
+    python -m tests.fidelity.labels_help [--streams 200]
+
+Simulated answers (Kivimäki et al., Table 2) with distorted scores: a labelled reference of 4,000 rows with an
+isotonic calibration, then 20,000 answers in windows of 1,000, through the engine with recalibration on labels
+(`refit_labels: 50`). Labels of 2 % of the answers come 2,000 answers late. Each stream runs with its labels
+and without them; width and coverage of a stream are means over its windows, so that the standard errors are
+those of independent streams. In `jump` the confidences are five points too high from the 8,000th answer on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logit
+
+from monitor.base.records import Floats
+from monitor.base.results import Estimate
+from monitor.engine.refit.recalibration import recalibrate
+from monitor.reports.window_report import WindowReport
+from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.fidelity.trust import shift_of
+from tests.harness import run
+from tests.streams import CLASSES, Record, Rig, reference_of, task
+
+STREAMS = 200
+REFERENCE = 4000
+WINDOWS, SIZE = 20, 1000
+SHARE = 0.02
+LAG = 2000
+JUMP_AT = 8000
+
+
+class Life(NamedTuple):
+    """Means over the windows of one stream.
+
+    Parameters
+    ----------
+    plain, told : float
+        Width without labels and with them, in points.
+    plain_held, told_held : float
+        Share of windows whose accuracy the interval held.
+    """
+
+    plain: float
+    told: float
+    plain_held: float
+    told_held: float
+
+
+def life(seed: int, jump: bool = False) -> Life:
+    """One stream, with its labels and without."""
+    rng = np.random.default_rng([seed, 18])
+    rows = REFERENCE + WINDOWS * SIZE
+    chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)
+    late = jump * (np.arange(rows) >= REFERENCE + JUMP_AT)
+    sure = expit(np.abs(logit(chance)) - shift_of(0.05) * late)
+    score = expit(1.5 * logit(chance))
+    right = rng.random(rows) < sure
+    records = _answers(score)
+    settings = task(
+        window={"size": SIZE},
+        reference={"path": "r.ndjson"},
+        estimators=["average_confidence"],
+        chart={"sigmas": 3},
+    )
+    known = [one | {"label": _label(one, hit)} for one, hit in zip(records, right[:REFERENCE], strict=False)]
+    references = {"t": reference_of(settings, known)}
+    stream, hits = records[REFERENCE:], right[REFERENCE:]
+    picked = np.flatnonzero(rng.random(len(stream)) < SHARE)
+    truth = hits.reshape(WINDOWS, SIZE).mean(axis=1)
+    measured = []
+    for labels in (picked[:0], picked):
+        reports = Rig(settings, references, recalibrate=recalibrate).feed(_with_labels(stream, hits, labels))
+        measured.append(_measured(reports, truth))
+    (plain, plain_held), (told, told_held) = measured
+    return Life(plain, told, plain_held, told_held)
+
+
+def _answers(confidence: Floats) -> list[Record]:
+    """Whose predicted class is the first; the score is its confidence, below a half too."""
+    return [
+        {"id": f"a{i}", "time": 1.7e9 + i, "model": "m", "scores": [one, 1 - one]}
+        for i, one in enumerate(confidence.tolist())
+    ]
+
+
+def _label(answer: Record, right: Any) -> str:
+    acted = int(answer["scores"][1] > answer["scores"][0])
+    return CLASSES[acted if right else 1 - acted]
+
+
+def _with_labels(stream: list[Record], right: Any, picked: Any) -> Iterator[Record]:
+    """The answers, each followed by the label of the one `LAG` before, if that was picked."""
+    told = set(picked.tolist())
+    for i, answer in enumerate(stream):
+        yield answer
+        if i - LAG in told:
+            old = stream[i - LAG]
+            yield {"id": old["id"], "time": answer["time"], "label": _label(old, right[i - LAG])}
+
+
+def _measured(reports: list[WindowReport], truth: Floats) -> tuple[float, float]:
+    """Mean width in points, share held."""
+    found = [
+        e.result
+        for report in reports
+        if not report.revision
+        for e in report.estimates
+        if e.estimator == "average_confidence" and isinstance(e.result, Estimate)
+    ]
+    ends = np.array([[e.lower, e.upper] for e in found])
+    held = (ends[:, 0] - 1e-9 <= truth) & (truth <= ends[:, 1] + 1e-9)
+    return 100 * float((ends[:, 1] - ends[:, 0]).mean()), float(held.mean())
+
+
+def lives(streams: int, jump: bool = False, seed: int = 0) -> list[Life]:
+    """So many streams."""
+    return [life(1000 * seed + i, jump) for i in range(streams)]
+
+
+def widening(found: list[Life]) -> tuple[float, float]:
+    """How much wider intervals are with labels than without, in points, and the standard error of that."""
+    wider = np.array([one.told - one.plain for one in found])
+    return float(wider.mean()), float(wider.std(ddof=1)) / sqrt(len(wider))
+
+
+def table(streams: int = STREAMS) -> Iterator[str]:
+    """All of it, a line at a time."""
+    yield "Intervals of 95 % with labels and without (python -m tests.fidelity.labels_help)"
+    yield (
+        f"streams of {WINDOWS} windows of {SIZE:,}, labels of {100 * SHARE:g} %, reference of {REFERENCE:,} "
+        "rows; ± one standard error over streams"
+    )
+    heads = f"{'width without':>15s}{'with':>7s}{'wider by':>18s}{'held without, %':>18s}{'with':>14s}"
+    yield f"{'streams':14s}{heads}"
+    for jump, many in ((False, streams), (True, max(streams // 4, 2))):
+        found = lives(many, jump)
+        by, error = widening(found)
+        plain, told = (np.array([getattr(one, name) for one in found]) for name in ("plain", "told"))
+        cells = []
+        for name in ("plain_held", "told_held"):
+            held = 100 * np.array([getattr(one, name) for one in found])
+            cells.append(f"{held.mean():6.1f} ± {held.std(ddof=1) / sqrt(many):.1f}")
+        widths = f"{plain.mean():15.2f}{told.mean():7.2f}{by:+10.3f} ± {error:.3f}"
+        yield f"{many:5d} {'jump' if jump else 'stable':8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
+
+
+if __name__ == "__main__":
+    run(table)
