@@ -215,15 +215,14 @@ def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
     }
 
 
-def test_the_mean_is_nearer_on_sets_of_small_regressions_most_where_their_claims_cancel() -> None:
-    """What the module's docstring says of `ssme` beside the mean: a weakness, kept in sight."""
+def test_ssme_stays_with_the_mean_where_it_is_right_and_leaves_it_where_scores_are_sharpened() -> None:
+    """What the module's docstring says: within 0.2 points of the mean, and nearer by half a point and more."""
     found = kept_of_all()
-    assert len(found) == 3 + 2 * 2
-    for (kind, models), (off, (_, ours, mean, labels)) in found.items():
-        assert ours < 0.65 * labels, (kind, models)
+    assert len(found) == 3
+    for (kind, _), (off, (_, ours, mean, labels)) in found.items():
+        assert ours < 0.5 * labels
         if kind == "people":
-            assert mean < 0.7 * ours
+            assert ours < mean + 0.2
             assert off < 0.35
-        elif kind.startswith("flights"):
-            assert mean < ours < mean + 2.0
-            assert off > 0.5
+        else:
+            assert ours < mean - 0.5
