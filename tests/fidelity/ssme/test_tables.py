@@ -216,7 +216,7 @@ def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
 
 
 def test_ssme_stays_with_the_mean_where_it_is_right_and_leaves_it_where_scores_are_sharpened() -> None:
-    """What the module's docstring says: within 0.2 points of the mean, and nearer by half a point and more."""
+    """What the module's docstring says: within 0.2 points of the mean, or nearer by half a point."""
     found = kept_of_all()
     assert len(found) == 3
     for (kind, _), (off, (_, ours, mean, labels)) in found.items():
