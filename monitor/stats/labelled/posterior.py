@@ -153,7 +153,7 @@ class PosteriorEstimator(LabelEstimator):
     def _spread(self, metric: str, model: int, where: Bools) -> Floats:
         """Draws of the metric with all three uncertainties."""
         plain = np.repeat(self._drawn(metric, where, resampled=False)[model], self._repeats)
-        moved = self._drawn(metric, where, resampled=True)[model] - plain
+        moved = self._moved(metric, model, where)
         known = ~np.isnan(moved)
         if not known.any():  # a metric of a handful of rows, which no resampling of them defines
             alone: Floats = plain[~np.isnan(plain)]
@@ -161,6 +161,12 @@ class PosteriorEstimator(LabelEstimator):
         bias = self._bias(metric, model, where) * self.rng(_BIAS_STREAM).standard_normal(len(plain))
         drawn: Floats = (plain + moved - moved[known].mean() + bias)[known]
         return drawn
+
+    def _moved(self, metric: str, model: int, where: Bools) -> Floats:
+        """(draws · repeats,) by how much the resampling of the rows moves each draw of the metric."""
+        plain = np.repeat(self._drawn(metric, where, resampled=False)[model], self._repeats)
+        moved: Floats = self._drawn(metric, where, resampled=True)[model] - plain
+        return moved
 
     @property
     def _repeats(self) -> int:

@@ -175,12 +175,12 @@ class SSME(PosteriorEstimator):
         rows = np.flatnonzero(data.labelled)
         known = pooling.evidence(data.scores[rows])
         weights = effective_weights(data, rows)
-        candidates = hypotheses(evidence, data.scores, pooling.weights)
+        voices = np.flatnonzero(pooling.weights > 0.0)
+        differ = disagreement(evidence.votes[:, voices], evidence.present[:, voices])
+        candidates = hypotheses(evidence, data.scores, pooling.weights, differ)
         seen = Seen(evidence, known, data.labels[rows], weights, pooling.scales)
         mixture = PosteriorMixture.of(candidates, seen, self.draws, self.rng())
-        voices = np.flatnonzero(pooling.weights > 0.0)
-        differ = disagreement(data.scores[:, voices]) if len(voices) > 1 else None
-        self._learnt = _Fit(pooling, mixture, differ)
+        self._learnt = _Fit(pooling, mixture, differ if len(voices) > 1 else None)
         posterior = data.clamp(self._mean(evidence))
         return Fitted(posterior, iterations=1, flags=_flags(data), details=mixture.shares)
 
@@ -210,7 +210,7 @@ class SSME(PosteriorEstimator):
         if isinstance(value, Unknown):
             return value
         drawn = self._drawn(metric, where, resampled=False)[model]
-        moved = self._drawn(metric, where, resampled=True)[model] - np.repeat(drawn, self._repeats)
+        moved = self._moved(metric, model, where)
         spread = max(_MEAN_TO_DEVIATION * float(np.nanmean(np.abs(drawn - value))), _LEAST_SPREAD)
         factor, shape = SPREAD[min(self._done()[0].classes, 3)][metric]
         differ = max(self._learnt.disagreement, _LEAST_DISAGREEMENT)

@@ -7,7 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from monitor.base.records import Floats
+from monitor.base.records import Floats, Ints
+from monitor.stats.labelled.inputs import Bools
 from monitor.stats.labelled.ssme_evidence import Evidence
 from monitor.stats.labelled.ssme_families import (
     ParticleFamily,
@@ -109,7 +110,7 @@ class Hypothesis:
     factors: tuple[float, ...] | None
 
 
-def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypothesis, ...]:
+def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float) -> tuple[Hypothesis, ...]:
     """All that apply to the number of models and classes.
 
     * mean: the mean of the classifiers is right; with one model, its own scores.
@@ -132,6 +133,8 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypot
         Of the same rows.
     heard : (M,) float64
         The models' weights in the pooled evidence.
+    differ : float
+        The `disagreement` of the models with a weight above 0; not used for one of them alone.
 
     References
     ----------
@@ -143,7 +146,7 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypot
     if len(voices) > 1:
         spoken = scores[:, voices]
         priors, log_agree = _SEVERAL_MODELS[kind], float(np.log(shares_agree(spoken)))
-        log_ratio = float(np.log(2.0 * np.clip(claimed_error_ratio(spoken), *_RATIOS)))
+        log_ratio = float(np.log(2.0 * np.clip(claimed_error_ratio(spoken, differ), *_RATIOS)))
     return tuple(
         Hypothesis(_family(name, evidence, scores, heard), prior.log(log_agree, log_ratio), prior.factors)
         for name, prior in priors.items()
@@ -195,33 +198,31 @@ def shares_agree(scores: Floats) -> float:
     return max(_APART / _AGREED * float(np.exp(-spread / 2 * (_AGREED**-2 - _APART**-2))), 1e-12)
 
 
-def disagreement(scores: Floats) -> float:
+def disagreement(votes: Ints, present: Bools) -> float:
     """Share of rows on which two models predict different classes, mean over the pairs of models.
 
     A row counts for the pairs that answered it; the result is 0 if no pair did.
 
     Parameters
     ----------
-    scores : (n, M, K) float64
-        NaN for a missing one.
+    votes : (n, M) int64
+        Predicted classes, as in `Evidence`.
+    present : (n, M) bool
 
     Examples
     --------
-    >>> two = np.array([[[0.9, 0.1], [0.6, 0.4]], [[0.8, 0.2], [0.4, 0.6]]])
-    >>> disagreement(two)
+    >>> disagreement(np.array([[0, 0], [0, 1]]), np.ones((2, 2), dtype=bool))
     0.5
     """
-    present = ~np.isnan(scores[:, :, 0])
-    votes = np.where(present[:, :, None], scores, 0.0).argmax(axis=2)
     shares = []
-    for first, second in combinations(range(scores.shape[1]), 2):
+    for first, second in combinations(range(votes.shape[1]), 2):
         both = present[:, first] & present[:, second]
         if both.any():
             shares.append(float((votes[both, first] != votes[both, second]).mean()))
     return float(np.mean(shares)) if shares else 0.0
 
 
-def claimed_error_ratio(scores: Floats) -> float:
+def claimed_error_ratio(scores: Floats, differ: float) -> float:
     """Share of errors that the models claim, over the share of rows on which two of them differ.
 
     Where two models differ at least one is wrong. So models err, on average over pairs, on at least half of
@@ -233,15 +234,17 @@ def claimed_error_ratio(scores: Floats) -> float:
     ----------
     scores : (n, M, K) float64
         At least two models; NaN for a missing one.
+    differ : float
+        Their `disagreement`.
 
     Examples
     --------
     >>> two = np.array([[[0.9, 0.1], [0.6, 0.4]], [[0.8, 0.2], [0.4, 0.6]]])
-    >>> round(claimed_error_ratio(two), 3)  # they claim 27.5 % of errors, and differ on 50 % of the rows
+    >>> round(claimed_error_ratio(two, 0.5), 3)  # they claim 27.5 % of errors
     0.55
     """
     claimed = float(np.mean(1.0 - np.nanmean(scores.max(axis=2), axis=0)))
-    return claimed / max(disagreement(scores), 1e-9)
+    return claimed / max(differ, 1e-9)
 
 
 def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:

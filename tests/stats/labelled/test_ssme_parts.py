@@ -45,7 +45,7 @@ def scored(seed, n=400, models=4, classes=2):
 def everything(scores):
     pooling = Pooling.of(scores)
     evidence = pooling.evidence(scores)
-    found = {one.family.name: one.family for one in hypotheses(evidence, scores, pooling.weights)}
+    found = {one.family.name: one.family for one in hypotheses(evidence, scores, pooling.weights, 0.3)}
     return pooling, evidence, found
 
 
@@ -233,7 +233,8 @@ def weights_of(scores, truth, labelled):
     evidence, rows = pooling.evidence(scores), np.arange(labelled)
     known = pooling.evidence(scores[rows])
     seen = Seen(evidence, known, truth[rows], np.ones(labelled), pooling.scales)
-    found = hypotheses(evidence, scores, pooling.weights)
+    differ = disagreement(evidence.votes, evidence.present)
+    found = hypotheses(evidence, scores, pooling.weights, differ)
     return PosteriorMixture.of(found, seen, 100, np.random.default_rng(0))
 
 
@@ -292,10 +293,12 @@ def test_disagreement_counts_the_pairs_that_answered():
     """Three models on four rows, written out: pairs differ on 2 of 4, 1 of 3 and 2 of 3 of their rows."""
     positive = np.array([[0.9, 0.8, 0.7], [0.9, 0.1, np.nan], [0.2, 0.6, 0.3], [0.4, 0.3, 0.9]])
     scores = np.stack([1.0 - positive, positive], axis=2)
-    assert disagreement(scores) == pytest.approx((2 / 4 + 1 / 3 + 2 / 3) / 3)
+    evidence = Pooling.of(scores).evidence(scores)
+    votes, present = evidence.votes, evidence.present
+    assert disagreement(votes, present) == pytest.approx((2 / 4 + 1 / 3 + 2 / 3) / 3)
     claimed = [0.1 + 0.1 + 0.2 + 0.4, 0.2 + 0.1 + 0.4 + 0.3, (0.3 + 0.3 + 0.1) * 4 / 3]
-    assert claimed_error_ratio(scores) == pytest.approx(sum(claimed) / 12 / 0.5)
-    assert disagreement(scores[:, :1]) == 0.0
+    assert claimed_error_ratio(scores, disagreement(votes, present)) == pytest.approx(sum(claimed) / 12 / 0.5)
+    assert disagreement(votes[:, :1], present[:, :1]) == 0.0
 
 
 def test_claims_that_cannot_be_cost_the_mean_its_weight():
@@ -304,7 +307,9 @@ def test_claims_that_cannot_be_cost_the_mean_its_weight():
     for power in (1.0, 5.0):
         scores, truth = calibrated(7, models=5, power=power)
         weight[power] = weights_of(scores, truth, 0).shares
-        ratio = claimed_error_ratio(scores)
+        ratio = claimed_error_ratio(
+            scores, disagreement(scores.argmax(axis=2), np.ones((3000, 5), dtype=bool))
+        )
         assert (ratio < 0.5) == (power == 5.0)
     assert weight[5.0]["mean"] < 0.3 * weight[1.0]["mean"]
     free = {power: one["binormal"] + one["softmax"] for power, one in weight.items()}
