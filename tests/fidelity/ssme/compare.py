@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from monitor.base.records import Floats
 from monitor.base.results import Estimate
 from tests.fidelity.ssme.acquired import acquired
 from tests.fidelity.ssme.protocol import Pool, Run
+
+Found = TypeVar("Found")
 
 SHOWN = ("accuracy", "class_ece", "auroc", "average_precision")
 """The four metrics of the paper's tables, in their order; its ECE is `class_ece`."""
@@ -117,6 +121,14 @@ def looked_up(path: Path, measured: Callable[[], tuple[Floats, Floats]]) -> tupl
         unfinished.replace(path)
     with np.load(path) as file:
         return file["first"], file["second"]
+
+
+def shared_out(work: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], processes: int) -> list[Found]:
+    """What each job's arguments give, in the order of the jobs, which so many fresh processes share."""
+    if processes == 1:
+        return [work(*job) for job in jobs]
+    with get_context("spawn").Pool(processes) as pool:
+        return pool.starmap(work, jobs, chunksize=1)
 
 
 def _asked(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:

@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +33,7 @@ from sklearn.linear_model import LogisticRegression
 
 from monitor import ESTIMATORS, METRICS
 from monitor.base.records import Floats, Ints
-from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up
+from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up, shared_out
 from tests.fidelity.ssme.protocol import Pool, metrics_of
 from tests.fidelity.ssme.suite import sharpened
 
@@ -123,12 +122,7 @@ def measured(
         That share the sets.
     """
     jobs = [(models, seed, most, kept) for seed in range(sets)]
-    if processes == 1:
-        found = [_one(*job) for job in jobs]
-    else:
-        with get_context("spawn").Pool(processes) as pool:
-            found = pool.starmap(_one, jobs, chunksize=4)
-    off, told = (np.stack(part) for part in zip(*found, strict=True))
+    off, told = (np.stack(part) for part in zip(*shared_out(_one, jobs, processes), strict=True))
     return Sets(*told.T, off)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import numpy as np
 
-from tests.fidelity.ssme.compare import SHOWN, Measured, known_mean, measure
+from tests.fidelity.ssme.compare import SHOWN, Measured, known_mean, measure, shared_out
 from tests.fidelity.ssme.suite import Split, Task
 from tests.fidelity.ssme.suite import tasks as suite_tasks
 
@@ -40,11 +39,7 @@ def lines(
 ) -> list[Line]:
     """Measure every task at every number of labels, tasks spread over processes."""
     jobs = [(task.split, task.name, tuple(tags), tuple(labels), runs) for task in tasks]
-    if processes == 1:
-        found = [_measured(job) for job in jobs]
-    else:
-        with get_context("spawn").Pool(processes) as pool:
-            found = pool.map(_measured, jobs, chunksize=1)
+    found = shared_out(_measured, jobs, processes)
     return [
         Line(task, count, one)
         for task, by_count in zip(tasks, found, strict=True)
@@ -52,9 +47,10 @@ def lines(
     ]
 
 
-def _measured(job: tuple[Split, str, tuple[str, ...], tuple[int, ...], int]) -> list[Mapping[str, Measured]]:
+def _measured(
+    split: Split, name: str, tags: tuple[str, ...], labels: tuple[int, ...], runs: int
+) -> list[Mapping[str, Measured]]:
     """One task, found again by its name: its maker cannot be sent to another process."""
-    split, name, tags, labels, runs = job
     task = next(task for task in suite_tasks(split) if task.name == name)
     return [measure(task.pool, tags, count, runs) for count in labels]
 

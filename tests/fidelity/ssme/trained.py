@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,10 @@ import numpy as np
 from monitor import ESTIMATORS
 from monitor.base.records import Floats
 from monitor.stats.labelled.metrics import METRICS
-from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up
+from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up, shared_out
 from tests.fidelity.ssme.trained_sets import SETS, UNLABELLED, Split, TrainedSet
 
 TAGS = ("ssme", "ensemble", "labelled")
-SIMPLE = TAGS[1:]
 LABELS = (20, 50, 100)
 AIMS = {"accuracy": 0.2, "class_ece": 0.3, "auroc": 0.3, "average_precision": 0.05}
 """How much worse than the better simple answer a row may be: points; of average precision, a share."""
@@ -61,13 +59,13 @@ class Row:
 
     def over(self, metric: str) -> tuple[float, float]:
         """By how much `ssme` is worse than the better simple answer, and the standard error of that."""
-        mean = self.error(metric)
+        errors = self.errors(metric)
+        mean = known_mean(errors, axis=0)
         better = 1 + int(np.nanargmin(mean[1:]))
-        gaps = self.errors(metric)[:, 0] - self.errors(metric)[:, better]
+        gaps = errors[:, 0] - errors[:, better]
         gaps = gaps[~np.isnan(gaps)]
-        return float(mean[0] - mean[better]), float(gaps.std(ddof=1) / len(gaps) ** 0.5) if len(
-            gaps
-        ) > 1 else 0.0
+        deviation = float(gaps.std(ddof=1)) / len(gaps) ** 0.5 if len(gaps) > 1 else 0.0
+        return float(mean[0] - mean[better]), deviation
 
     def allowed(self, metric: str) -> float:
         """The most that `over` may be, in points."""
@@ -111,11 +109,7 @@ def measured(
         That share the draws.
     """
     jobs = [(SETS.index(one), split, draw, tuple(labels), kept) for one in sets for draw in range(runs)]
-    if processes == 1:
-        found = [_drawn(*job) for job in jobs]
-    else:
-        with get_context("spawn").Pool(processes) as pool:
-            found = pool.starmap(_drawn, jobs, chunksize=1)
+    found = shared_out(_drawn, jobs, processes)
     rows = []
     for at, one in enumerate(sets):
         said, truth = zip(*found[at * runs : (at + 1) * runs], strict=True)
@@ -170,25 +164,23 @@ def _of_metric(rows: Sequence[Row], metric: str, special: bool) -> str:
     ]
     for count in sorted({row.labels for row in rows}):
         chosen = [row for row in rows if row.labels == count]
-        lines += [_line(row, metric) for row in chosen]
-        means = np.mean([row.error(metric) for row in chosen], axis=0)
-        spans = "".join(
-            f"{np.mean([row.coverage(tag, metric) for row in chosen]):8.1f} / "
-            f"{np.mean([row.width(tag, metric) for row in chosen]):4.1f}"
-            for tag in ("ssme", "labelled")
-        )
-        cells = "".join(f"{mean:{width}.2f}" for mean, width in zip(means, (8, 8, 9), strict=True))
-        lines.append(f"{'mean of these rows':44s}{count:7d}{cells}{'':16s}{spans}")
+        lines += [_line(row.name, [row], metric, _over(row, metric)) for row in chosen]
+        lines.append(_line("mean of these rows", chosen, metric))
     return "\n".join(lines) + "\n"
 
 
-def _line(row: Row, metric: str) -> str:
-    error, (over, deviation) = row.error(metric), row.over(metric)
-    mark = "!" if over > row.allowed(metric) and not row.special else " "
+def _line(name: str, rows: Sequence[Row], metric: str, over: str = "") -> str:
+    """Means over rows of one number of labels."""
+    ours, mean, labelled = np.mean([row.error(metric) for row in rows], axis=0)
     spans = "".join(
-        f"{row.coverage(tag, metric):8.1f} / {row.width(tag, metric):4.1f}" for tag in ("ssme", "labelled")
+        f"{np.mean([row.coverage(tag, metric) for row in rows]):8.1f} / "
+        f"{np.mean([row.width(tag, metric) for row in rows]):4.1f}"
+        for tag in ("ssme", "labelled")
     )
-    return (
-        f"{row.name:44s}{row.labels:7d}{error[0]:8.2f}{error[1]:8.2f}{error[2]:9.2f}"
-        f"{over:+8.2f} ± {deviation:4.2f}{mark}{spans}"
-    )
+    return f"{name:44s}{rows[0].labels:7d}{ours:8.2f}{mean:8.2f}{labelled:9.2f}{over:16s}{spans}"
+
+
+def _over(row: Row, metric: str) -> str:
+    over, deviation = row.over(metric)
+    mark = "!" if over > row.allowed(metric) and not row.special else " "
+    return f"{over:+8.2f} ± {deviation:4.2f}{mark}"

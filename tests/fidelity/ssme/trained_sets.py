@@ -31,7 +31,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
 from statsmodels.datasets import fair, randhie
 
 from monitor.base.records import Floats, Ints
@@ -213,7 +212,6 @@ def kinds(rng: np.random.Generator) -> list[ClassifierMixin]:
         GaussianNB(var_smoothing=1e-3),
         GradientBoostingClassifier(n_estimators=20, random_state=seed),
         KNeighborsClassifier(15),
-        DecisionTreeClassifier(min_samples_leaf=8, random_state=seed),
     ]
 
 
