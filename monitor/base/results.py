@@ -26,6 +26,9 @@ class Reason(StrEnum):
     REFERENCE_TOO_FEW = "too few comparisons of the reference model"
     LABELS_UNLIKE = "labels too unlike the rest"
     NO_FINITE_ESTIMATE = "won or lost all against the others"
+    FEATURES_MISSING = "features missing"
+    FEATURES_UNSEEN = "features beyond the reference"
+    NO_OVERLAP = "reference too unlike the window"
 
 
 @dataclass(frozen=True, slots=True)

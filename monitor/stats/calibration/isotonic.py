@@ -86,9 +86,13 @@ def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> 
     ([0.1, 0.2, 0.6, 0.9], [0.0, 0.5, 0.5, 1.0])
     """
     distinct, inverse = np.unique(score, return_inverse=True)
-    weighted = np.ones(len(score)) if weights is None else weights
-    weight = np.bincount(inverse, weights=weighted).astype(np.float64)
-    share = np.bincount(inverse, weights=success * weighted) / weight
+    return fit_placed_curve(distinct, inverse, success, np.ones(len(score)) if weights is None else weights)
+
+
+def fit_placed_curve(distinct: Floats, place: Ints, success: Floats, weights: Floats) -> Curve:
+    """`fit_curve` of rows whose scores are sorted already: row i has the score `distinct[place[i]]`."""
+    weight = np.bincount(place, weights=weights).astype(np.float64)
+    share = np.bincount(place, weights=success * weights) / weight
     starts, values = pool_adjacent_violators(share, weight)
     ends = np.append(starts[1:], len(distinct)) - 1
     knots, first = np.unique(np.stack([starts, ends], axis=1).ravel(), return_index=True)
