@@ -5,6 +5,7 @@ With predictive intervals they also say where the accuracy lies: see `LabelCheck
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -12,11 +13,11 @@ import msgspec
 from monitor.base.results import Estimate
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import Evaluation
-from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labels
+from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labelled, first_labels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.curve import CurveFollower, CurveState
 from monitor.engine.labels.follow import BiasFollower, BiasState
-from monitor.engine.labels.trust import TrustState, TrustTest, epsilon_of
+from monitor.engine.labels.trust import TrustState, TrustTest, add_together, epsilon_of
 from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
@@ -40,7 +41,11 @@ class ChecksState(msgspec.Struct, frozen=True):
 
 
 class LabelChecks:
-    """Audit, calibration curve, test of trust and filter on the bias of one model, fed with the same rows.
+    """Audit, calibration curve, test of trust and filter on the bias of one series, fed with the same rows.
+
+    A group has a test of trust alone. Its batches of 30 labels are too few for an audit, and its curve would
+    be three more families of metrics for each group; both hold for its model, of whose labels its own are
+    part.
 
     Parameters
     ----------
@@ -66,7 +71,10 @@ class LabelChecks:
         return self.test.trusted
 
     def add_matches(self, matches: Matches) -> bool:
-        """Take labelled rows, the matches of this model sorted by sequence; whether one cost the trust."""
+        """Take labelled rows, the matches of this model sorted by sequence; whether one cost the trust.
+
+        For groups see `add_to_groups`.
+        """
         rows = first_labels(matches)
         self.audit.add(*rows)
         self.bias.add(*rows)
@@ -95,6 +103,12 @@ class LabelChecks:
             self.test.recalibrated(0, epsilon_of(known))
         if followed and active.predictive is not None:
             self.bias.calibrated_on(known, active.predictive.components, window)
+
+    def excuse(self, epsilon: float) -> None:
+        """What a group's calibration excuses, as that is its model's; no change once labels were tested."""
+        if self._excuses_nothing or self.test.trust() is None:
+            self.test.recalibrated(0, epsilon)
+            self._excuses_nothing = False
 
     def with_labels(self, evaluation: Evaluation, window: ClosedWindow) -> Evaluation:
         """A window's estimates with the accuracy's interval as the labels so far leave it.
@@ -168,3 +182,23 @@ class LabelChecks:
         return ChecksState(
             self.audit.snapshot(), self.test.snapshot(), self.bias.snapshot(), self.curve.snapshot()
         )
+
+
+def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
+    """Hold the labelled rows of groups against their estimates, of all groups at once.
+
+    Parameters
+    ----------
+    checks : sequence of LabelChecks
+        Of each group, by the place that stands in `matches.series`.
+    matches : Matches
+        Sorted by series, then by sequence.
+
+    Returns
+    -------
+    list of int
+        The places of the groups whose trust one of these rows cost.
+    """
+    first, right = first_labelled(matches)
+    rows = matches.window[first], matches.confidence[first], right
+    return add_together([each.test for each in checks], matches.series[first], *rows)

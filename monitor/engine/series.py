@@ -286,9 +286,12 @@ class Series:
         self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
 
     def follow(self, model: Series) -> None:
-        """A group takes over the calibration that its model has."""
+        """A group takes over the calibration that its model has, and what its uncertainty excuses."""
+        epsilon = model.checks.test.epsilon
         if (active := self.active.following(model.active)) is not self.active:
-            self._take_over(active)
+            self._take_over(active, epsilon)
+        else:
+            self.checks.excuse(epsilon)
 
     def _take_over(self, active: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True

@@ -16,6 +16,7 @@ from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing
 from monitor.engine.evaluate import EstimationRequest, Evaluation
+from monitor.engine.label_checks import add_to_groups
 from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, JoinState, LabelJoin, LabelJoinLogic, Matches
@@ -318,11 +319,18 @@ class TaskEngine:
         """Hold matched labels, sorted by sequence, against the confidences of their answers; pool them."""
         if self.refits is not None:
             self.refits.labels_came(matches)
-        for code, rows in by_code(matches.series, np.arange(len(matches.series))):
-            if not self.series[code].settings.group:
-                self.series[code].check_labels(matches.take(rows))
-                if self.recalibrations is not None:
-                    self.recalibrations.look(code, self.series[code])
+        group = np.array([bool(each.settings.group) for each in self.series])[matches.series]
+        for code, rows in by_code(matches.series, np.flatnonzero(~group)):
+            self.series[code].check_labels(matches.take(rows))
+            if self.recalibrations is not None:
+                self.recalibrations.look(code, self.series[code])
+        if group.any():
+            self._audit_groups(matches.take(np.flatnonzero(group)))
+
+    def _audit_groups(self, matches: Matches) -> None:
+        matches = matches.take(np.argsort(matches.series, kind="stable"))
+        codes, place = np.unique(matches.series, return_inverse=True)
+        add_to_groups([self.series[code].checks for code in codes.tolist()], replace(matches, series=place))
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
         """What is to be estimated of a window."""
@@ -436,9 +444,12 @@ class TaskEngine:
             self.refits.add_series(model, group)
         if self.recalibrations is not None:
             self.recalibrations.look(len(self.series) - 1, series)
-        if group and saved is None:
-            # A group that comes later has the calibration that its model has by then.
-            series.follow(self.series[self._index.series_of(model, "")])
+        if group:
+            whole = self.series[self._index.series_of(model, "")]
+            if saved is None:
+                series.follow(whole)  # one that comes later has the calibration that its model has by then
+            else:
+                series.checks.excuse(whole.checks.test.epsilon)  # of before groups were tested
 
 
 def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:

@@ -1,18 +1,23 @@
 """What labels do to the intervals of a stream: width and coverage with labels and without.
 
-    python -m tests.fidelity.labels_help [--streams 200]
+    python -m tests.fidelity.labels_help [models] [trust] [--streams 200] [--lives 1000]
 
 Simulated answers (Kivimäki et al., Table 2) with distorted scores: a labelled reference of 4,000 rows with an
 isotonic calibration, then 20,000 answers in windows of 1,000, through the engine with recalibration on labels
 (`refit_labels: 50`). Labels of 2 % of the answers come 2,000 answers late. Each stream runs with its labels
 and without them; width and coverage of a stream are means over its windows, so that the standard errors are
 those of independent streams. In `jump` the confidences are five points too high from the 8,000th answer on.
+
+`trust`: the labels of one group until its trust is lost, where all its confidences are alike and too high,
+from its first label on or from its 500th; beside them those of the ideal test, which knows the accuracy that
+will be found (ln 20 nats, divided by the Kullback–Leibler divergence of a label). The group is tested as in
+the agent: ε is that of a reference of 4,000 rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import sqrt
+from math import log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +25,7 @@ from scipy.special import expit, logit
 
 from monitor.base.records import Floats
 from monitor.base.results import Estimate
+from monitor.engine.labels.trust import TrustTest, add_together, epsilon_of
 from monitor.engine.refit.recalibration import recalibrate
 from monitor.reports.window_report import WindowReport
 from tests.fidelity.simulated import ORIGINAL, confidences
@@ -33,6 +39,12 @@ WINDOWS, SIZE = 20, 1000
 SHARE = 0.02
 LAG = 2000
 JUMP_AT = 8000
+DROPS = ((0.9, 0.85), (0.9, 0.8), (0.9, 0.75), (0.95, 0.85), (0.8, 0.7), (0.8, 0.6), (0.7, 0.55))
+"""Estimated and true accuracy of a group."""
+
+LIVES = 1000
+LIFE = 2500
+LATE = 500
 
 
 class Life(NamedTuple):
@@ -131,7 +143,7 @@ def widening(found: list[Life]) -> tuple[float, float]:
 
 def table(streams: int = STREAMS) -> Iterator[str]:
     """All of it, a line at a time."""
-    yield "Intervals of 95 % with labels and without (python -m tests.fidelity.labels_help)"
+    yield "Intervals of 95 % with labels and without (python -m tests.fidelity.labels_help models)"
     yield (
         f"streams of {WINDOWS} windows of {SIZE:,}, labels of {100 * SHARE:g} %, reference of {REFERENCE:,} "
         "rows; ± one standard error over streams"
@@ -150,5 +162,54 @@ def table(streams: int = STREAMS) -> Iterator[str]:
         yield f"{many:5d} {'jump' if jump else 'stable':8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
 
 
+def labels_until_lost(
+    estimated: float, true: float, lives: int, labels: int, late: int = 0, step: int = 1, seed: int = 0
+) -> Floats:
+    """(lives,) labels of a group until its trust was lost, counted from the `late`-th on; infinite: never.
+
+    Parameters
+    ----------
+    estimated, true : float
+        Of all its answers; up to the `late`-th label the estimate is right.
+    step : int
+        Labels at once.
+    """
+    rng = np.random.default_rng([seed, round(1e6 * estimated), round(1e6 * true)])
+    test = TrustTest(epsilon_of(np.full(REFERENCE, estimated)))
+    tests, of = [test.build() for _ in range(lives)], np.repeat(np.arange(lives), step)
+    found = np.full(lives, np.inf)
+    for start in range(0, late + labels, step):
+        right = rng.random(lives * step) < (true if start >= late else estimated)
+        cost = add_together(tests, of, of * 0, np.full(len(of), estimated), right)
+        found[cost] = np.minimum(found[cost], start + step - late)
+    return found
+
+
+def ideal(estimated: float, true: float) -> float:
+    """ln 20 / the divergence, in nats, that one label brings on average of the true from the estimated."""
+    wrong = (1 - true) * log((1 - true) / (1 - estimated))
+    return log(20) / (true * log(true / estimated) + wrong)
+
+
+def trust(lives: int = LIVES) -> Iterator[str]:
+    """Labels until a group's trust is lost, a line at a time."""
+    yield "Labels of a group until its trust is lost (python -m tests.fidelity.labels_help trust)"
+    yield (
+        f"{lives:,} lives; ideal: ln 20 / Kullback-Leibler divergence; false alarms: lives of {LIFE:,} "
+        "labels with a right estimate that lose trust"
+    )
+    heads = f"{'ideal':>7s}{'median':>8s}{'ratio':>7s}{f'from label {LATE} on':>20s}{'false alarms, %':>18s}"
+    yield f"{'accuracy':12s}{heads}"
+    for estimated, true in DROPS:
+        best = ideal(estimated, true)
+        many = round(12 * best)
+        median = float(np.median(labels_until_lost(estimated, true, lives, many)))
+        found = labels_until_lost(estimated, true, lives, many, LATE, step=5)
+        late = float(np.median(found[found > 0]))
+        false = float(np.isfinite(labels_until_lost(estimated, estimated, lives, LIFE, step=10)).mean())
+        found = f"{best:8.1f}{median:8.0f}{median / best:7.2f}{late:20.0f}{100 * false:18.1f}"
+        yield f"{estimated:.2f} → {true:.2f}{found}"
+
+
 if __name__ == "__main__":
-    run(table)
+    run({"models": table, "trust": trust})

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-from tests.fidelity.labels_help import lives, table, widening
+import numpy as np
+from scipy.stats import binom
+
+from tests.fidelity.labels_help import DROPS, ideal, labels_until_lost, lives, table, trust, widening
 from tests.harness import kept
 
 STREAMS = 12
@@ -19,7 +22,7 @@ def test_labels_cost_a_stream_without_change_no_width() -> None:
 def test_the_kept_table_says_so_of_two_hundred_streams() -> None:
     found = re.search(
         r"^ +200 stable +[\d.]+ +[\d.]+ +([+-][\d.]+) ± ([\d.]+) +([\d.]+) ± ([\d.]+) +([\d.]+) ± ([\d.]+)$",
-        kept(table),
+        kept(table, "models"),
         re.MULTILINE,
     )
     assert found is not None
@@ -29,6 +32,28 @@ def test_the_kept_table_says_so_of_two_hundred_streams() -> None:
 
 
 def test_the_kept_table_says_that_labels_find_a_jump() -> None:
-    found = re.search(r"^ +50 jump .* ([\d.]+) ± [\d.]+ +([\d.]+) ± [\d.]+$", kept(table), re.MULTILINE)
+    found = re.search(
+        r"^ +50 jump .* ([\d.]+) ± [\d.]+ +([\d.]+) ± [\d.]+$", kept(table, "models"), re.MULTILINE
+    )
     assert found is not None
     assert float(found[2]) > float(found[1])
+
+
+def test_a_groups_trust_is_lost_within_one_and_a_half_times_the_labels_of_the_ideal_test() -> None:
+    """100 lives: the median's own error is an eighth of it."""
+    found = labels_until_lost(0.9, 0.75, lives=100, labels=300, seed=7)
+    assert np.median(found) <= 1.5 * ideal(0.9, 0.75) * 1.125
+
+
+def test_at_most_five_percent_of_right_groups_lose_trust() -> None:
+    """More than 11 of 120 at 5 % have a chance of 2 %."""
+    assert binom.sf(11, 120, 0.05) < 0.03
+    assert np.isfinite(labels_until_lost(0.9, 0.9, lives=120, labels=1500, step=50, seed=7)).sum() <= 11
+
+
+def test_the_kept_table_says_so_of_every_drop() -> None:
+    rows = re.findall(
+        r"^0\.\d+ → 0\.\d+ +[\d.]+ +\d+ +([\d.]+) +\d+ +([\d.]+)$", kept(trust, "trust"), re.MULTILINE
+    )
+    assert len(rows) == len(DROPS)
+    assert all(float(ratio) <= 1.5 and float(false) <= 5.0 for ratio, false in rows)

@@ -204,10 +204,22 @@ def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
     confidence : (n,) float64
     right : (n,) bool
     """
-    places = np.flatnonzero(np.diff(matches.sequence, prepend=-1))
+    first, right = first_labelled(matches)
+    return matches.window[first], matches.confidence[first], right
+
+
+def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
+    """Place and outcome of each row that gets its first label, as `first_labels` has them.
+
+    Parameters
+    ----------
+    matches : Matches
+        Of any series, sorted by series and then by sequence.
+    """
+    moved = np.diff(matches.sequence, prepend=-1) != 0
+    places = np.flatnonzero(moved | (np.diff(matches.series, prepend=-1) != 0))
     if not len(places):
-        return matches.window, matches.confidence, matches.right
+        return places, matches.right
     labelled = np.add.reduceat(matches.labelled, places) > 0
     right = np.add.reduceat(matches.correct, places) > 0
-    first = places[labelled]
-    return matches.window[first], matches.confidence[first], right[labelled]
+    return places[labelled], right[labelled]

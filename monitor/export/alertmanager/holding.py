@@ -61,9 +61,10 @@ def rule(name: str) -> Alert:
 
 def holding(view: AgentView) -> Iterator[Condition]:
     """The conditions that are true; none for a model that is warming up."""
+    lost = {(one.task, one.model) for one in view.engine.series if not one.group and _untrusted(one)}
     for one in view.engine.series:
         if not _warming(one):
-            yield from _of_series(one)
+            yield from _of_series(one, told=bool(one.group) and (one.task, one.model) in lost)
     for task, refits in view.engine.refits.items():
         if refits.held:
             text = f"Task {task}: no refit begins: {refits.refused}."
@@ -75,7 +76,12 @@ def _warming(one: SeriesView) -> bool:
     return one.state is SeriesState.WARMING_UP or (one.state is SeriesState.SILENT and not one.charts)
 
 
-def _of_series(one: SeriesView) -> Iterator[Condition]:
+def _untrusted(one: SeriesView) -> bool:
+    return one.trust is not None and not one.trust.trusted
+
+
+def _of_series(one: SeriesView, told: bool) -> Iterator[Condition]:
+    """Those of a series; `told`: its model's lost trust stands for its own."""
     who = [("task", one.task), ("model", one.model), *([("group", one.group)] if one.group else [])]
     closed = one.windows_closed
     for objective in one.objectives:
@@ -88,7 +94,7 @@ def _of_series(one: SeriesView) -> Iterator[Condition]:
         if chart.verdict.out_of_control:
             of = (*who, ("metric", chart.metric))
             yield Condition(OUT_OF_CONTROL, of, _charted(one, chart.metric), closed)
-    if one.trust is not None and not one.trust.trusted:
+    if _untrusted(one) and not told:
         text = f"{_name(one, 'accuracy')}: labels contradict the estimate."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
     if one.recalibrations is not None and one.recalibrations.held:

@@ -77,27 +77,20 @@ FAMILIES: dict[str, MetricFamily] = {
         "gauge",
         "0 after labels contradict the estimate, until a new test after a recalibration; absent before the "
         "first label.",
-        per_series=False,
     ),
     "estimate_evidence": MetricFamily(
         "gauge",
         "Evidence of labelled rows against the estimate, an E-value: 1 at the start; at 20 trust is lost. "
         "A right estimate ever reaches 20 with a probability of at most 5 %.",
-        per_series=False,
     ),
     "estimate_bias_ratio": MetricFamily(
         "gauge",
         "Accuracy of labelled rows minus their estimated accuracy, -1 to 1; only while the estimate is not "
         "trusted.",
         "ratio",
-        per_series=False,
     ),
-    "estimate_bias_lower_ratio": MetricFamily(
-        "gauge", "Lower end of the bias's interval, -1 to 1.", "ratio", per_series=False
-    ),
-    "estimate_bias_upper_ratio": MetricFamily(
-        "gauge", "Upper end of the bias's interval, -1 to 1.", "ratio", per_series=False
-    ),
+    "estimate_bias_lower_ratio": MetricFamily("gauge", "Lower end of the bias's interval, -1 to 1.", "ratio"),
+    "estimate_bias_upper_ratio": MetricFamily("gauge", "Upper end of the bias's interval, -1 to 1.", "ratio"),
     "control_center_ratio": MetricFamily("gauge", "Centre line of the control chart, 0 to 1.", "ratio"),
     "control_lower_ratio": MetricFamily(
         "gauge", "Lower control limit of the last closed window, 0 to 1.", "ratio"

@@ -28,10 +28,10 @@ more than 63 blocks older than the newest labelled one counts in the oldest open
 its confidence. Rows picked with known probabilities need no weights; rows must not be picked by their true
 class. If the bias is not one shift in logits, a window must have the mix of confidences of the labelled rows.
 
-**When it misleads.** On a stable stream it costs no width (`tests/fidelity/output/labels_help.txt`). It is
-slow with few labels: 1 % of 10,000 rows hold a tenth of the evidence that proves a jump of five points; until
-labels speak for a change, the interval is nearly that of the reference. The test of
-trust (`monitor.engine.labels.trust`) uses the same rows, so its evidence does not count here a second time.
+**When it misleads.** On a stable stream it costs no width (`tests/fidelity/output/labels_help_models.txt`).
+It is slow with few labels: 1 % of 10,000 rows hold a tenth of the evidence that proves a jump of five points;
+until labels speak for a change, the interval is nearly that of the reference. The test of trust
+(`monitor.engine.labels.trust`) uses the same rows, so its evidence does not count here a second time.
 
 Sources: the mixture over laws of motion is a switching state-space model (H. A. P. Blom, Y. Bar-Shalom, IEEE
 Transactions on Automatic Control 33, 1988, who use Kalman filters); on a lattice, it is the filter of R. S.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from scipy.stats import binom
 
 from monitor.base.errors import ConfigError
 from monitor.engine.labels.bias import bias
-from monitor.engine.labels.trust import ALARM, ROWS_KEPT, SHIFTS, TrustTest, epsilon_of, ratio
+from monitor.engine.labels.trust import ALARM, ROWS_KEPT, SHIFTS, TrustTest, add_together, epsilon_of, ratio
 from monitor.reports.trust import Bias
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.nearly import nearly
@@ -45,20 +46,21 @@ def lost(seed=1):
 
 def slow_evidence(confidence, right, epsilon, planned):
     """E after each row as the docstring of the module has it: a sum over every start, row by row."""
-    weights = [planned / (2 * (planned + s) * (planned + s + 1)) for s in range(len(right))]
-    weights[0] += 0.5  # a bias from the first row on
+    weights = [0.2 * planned / ((planned + s) * (planned + s + 1)) for s in range(len(right))]
+    weights[0] += 0.8  # a bias from the first row on
+    stakes = (0.1, 0.2, 0.3, 0.2, *[0.05] * 4)
     path = []
     for t in range(1, len(right) + 1):
         total = 0.0
-        for sign, shift in itertools.product((-1, 1), SHIFTS):
+        for stake, (sign, shift) in zip(stakes, itertools.product((-1, 1), SHIFTS), strict=True):
             logs = [
                 math.log(p / q) if hit else math.log((1 - p) / (1 - q))
                 for c, hit in zip(confidence[:t], right[:t], strict=True)
                 for p in (expit(logit(c) + sign * (epsilon + shift)),)
                 for q in (expit(logit(c) + sign * epsilon),)
             ]
-            total += sum(w * math.exp(sum(logs[s:])) for s, w in enumerate(weights[:t]))
-        path.append(total / 8 + planned / (2 * (planned + t)))
+            total += stake * sum(w * math.exp(sum(logs[s:])) for s, w in enumerate(weights[:t]))
+        path.append(total + 0.2 * planned / (planned + t))
     return path
 
 
@@ -275,3 +277,45 @@ class TestBias:
             bias(confidence[:0], right[:0])
         with pytest.raises(ValueError, match="level must be above 0 and below 1, got 2"):
             bias(confidence, right, 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_tests_at_once_are_what_each_is_alone(seed):
+    """Witness: `add`, row by row; also where trust is lost, on probation, or rows are passed over."""
+    rng = np.random.default_rng([seed, 11])
+
+    def of_all():
+        found = [TrustTest(epsilon).build() for epsilon in (0.0, 0.1, 0.1, 0.3, 0.1)]
+        found.append(lost())
+        found.append(lost())
+        found[-1].recalibrated(0)
+        return found
+
+    together, alone = of_all(), of_all()
+    for _ in range(5):
+        of = np.sort(rng.integers(len(alone), size=rng.integers(120)))
+        window, confidence = np.zeros(len(of), dtype=np.int64), confidences(rng, ORIGINAL, (len(of),))
+        confidence[rng.random(len(of)) < 0.05] = np.nan
+        right = rng.random(len(of)) < np.where(of == 2, 0.5, confidence)
+        cost = add_together(together, of, window, confidence, right)
+        each = [
+            [
+                test.add(*(c[of == i][j : j + 1] for c in (window, confidence, right)))
+                for j in range(sum(of == i))
+            ]
+            for i, test in enumerate(alone)
+        ]
+        assert cost == [i for i, one in enumerate(each) if any(one)]
+        for one, other in zip(together, alone, strict=True):
+            np.testing.assert_equal(
+                msgspec.structs.asdict(one.snapshot()), msgspec.structs.asdict(other.snapshot())
+            )
+            assert one.trust() == other.trust()
+    assert not together[2].trusted
+
+
+def test_no_rows_for_many_tests_change_none():
+    empty = np.zeros(0, dtype=np.int64)
+    test = TrustTest().build()
+    assert add_together([test], empty, empty, np.zeros(0), np.zeros(0, dtype=bool)) == []
+    assert test.trust() is None

@@ -162,3 +162,82 @@ def test_a_new_baseline_keeps_lost_trust_until_the_fresh_test_is_passed():
     (one,) = found.engine.view().series
     assert (one.state, one.trust.on_probation) == (SeriesState.UNTRUSTED, True)
     assert found.engine.series["t"][0].checks.snapshot().trust.epsilon > 0.1
+
+
+REGIONS = task(reference={"path": "r.ndjson"}, groups=["region"], window={"size": 50})
+
+
+def of_regions(requests=1200, start=1.7e9, bad=300):
+    """Answers of three groups in turn, each with its label; of `us` half are right from `bad` on."""
+    records = answers(np.random.default_rng(3), requests, start=start)
+    rng = np.random.default_rng(4)
+    names = [("eu", "us", "asia")[i % 3] for i in range(requests)]
+    records = [one | {"groups": {"region": name}} for one, name in zip(records, names, strict=True)]
+    wrong = [name == "us" and i >= bad for i, name in enumerate(names)]
+    right = [
+        rng.random() < (0.5 if bad_now else max(r["scores"]))
+        for r, bad_now in zip(records, wrong, strict=True)
+    ]
+    return [one for pair in zip(records, labels_of(records, right), strict=True) for one in pair]
+
+
+def regions():
+    return Rig(REGIONS, reference(SETTINGS, 1000, seed=5))
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    found = regions()
+    return found, found.feed(of_regions())
+
+
+def test_a_group_loses_trust_by_its_own_labels_and_the_others_keep_theirs(grouped):
+    found, reports = grouped
+    trusted = {one.group: one.trust.trusted for one in found.engine.view().series if one.group}
+    assert trusted == {"region=eu": True, "region=us": False, "region=asia": True}
+    told = {line.group for line in reports if line.trust is not None}
+    assert "region=us" in told
+    assert not told & {"region=eu", "region=asia"}
+    (us,) = (one for one in found.engine.view().series if one.group == "region=us")
+    assert us.trust.bias.upper < -0.2
+    assert 250 < us.trust.bias.rows <= us.trust.labels == 400
+    assert us.coverage is None, "batches of labels are audited of whole models"
+    assert us.distributions is None
+
+
+def test_a_group_is_tested_by_what_its_models_calibration_excuses(grouped):
+    whole, *groups = grouped[0].engine.series["t"]
+    assert whole.checks.test.epsilon > 0.1
+    assert [each.checks.test.epsilon for each in groups] == [whole.checks.test.epsilon] * 3
+
+
+@pytest.mark.parametrize("cuts", [[1], [401, 555], list(range(0, 2400, 97))])
+def test_neither_cuts_nor_restarts_can_be_seen_of_groups(grouped, cuts):
+    found = regions()
+    assert lines(found.feed_in_pieces(of_regions(), cuts, restart=True)) == lines(grouped[1])
+    assert found.engine.view() == grouped[0].engine.view()
+
+
+def test_a_group_regains_trust_after_a_recalibration(grouped):
+    found = regions()
+    found.feed(of_regions())
+    for series in found.engine.series["t"]:
+        series.publish(Published((), another(), 1.7e9))
+    found.feed(of_regions(start=1.7e9 + 9000, bad=9999))
+    us = {one.group: one for one in found.engine.view().series}["region=us"]
+    assert us.trust.trusted
+    assert us.state is not SeriesState.UNTRUSTED
+
+
+def test_a_store_from_before_groups_were_tested_takes_the_test_up():
+    found = regions()
+    found.feed(of_regions(30))
+    state = found.engine.snapshot()
+    saved = state.tasks["t"].series
+    before = TrustState(epsilon=0.0)  # that of a group, which no label was held against
+    saved[:] = [
+        (model, group, msgspec.structs.replace(series, trust=before) if group else series)
+        for model, group, series in saved
+    ]
+    whole, *groups = found.settings.build(state).series["t"]
+    assert [each.checks.test.epsilon for each in groups] == [whole.checks.test.epsilon] * 3

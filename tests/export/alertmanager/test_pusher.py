@@ -92,6 +92,17 @@ def test_what_holds_has_the_names_of_the_rules(change: dict[str, Any], expected:
     assert names(dataclasses.replace(CALM, **change)) == expected
 
 
+def test_a_models_lost_trust_stands_for_that_of_its_groups() -> None:
+    lost = dataclasses.replace(CALM, trust=Trust(False, 23.5, 1200))
+    group = dataclasses.replace(lost, group="region=eu")
+    other = dataclasses.replace(group, model="other")
+    found = [dict(each.labels) for each in holding(view(group, lost, other))]
+    assert [(labels["model"], labels.get("group")) for labels in found] == [
+        ("erm", None),
+        ("other", "region=eu"),
+    ]
+
+
 def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
     found = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
     (conflict,) = holding(found)

@@ -110,7 +110,7 @@ GROUP = dataclasses.replace(
     predictions=500,
     pending=11,
     coverage=None,
-    trust=None,
+    trust=Trust(False, 31.25, 80, Bias(-0.151, -0.262, -0.058, 0.95, 44)),
     recalibrations=None,
     distributions=None,
 )

@@ -120,6 +120,21 @@ CASES = [
         *(60, 31, 25, 32, 40, 50),
     ),
     Case(
+        "BlindsightEstimateUntrusted",
+        "warning",
+        {**WHO, "group": "region=eu"},
+        "accuracy of model erm, task toxicity, group region=eu: labels contradict the estimate. The accuracy "
+        "of labelled answers minus their estimated accuracy is -5.2%. Use the realised values until the "
+        "model is recalibrated.",
+        {
+            f"blindsight_estimate_trusted{{{ACCURACY}}}": gauge(1, 1),
+            f'blindsight_group_estimate_trusted{{{EU},metric="accuracy"}}': gauge(1, 0),
+            f'blindsight_group_estimate_bias_ratio{{{EU},metric="accuracy"}}': gauge(None, -0.052),
+        }
+        | states("blindsight_group_state", EU, "in_control", "in_control", "warming_up", "silent"),
+        *(60, 31, 25, 32, 40, 50),
+    ),
+    Case(
         "BlindsightLabelsConflict",
         "warning",
         {"task": "toxicity", "model": "erm"},

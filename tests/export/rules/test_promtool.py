@@ -288,6 +288,16 @@ def a_rolled_over_pod_is_the_same_alert() -> Question:
 
 
 @once
+def a_models_lost_trust_stands_for_that_of_its_groups() -> Question:
+    of_model, of_group = (case for case in CASES if case.alert == "BlindsightEstimateUntrusted")
+    series = of_group.series | of_model.series  # both lost
+    both = Case(**{n: getattr(of_group, n) for n in of_group.__dataclass_fields__} | {"series": series})
+    end = of_group.healthy + HOUR
+    checks = [fires(of_model, end), silent(both, end)]
+    return verdict(both, "H" * of_group.healthy + "S" * 2 * HOUR, *checks)
+
+
+@once
 def accounts_do_not_count_where_series_were_cut() -> Question:
     broken = next(case for case in CASES if case.alert == "BlindsightAccountingBroken")
     cut = {name: gauge(1, 1) if "series_dropped" in name else v for name, v in broken.series.items()}
