@@ -25,7 +25,8 @@ which bounds what one row can do.
 A row of the window says nothing on the ratio if it lacks a feature (NaN or infinite), if it has a category
 that the reference never had, or a number beyond the reference's range by more than a tenth of it. Nor does a
 row of the reference tell how often such rows are right. Up to `MOST_UNUSABLE` of the rows are left out;
-above, the window has no calibration. Nor has it below an effective size of `FEWEST_EFFECTIVE`.
+above, the window has no calibration. Nor has it below an effective size of `FEWEST_EFFECTIVE`, or if
+the weights leave the reference unlike the window (`MOST_APART`).
 
 It misleads
 
@@ -42,7 +43,8 @@ J. Białek, J. Kivimäki, W. Kuberski, N. Perrakis, *Estimating model performanc
 labels*, arXiv 2401.08348 (2024), for the weighted calibration. J. Qin, *Inferences for case-control and
 semiparametric two-sample density ratio models*, Biometrika 85 (1998), for the ratio from a logistic
 regression. E. L. Ionides, *Truncated importance sampling*, JCGS 17 (2008). L. Kish, *Survey Sampling* (1965),
-section 11.7.
+section 11.7. E. A. Stuart, *Matching methods for causal inference: a review and a look forward*, Statistical
+Science 25 (2010), section 4.1, for the bound on standardised differences.
 """
 
 from __future__ import annotations
@@ -74,6 +76,11 @@ FEWEST_EFFECTIVE = 100.0
 
 MOST_UNUSABLE = 0.05
 """Share of a window's rows that may lack a feature or lie beyond the reference."""
+
+MOST_APART = 0.25
+"""Standardised difference that the weights may leave between the means of a number in window and reference,
+as usual for balance in studies that match by propensity; at least three standard errors of the window's mean.
+Beyond it weights do not make the reference resemble the window, whatever their effective size."""
 
 MOST_ROWS = 10_000
 """Rows of the reference in use; of more, so many evenly spread ones."""
@@ -232,10 +239,10 @@ class CovariateReference:
     names: tuple[str, ...]
     left_out: int
     _features: tuple[_Feature, ...]
+    _values: Floats  # (F, N)
     _places: Ints  # (F, N)
-    _columns: tuple[
-        tuple[Floats, Ints, Floats], ...
-    ]  # of each curve: distinct scores, place of rows, success
+    # Of each curve: distinct scores, each row's place among them, success.
+    _columns: tuple[tuple[Floats, Ints, Floats], ...]
 
     @classmethod
     def of(
@@ -293,23 +300,17 @@ class CovariateReference:
                 "longer reference, or take the features that it lacks out of the configuration"
             )
         kept = whole[np.arange(min(len(whole), most_rows)) * len(whole) // min(len(whole), most_rows)]
-        rows = fit_rows(cls._method(), scores[kept], predicted[kept], labels[kept], None)
+        rows = fit_rows(CovariatesCalibration.method, scores[kept], predicted[kept], labels[kept], None)
         columns = []
         for score, success in column_problems(rows):
             distinct, place = np.unique(score, return_inverse=True)
             columns.append((distinct, place, success))
-        every = tuple(
-            _Feature.of(kind, np.ascontiguousarray(features[kept, k])) for k, kind in enumerate(kinds)
-        )
-        places = np.stack([feature.placed(features[kept, k]) for k, feature in enumerate(every)])
+        values = np.ascontiguousarray(features[kept].T)
+        every = tuple(_Feature.of(kind, column) for kind, column in zip(kinds, values, strict=True))
+        places = np.stack([feature.placed(column) for feature, column in zip(every, values, strict=True)])
         left = len(features) - len(whole)
-        return cls(
-            rows.scores, predicted[kept], labels[kept], tuple(names), left, every, places, tuple(columns)
-        )
-
-    @staticmethod
-    def _method() -> str:
-        return CovariatesCalibration.method
+        used = rows.scores, predicted[kept], labels[kept]
+        return cls(*used, tuple(names), left, every, values, places, tuple(columns))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -358,6 +359,8 @@ class CovariateReference:
             reason = Reason.FEATURES_MISSING if more else Reason.FEATURES_UNSEEN
         else:
             weights = self._weights(features[usable])
+            if self._apart(features[usable], weights) > max(MOST_APART, 3 / math.sqrt(len(usable))):
+                reason = Reason.NO_OVERLAP
         effective = float(weights.sum() ** 2 / (weights @ weights))
         if reason is None and effective < FEWEST_EFFECTIVE:
             reason = Reason.NO_OVERLAP
@@ -384,6 +387,19 @@ class CovariateReference:
         if pairs:
             _, ratio = _Regression(blocks + pairs, n).fit(at)
         return _as_weights(ratio[: len(self)])
+
+    def _apart(self, features: Floats, weights: Floats) -> float:
+        """The largest distance between the means of a number in window and weighted reference, in standard
+        deviations of the window (of the reference, if the window has one value).
+        """
+        found = 0.0
+        for k, feature in enumerate(self._features):
+            before, now = self._values[k], features[:, k]
+            spread = float(now.std()) or float(before.std())
+            if feature.kind == "number" and spread > 0:
+                away = float(now.mean()) - float(before @ weights) / len(weights)
+                found = max(found, abs(away) / spread)
+        return found
 
     def _pairs(self, places: Sequence[Ints], weights: Floats, n: int) -> list[_Block]:
         """The pairs of features whose table differs most between window and weighted reference."""

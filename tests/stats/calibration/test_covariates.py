@@ -244,6 +244,15 @@ def test_a_window_unlike_the_reference_is_unknown() -> None:
     assert found.effective == pytest.approx(found.weights.sum() ** 2 / (found.weights**2).sum())
 
 
+def test_weights_that_leave_a_number_apart_are_refused_whatever_their_effective_size() -> None:
+    rng = np.random.default_rng(21)
+    reference, window = reference_of(draw(rng, 5000)), draw(rng, 1000, mean=2.6)[3]
+    found = reference.adapt(window[window[:, 0] < 3.5])
+    assert found.effective > covariates.FEWEST_EFFECTIVE
+    assert found.reason == Reason.NO_OVERLAP
+    assert reference.adapt(draw(rng, 1000, mean=1.0)[3]).reason is None
+
+
 def test_an_empty_window_is_unknown_and_one_row_is_not() -> None:
     rng = np.random.default_rng(10)
     reference = reference_of(draw(rng, 1000))
