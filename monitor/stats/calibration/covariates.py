@@ -20,6 +20,12 @@ own, and all is fitted again.
 **Weights** have mean 1 over the reference. Those above √N are cut to it (truncated importance sampling),
 which bounds what one row can do.
 
+**The curve** rises in the score, within the answers of each class if there are two and a threshold tells
+them apart. Over the threshold it may fall: where a segment is worse than a coin near the threshold, one
+rising curve would flatten both sides, and the mean confidence would be off by points. Within a class the
+mean confidence of the weighted rows is their weighted share of right answers, whatever the curve's true
+shape.
+
 **Effective size:** (Σw)² / Σw², Kish's number of equally weighted rows that tell as much.
 
 A row of the window says nothing on the ratio if it lacks a feature (NaN or infinite), if it has a category
@@ -34,6 +40,8 @@ It misleads
 * if the shift depends on a feature that is not configured, and the score does not carry it;
 * if bins and pairs are too coarse for the shift: within a bin, and for three features together, the mixture
   of the reference stays;
+* if the true frequency falls with the score within one predicted class: metrics of the ranking then miss
+  it;
 * if the window has rows where the reference has hardly any: the curve rests on few rows there. The effective
   size and the interval tell most of this, not all.
 
@@ -90,7 +98,7 @@ _QUANTILES = np.concatenate([[0.01, 0.03], np.arange(1, 20) / 20, [0.97, 0.99]])
 _BEYOND = 0.1  # of the range of a number
 _COARSE = 4  # bins of a number in a pair
 _COARSE_LEVELS = 6
-_CATEGORY = 3.0  # precisions of the prior, in 1 / nats²
+_CATEGORY = 1.0  # precisions of the prior, in 1 / nats²
 _STEP = 9.0
 _LEVEL = 0.3
 _PAIR = 3.0
@@ -100,19 +108,21 @@ _NEWTON_STEPS = 30
 _LEAST_STEP = 1e-4  # share of Newton's step
 _LARGEST_LOG = 500.0  # whose exponential is finite
 _CLOSE = 1e-4  # nats that a step promised: Newton's next would gain the square of it
+_FEWEST_IN_PIECE = 50  # rows
 _BINS = 50  # of the curve's error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovariatesCalibration(Calibration):
-    """A rising curve fitted on the reference, weighted as one window's features are distributed.
+    """A curve fitted on the reference, weighted as one window's features are distributed.
 
     Parameters
     ----------
     width : int
         Columns of the scores.
     curves : tuple of Curve
-        As in `IsotonicCalibration`.
+        As in `IsotonicCalibration`, but that of two classes may fall from the last score of one predicted
+        class to the first of the other.
     effective : float
         Equally weighted rows of the reference that tell as much as the weighted ones.
 
@@ -218,6 +228,23 @@ class _Block(NamedTuple):
     prior: Floats
 
 
+class _Piece(NamedTuple):
+    """A rising piece of a curve: `rows`, their `distinct` scores, each row's `place` there, `success`."""
+
+    rows: Ints
+    distinct: Floats
+    place: Ints
+    success: Floats
+
+    @classmethod
+    def of(cls, rows: Ints, score: Floats, success: Floats) -> _Piece:
+        distinct, place = np.unique(score[rows], return_inverse=True)
+        return cls(rows, distinct, place, success[rows])
+
+    def fit(self, weights: Floats) -> Curve:
+        return fit_placed_curve(self.distinct, self.place, self.success, weights[self.rows])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CovariateReference:
     """A labelled reference with features, prepared once for all windows: see `of`.
@@ -241,8 +268,7 @@ class CovariateReference:
     _features: tuple[_Feature, ...]
     _values: Floats  # (F, N)
     _places: Ints  # (F, N)
-    # Of each curve: distinct scores, each row's place among them, success.
-    _columns: tuple[tuple[Floats, Ints, Floats], ...]
+    _curves: tuple[tuple[_Piece, ...], ...]
 
     @classmethod
     def of(
@@ -301,16 +327,17 @@ class CovariateReference:
             )
         kept = whole[np.arange(min(len(whole), most_rows)) * len(whole) // min(len(whole), most_rows)]
         rows = fit_rows(CovariatesCalibration.method, scores[kept], predicted[kept], labels[kept], None)
-        columns = []
-        for score, success in column_problems(rows):
-            distinct, place = np.unique(score, return_inverse=True)
-            columns.append((distinct, place, success))
+        sides = _sides(rows.scores, predicted[kept])
+        curves = tuple(
+            tuple(_Piece.of(side, score, success) for side in sides)
+            for score, success in column_problems(rows)
+        )
         values = np.ascontiguousarray(features[kept].T)
         every = tuple(_Feature.of(kind, column) for kind, column in zip(kinds, values, strict=True))
         places = np.stack([feature.placed(column) for feature, column in zip(every, values, strict=True)])
         left = len(features) - len(whole)
         used = rows.scores, predicted[kept], labels[kept]
-        return cls(*used, tuple(names), left, every, values, places, tuple(columns))
+        return cls(*used, tuple(names), left, every, values, places, curves)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -370,8 +397,13 @@ class CovariateReference:
 
     def _calibration(self, weights: Floats, effective: float) -> CovariatesCalibration:
         above = np.maximum(weights, 1e-9)  # an isotonic fit needs weights above 0
-        curves = tuple(fit_placed_curve(*column, above) for column in self._columns)
-        return CovariatesCalibration(self.scores.shape[1], curves, effective)
+        curves = []
+        for pieces in self._curves:
+            fitted = [piece.fit(above) for piece in pieces]
+            curves.append(
+                Curve(np.concatenate([one.x for one in fitted]), np.concatenate([one.y for one in fitted]))
+            )
+        return CovariatesCalibration(self.scores.shape[1], tuple(curves), effective)
 
     def _weights(self, features: Floats) -> Floats:
         """(N,) the estimated ratio of densities at each row, mean 1."""
@@ -499,6 +531,15 @@ def _check_features(features: Floats, kinds: Sequence[str], names: Sequence[str]
             f"features must have the shape ({rows}, {len(names)}), a row for each row of scores and a column "
             f"for each of {', '.join(names)}, got {features.shape}"
         )
+
+
+def _sides(scores: Floats, predicted: Ints) -> list[Ints]:
+    """The rows of each rising piece: those of each of two predicted classes that a threshold tells apart."""
+    below, above = np.flatnonzero(predicted == 0), np.flatnonzero(predicted == 1)
+    enough = scores.shape[1] == 2 and min(len(below), len(above)) >= _FEWEST_IN_PIECE
+    if enough and scores[below, 1].max() < scores[above, 1].min():
+        return [below, above]
+    return [np.arange(len(scores))]
 
 
 def _as_weights(ratio: Floats) -> Floats:

@@ -164,6 +164,48 @@ def test_a_shift_that_the_score_does_not_show_is_followed(
     assert found.apply(scores).mean() == pytest.approx(1 - wrong.mean(), abs=3 * sd)
 
 
+def test_a_segment_that_is_worse_than_a_coin_near_the_threshold_is_not_flattened() -> None:
+    """Of segment 1 an answer is right 25 points less often at each confidence: P(class 1) falls at 0.5."""
+    rng = np.random.default_rng(22)
+
+    def stream(n: int, share: float) -> Rows:
+        segment = (rng.random(n) < share) * 1.0
+        confidence, predicted = rng.uniform(0.5, 1.0, n), rng.integers(0, 2, n)
+        labels = np.where(rng.random(n) < confidence - 0.25 * segment, predicted, 1 - predicted)
+        score = np.where(predicted == 1, confidence, 1 - confidence)
+        return np.column_stack((1 - score, score)), predicted, labels, segment[:, None]
+
+    reference = CovariateReference.of(*stream(5000, 0.3), ["text"], ["segment"])
+    windows = [stream(250, 0.9) for _ in range(40)]
+    apart = [accuracy(reference.adapt(window[3]), window) - realised(window) for window in windows]
+    assert np.mean(apart) == pytest.approx(0.0, abs=3 * 0.5 * np.sqrt(1 / 10_000 + 1 / 1800))
+    plain = [confidence_of(reference_plain(reference, w), w[1]).mean() - realised(w) for w in windows]
+    assert np.mean(plain) > 0.1
+
+
+def reference_plain(reference: CovariateReference, window: Rows) -> Floats:
+    """The window's scores by an isotonic calibration on the reference's rows."""
+    rows = reference.scores, reference.predicted, reference.labels
+    return IsotonicCalibrator().fit(*rows).apply(window[0])
+
+
+def test_classes_that_no_threshold_tells_apart_share_one_rising_curve() -> None:
+    rng = np.random.default_rng(23)
+    scores, predicted, labels, features = draw(rng, 1000)
+    mixed = rng.permutation(predicted)
+    apart, one = (
+        CovariateReference.of(scores, each, labels, features, KINDS, NAMES).adapt(features).calibration
+        for each in (predicted, mixed)
+    )
+    assert apart is not None
+    assert one is not None
+    plain = IsotonicCalibrator().fit(scores, mixed, labels)
+    np.testing.assert_allclose(one.apply(scores), plain.apply(scores), atol=0.02)
+    for low, high in ((0.0, 0.5), (0.5, 1.0)):
+        inside = (apart.curves[0].x > low) & (apart.curves[0].x < high)
+        assert (np.diff(apart.curves[0].y[inside]) >= 0).all()
+
+
 def test_the_order_of_rows_does_not_matter() -> None:
     rng = np.random.default_rng(5)
     rows, window = draw(rng, 1500), draw(rng, 500, (0.2, 0.2, 0.6), 0.4)
