@@ -104,6 +104,7 @@ _LEVEL = 0.3
 _PAIR = 3.0
 _MOST_PAIRS = 4
 _PAIR_SURE = 4.0  # standard errors
+_FITTED_ROWS = 5000  # of the reference: more tell little beside a window of some hundred rows
 _NEWTON_STEPS = 30
 _LEAST_STEP = 1e-4  # share of Newton's step
 _LARGEST_LOG = 500.0  # whose exponential is finite
@@ -227,6 +228,10 @@ class _Block(NamedTuple):
     size: int
     prior: Floats
 
+    def of(self, rows: Ints) -> _Block:
+        """The same for some of the rows."""
+        return self._replace(place=self.place[rows])
+
 
 class _Piece(NamedTuple):
     """A rising piece of a curve: `rows`, their `distinct` scores, each row's `place` there, `success`."""
@@ -325,7 +330,7 @@ class CovariateReference:
                 f"features, got {len(whole):,} of {len(features):,} (rows that have each: {each}); give a "
                 "longer reference, or take the features that it lacks out of the configuration"
             )
-        kept = whole[np.arange(min(len(whole), most_rows)) * len(whole) // min(len(whole), most_rows)]
+        kept = whole[_evenly(len(whole), most_rows)]
         rows = fit_rows(CovariatesCalibration.method, scores[kept], predicted[kept], labels[kept], None)
         sides = _sides(rows.scores, predicted[kept])
         curves = tuple(
@@ -414,11 +419,16 @@ class CovariateReference:
             _Block(place, feature.size, feature.prior())
             for place, feature in zip(places, self._features, strict=True)
         ]
-        at, ratio = _Regression(blocks, n).fit()
-        pairs = self._pairs(places, _as_weights(ratio[: len(self)]), n)
-        if pairs:
-            _, ratio = _Regression(blocks + pairs, n).fit(at)
-        return _as_weights(ratio[: len(self)])
+        old = len(self)
+        rows = np.append(_evenly(old, _FITTED_ROWS), np.arange(old, old + n))
+        at = _Regression([block.of(rows) for block in blocks], n).fit()
+        weights = _as_weights(_line(blocks, at)[:old])
+        pairs = self._pairs(places, weights, n)
+        if not pairs:
+            return weights
+        blocks += pairs
+        at = _Regression([block.of(rows) for block in blocks], n).fit(at)
+        return _as_weights(_line(blocks, at)[:old])
 
     def _apart(self, features: Floats, weights: Floats) -> float:
         """The largest distance between the means of a number in window and weighted reference, in standard
@@ -551,6 +561,23 @@ def _as_weights(ratio: Floats) -> Floats:
     return found
 
 
+def _evenly(n: int, most: int) -> Ints:
+    """At most so many of n rows, evenly spread."""
+    many = min(n, most)
+    found: Ints = np.arange(many) * n // many
+    return found
+
+
+def _line(blocks: Sequence[_Block], at: Floats) -> Floats:
+    """(rows,) log-odds of being the window's: the intercept, and each block's parameter of the row."""
+    found = np.full(len(blocks[0].place), at[0])
+    first = 1
+    for block in blocks:
+        found += at[first : first + block.size][block.place]
+        first += block.size
+    return found
+
+
 class _Regression:
     """A logistic regression of being the window's on one parameter of each block, with a normal prior.
 
@@ -569,8 +596,8 @@ class _Regression:
             for a, b in combinations(range(len(blocks)), 2)
         ]
 
-    def fit(self, start: Floats | None = None) -> tuple[Floats, Floats]:
-        """The parameters of the largest posterior density, and (rows,) the log-odds.
+    def fit(self, start: Floats | None = None) -> Floats:
+        """The parameters of the largest posterior density.
 
         Newton's method, with a step that is halved until the objective falls. `start`: the first parameters.
         """
@@ -579,7 +606,7 @@ class _Regression:
             at[0] = np.log(self._n / (self._rows - self._n))
         else:
             at[: len(start)] = start
-        value, line, odds = self._objective(at)
+        value, odds = self._objective(at)
         for _ in range(_NEWTON_STEPS):
             gradient, curvature = self._slopes(at, odds)
             step = scipy.linalg.solve(curvature, gradient, assume_a="pos", lower=False, check_finite=False)
@@ -589,19 +616,17 @@ class _Regression:
             if tried[0] > value:
                 break
             at = at - share * step
-            value, line, odds = tried
+            value, odds = tried
             if float(gradient @ step) < _CLOSE:
                 break
-        return at, line
+        return at
 
-    def _objective(self, at: Floats) -> tuple[float, Floats, Floats]:
-        """Minus the logarithm of the posterior density in nats, and (rows,) the log-odds and the odds."""
-        line = np.full(self._rows, at[0])
-        for block, own in zip(self._blocks, self._own, strict=True):
-            line += at[own][block.place]
+    def _objective(self, at: Floats) -> tuple[float, Floats]:
+        """Minus the logarithm of the posterior density in nats, and (rows,) the odds."""
+        line = _line(self._blocks, at)
         odds = np.exp(np.minimum(line, _LARGEST_LOG))
         value = np.log1p(odds).sum() - line[-self._n :].sum() + at @ self._prior @ at / 2
-        return float(value), line, odds
+        return float(value), odds
 
     def _slopes(self, at: Floats, odds: Floats) -> tuple[Floats, Floats]:
         """The gradient, and the upper triangle of the second derivatives."""

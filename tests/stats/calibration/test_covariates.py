@@ -121,7 +121,7 @@ def test_the_fit_with_numbers_and_pairs_is_the_minimum_of_the_objective() -> Non
     slow = scipy.optimize.minimize(
         objective, np.zeros(len(prior) + 1), jac=True, options={"gtol": 1e-6, "maxiter": 5000}
     )
-    _, line = covariates._Regression(blocks, n).fit()
+    line = covariates._line(blocks, covariates._Regression(blocks, n).fit())
     np.testing.assert_allclose(line, slow.x[0] + design @ slow.x[1:], atol=1e-3)
 
 

@@ -1,0 +1,77 @@
+"""Cost of a calibration weighted by features, for each window.
+
+    python -m tests.bench.bench_covariates [--reference 5000] [--keep]
+
+Milliseconds of `CovariateReference.adapt` and of `Adapted.predictive` (the calibration's error, for
+predictive intervals) by features, rows of the window and shift. With a shift, numbers move by half a standard deviation,
+two turn their correlation, and one category comes in more than half of the rows. Half of the features are
+numbers, half texts of ten categories. Beside them the estimates of eight metrics of such a window, with plain
+predictive intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from monitor.base.records import Floats
+from monitor.engine.evaluate import EstimationRequest, evaluate
+from monitor.stats.calibration.covariates import MOST_ROWS, CovariateReference, Kind
+from monitor.stats.calibration.isotonic import IsotonicCalibrator
+from monitor.stats.estimate.predictive_fit import fit_predictive
+from tests.harness import best, run
+
+FEATURES = (4, 8)
+WINDOWS = (500, 1000, 5000)
+METRICS = (
+    "accuracy", "precision", "recall", "specificity", "f1", "auroc", "average_precision", "ece",
+)  # fmt: skip
+
+
+def features_of(rng: np.random.Generator, n: int, many: int, shifted: bool) -> Floats:
+    """Numbers, then texts."""
+    numbers = rng.standard_normal((n, many // 2)) + 0.5 * shifted
+    numbers[:, 1] += (-0.5 if shifted else 0.5) * numbers[:, 0]
+    texts = rng.integers(0, 10, (n, many // 2)).astype(np.float64)
+    if shifted:
+        texts[rng.random(n) < 0.5, 0] = 1.0
+    return np.concatenate([numbers, texts], axis=1)
+
+
+def times(reference: int, many: int, n: int, shifted: bool) -> tuple[float, float, float]:
+    """Seconds of a window of n rows with so many features."""
+    rng = np.random.default_rng(many)
+    kinds: list[Kind] = ["number"] * (many // 2) + ["text"] * (many // 2)
+    score = rng.random(reference)
+    rows = np.column_stack((1 - score, score)), (score > 0.5) * 1, (rng.random(reference) < score) * 1
+    features = features_of(rng, reference, many, shifted=False)
+    prepared = CovariateReference.of(*rows, features, kinds, [str(k) for k in range(many)])
+    base, plain = fit_predictive(IsotonicCalibrator(), *rows), IsotonicCalibrator().fit(*rows)
+    window, claimed = features_of(rng, n, many, shifted), rng.random(n)
+    scores = np.column_stack((1 - claimed, claimed))
+    found = prepared.adapt(window)
+    request = EstimationRequest(
+        scores, (claimed > 0.5) * 1, plain.apply(scores), METRICS, 1, 0.95, 0, predictive=base
+    )
+    return (
+        best(lambda: prepared.adapt(window), rounds=5),
+        best(lambda: found.predictive(base, prepared, 1), rounds=5),
+        best(lambda: evaluate([request]), rounds=5),
+    )
+
+
+def table(reference: int = MOST_ROWS) -> Iterator[str]:
+    """Milliseconds."""
+    yield f"Milliseconds a window, reference of {reference:,} rows (python -m tests.bench.bench_covariates)"
+    yield f"{'features':>8s}{'rows':>8s}{'shift':>8s}{'adapt':>8s}{'error':>8s}{'estimates':>11s}"
+    for many in FEATURES:
+        for n in WINDOWS:
+            for shifted in (False, True):
+                taken = zip(times(reference, many, n, shifted), (8, 8, 11), strict=True)
+                cells = "".join(f"{1e3 * one:{width}.1f}" for one, width in taken)
+                yield f"{many:8d}{n:8,}{'yes' if shifted else 'no':>8s}{cells}"
+
+
+if __name__ == "__main__":
+    run(table, keep=False)
