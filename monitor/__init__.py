@@ -87,6 +87,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.estimate.classification import CLASSIFICATION_METRICS as CLASSIFICATION_METRICS
     from monitor.stats.estimate.classification import ClassificationEstimate as ClassificationEstimate
     from monitor.stats.estimate.classification import classification_details as classification_details
+    from monitor.stats.estimate.classification import (
+        classification_details_many as classification_details_many,
+    )
     from monitor.stats.estimate.classification import classification_estimates as classification_estimates
     from monitor.stats.estimate.confusion import confusion_intervals as confusion_intervals
     from monitor.stats.estimate.confusion import expected_confusion as expected_confusion
@@ -102,6 +105,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.estimate.hajek import WeightedCounts as WeightedCounts
     from monitor.stats.estimate.hajek import hajek as hajek
     from monitor.stats.estimate.hajek import weighted_counts as weighted_counts
+    from monitor.stats.estimate.label_cumulants import Cumulants as Cumulants
     from monitor.stats.estimate.poisson_binomial import PoissonBinomial as PoissonBinomial
     from monitor.stats.estimate.poisson_binomial import TrimmedPmf as TrimmedPmf
     from monitor.stats.estimate.poisson_binomial import pmf_many as pmf_many
@@ -185,7 +189,8 @@ _NAMES = {
     ),
     "stats.estimate.cbpe_sem": "STANDARD_ERRORS cbpe_sem labelled_row_sd",
     "stats.estimate.classification": (
-        "CLASSIFICATION_METRICS ClassificationEstimate classification_details classification_estimates"
+        "CLASSIFICATION_METRICS ClassificationEstimate classification_details classification_details_many "
+        "classification_estimates"
     ),
     "stats.estimate.confusion": "confusion_intervals expected_confusion failure_prediction",
     "stats.estimate.count_ratio": "MOSTLY_UNDEFINED CountRatio",
@@ -193,6 +198,7 @@ _NAMES = {
     "stats.estimate.drift_spectrum": "Spectrum drift_spectrum",
     "stats.estimate.filtered": "filtered_interval law_of_window",
     "stats.estimate.hajek": "Excess WeightedCounts hajek weighted_counts",
+    "stats.estimate.label_cumulants": "Cumulants",
     "stats.estimate.poisson_binomial": "PoissonBinomial TrimmedPmf pmf_many trim trimmed_pmf_many",
     "stats.estimate.predictive": "Predictive predictive_interval predictive_windows",
     "stats.estimate.predictive_fit": "fit_predictive",

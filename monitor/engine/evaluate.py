@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from monitor.stats.estimate.classification import (
     CLASSIFICATION_METRICS,
     Average,
     ClassificationEstimate,
-    classification_details,
+    classification_details_many,
 )
 from monitor.stats.estimate.equal_count import bin_rows, label_noise_bias
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
@@ -126,7 +127,7 @@ def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
 def evaluate(requests: Sequence[EstimationRequest]) -> list[Evaluation]:
     """Estimate every requested metric of every window.
 
-    Windows of one size share a vectorised call for the accuracy.
+    Windows of one size share a vectorised call for the accuracy, and one for the other metrics.
 
     Returns
     -------
@@ -137,21 +138,19 @@ def evaluate(requests: Sequence[EstimationRequest]) -> list[Evaluation]:
         confidence_of(request.scores if request.calibrated is None else request.calibrated, request.predicted)
         for request in requests
     ]
-    return [
-        _assemble(request, confidence, counts)
-        for request, confidence, counts in zip(
-            requests, confidences, counts_of_right(confidences), strict=True
-        )
-    ]
+    parts = zip(requests, confidences, counts_of_right(confidences), _others(requests), strict=True)
+    return [_assemble(*each) for each in parts]
 
 
 def _assemble(
-    request: EstimationRequest, confidence: Floats, counts: tuple[float, TrimmedPmf] | None
+    request: EstimationRequest,
+    confidence: Floats,
+    counts: tuple[float, TrimmedPmf] | None,
+    others: Mapping[str, ClassificationEstimate],
 ) -> Evaluation:
     estimates: dict[str, Result] = {}
     row_sd: dict[str, float] = {}
     errors: dict[str, CalibrationErrorEstimate] = {}
-    others = _others(request)
     for metric in request.metrics:
         if metric == "accuracy":
             estimates[metric] = _accuracy(request, counts)
@@ -191,15 +190,15 @@ def _standard_deviation(confidence: Floats) -> float:
 
 def _widened(exact: Evaluation, request: EstimationRequest) -> Evaluation:
     """The same with predictive intervals."""
-    model, estimates, exposures = request.predictive, dict(exact.estimates), {}
+    model, estimates = request.predictive, dict(exact.estimates)
     if model is None or not len(exact.confidence):
         return replace(exact, predictive=model)
     rows = model.place(exact.confidence, request.predicted)
-    for metric, result in exact.estimates.items():
-        exposure = _exposure(metric, model, rows, request, exact)
-        if exposure is None or not isinstance(result, Estimate):
-            continue
-        exposures[metric], variance = exposure, model.variance_of([exposure])
+    exposures = _exposures(model, rows, request, exact)
+    variances = model.variances_of(list(exposures.values()))
+    for (metric, exposure), variance in zip(exposures.items(), variances, strict=True):
+        result = exact.estimates[metric]
+        assert isinstance(result, Estimate)
         if metric == "accuracy" and exact.accuracy is not None:
             estimates[metric] = widened_accuracy(exact.accuracy, result.value, variance, result.level)
         else:
@@ -207,25 +206,46 @@ def _widened(exact: Evaluation, request: EstimationRequest) -> Evaluation:
     return replace(exact, estimates=estimates, exposures=exposures, predictive=model)
 
 
+def _exposures(
+    model: Predictive, rows: Placed, request: EstimationRequest, evaluation: Evaluation
+) -> dict[str, Exposure]:
+    """Of the known metrics."""
+    of_others = metric_exposures(model, rows, evaluation.others)
+    found = {}
+    for metric, result in evaluation.estimates.items():
+        exposure = of_others.get(metric)
+        if metric not in evaluation.others:
+            exposure = _exposure(metric, model, rows, request, evaluation)
+        if exposure is not None and isinstance(result, Estimate):
+            found[metric] = exposure
+    return found
+
+
 def _exposure(
     metric: str, model: Predictive, rows: Placed, request: EstimationRequest, evaluation: Evaluation
 ) -> Exposure | None:
     """None where the metric is unknown."""
-    if metric in evaluation.others:
-        return metric_exposure(model, rows, evaluation.others[metric])
     if metric in evaluation.errors and request.calibrated is not None:
         column, bins = _judged(metric, request)
         response = None
         if column is not request.predicted:
-            even = np.ones(len(column))
-            response = by_confidence(request.calibrated, request.predicted, column, even)
+            response = by_confidence(request.calibrated, request.predicted, column)
         return error_exposure(model, rows, evaluation.errors[metric], bins, response)
     return accuracy_exposure(model, rows) if metric == "accuracy" else None
 
 
-def _others(request: EstimationRequest) -> dict[str, ClassificationEstimate]:
+def _others(requests: Sequence[EstimationRequest]) -> list[dict[str, ClassificationEstimate]]:
     """Precision and the like: of the positive of two classes, or the mean over more of them."""
-    return _details(request, "micro" if request.average == "micro" else "macro")
+    found: list[dict[str, ClassificationEstimate]] = [{} for _ in requests]
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for i, one in enumerate(requests):
+        average: Average = "micro" if one.average == "micro" else "macro"
+        alike.setdefault((one.metrics, one.level, one.scores.shape[1], one.positive, average), []).append(i)
+    for (*_, average), places in alike.items():
+        details = _details([requests[i] for i in places], average)
+        for i, each in zip(places, details, strict=True):
+            found[i] = each
+    return found
 
 
 def _classes(request: EstimationRequest, confidence: Floats) -> dict[tuple[str, int], Result]:
@@ -233,36 +253,39 @@ def _classes(request: EstimationRequest, confidence: Floats) -> dict[tuple[str, 
     width = request.scores.shape[1]
     if request.average != "per_class" or width < 3:
         return {}
-    by_class = _details(request, "class")
+    [by_class] = _details([request], "class")
     metrics = dict.fromkeys(name.partition("[")[0] for name in by_class)
     every = {(metric, k): by_class[f"{metric}[{k}]"] for metric in metrics for k in range(width)}
     model = request.predictive
     if model is None or not len(confidence):
         return {of: each.result for of, each in every.items()}
-    rows = model.place(confidence, request.predicted)
-    return {of: _of_class(each, model, rows) for of, each in every.items()}
+    exposures = metric_exposures(model, model.place(confidence, request.predicted), every)
+    variances = dict(zip(exposures, model.variances_of(list(exposures.values())), strict=True))
+    return {
+        of: widened_result(each.result, variances[of])
+        if of in variances and isinstance(each.result, Estimate)
+        else each.result
+        for of, each in every.items()
+    }
 
 
-def _of_class(estimate: ClassificationEstimate, model: Predictive, rows: Placed) -> Result:
-    exposure = metric_exposure(model, rows, estimate)
-    if exposure is None or not isinstance(estimate.result, Estimate):
-        return estimate.result
-    return widened_result(estimate.result, model.variance_of([exposure]))
-
-
-def _details(request: EstimationRequest, average: Average) -> dict[str, ClassificationEstimate]:
-    metrics = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
+def _details(
+    requests: Sequence[EstimationRequest], average: Average
+) -> list[dict[str, ClassificationEstimate]]:
+    """Of requests that differ in their rows and seeds alone."""
+    one = requests[0]
+    metrics = [m for m in one.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
     if not metrics:
-        return {}
-    return classification_details(
-        request.scores if request.calibrated is None else request.calibrated,
-        request.predicted,
+        return [{} for _ in requests]
+    return classification_details_many(
+        [each.scores if each.calibrated is None else each.calibrated for each in requests],
+        [each.predicted for each in requests],
         metrics,
-        request.level,
-        positive=request.positive if request.scores.shape[1] == 2 else None,
+        one.level,
+        positive=one.positive if one.scores.shape[1] == 2 else None,
         average=average,
-        ranking=request.scores,
-        seed=request.seed,
+        rankings=[each.scores for each in requests],
+        seeds=[each.seed for each in requests],
     )
 
 
@@ -311,9 +334,19 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
     return mid_p_estimate(value, widened(pmf, pmf.n**2 * variance), level)
 
 
-def metric_exposure(model: Predictive, rows: Placed, estimate: ClassificationEstimate) -> Exposure | None:
-    """Of precision and the like; None where the metric is unknown."""
-    return None if estimate.slope is None else model.exposure(rows, estimate.slope, estimate.weight)
+_Of = TypeVar("_Of")
+
+
+def metric_exposures(
+    model: Predictive, rows: Placed, estimates: Mapping[_Of, ClassificationEstimate]
+) -> dict[_Of, Exposure]:
+    """Of precision and the like; those that are known."""
+    known = {of: each for of, each in estimates.items() if each.slope is not None}
+    if not known:
+        return {}
+    slopes = np.stack([each.slope for each in known.values() if each.slope is not None])
+    weights = [each.weight for each in known.values()]
+    return dict(zip(known, model.exposures(rows, slopes, weights), strict=True))
 
 
 def error_exposure(

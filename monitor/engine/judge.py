@@ -279,8 +279,8 @@ class Judge:
             return evaluation.accuracy
         if metric in evaluation.others:
             other = evaluation.others[metric]
-            if other.counts is not None or other.draws is None or not isinstance(other.result, Estimate):
-                return other.counts
+            if other.draws is None or not isinstance(other.result, Estimate):
+                return other.counts or other.cumulants
             return BootstrapDraws(other.result.value, other.draws, size)
         error = evaluation.errors.get(metric)
         if error is None or error.draws is None or not isinstance(error.result, Estimate):

@@ -20,6 +20,7 @@ from monitor.config.root import Bound
 from monitor.reports.views import ObjectiveState
 from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.stats.estimate.filtered import LabelsSay
+from monitor.stats.estimate.label_cumulants import Cumulants
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.shared_error import Exposure
@@ -67,7 +68,7 @@ class BootstrapDraws:
             raise ValueError(f"size must be 1 or more, got {self.size}")
 
 
-Poolable = CountPmf | CountRatio | BootstrapDraws
+Poolable = CountPmf | CountRatio | Cumulants | BootstrapDraws
 """The contribution of one window to an objective."""
 
 
@@ -167,7 +168,7 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     items : list
-        `TrimmedPmf`, `CountRatio` or `BootstrapDraws`, also as their fields; None where unknown.
+        `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, also as their fields; None where unknown.
     next : int
     exposures : list of Exposure or None
     """
@@ -207,7 +208,7 @@ class ObjectiveLogic:
 
         Parameters
         ----------
-        item : CountPmf, CountRatio or BootstrapDraws, or None
+        item : CountPmf, CountRatio, Cumulants or BootstrapDraws, or None
             Of chance alone. None where its estimate is unknown.
         exposure : Exposure, optional
             How far it moves with what its rows share.
@@ -232,14 +233,14 @@ class ObjectiveLogic:
     def _ends(
         self, total: Poolable, model: Predictive | None, labels: LabelsSay | None
     ) -> tuple[float, float]:
-        if labels is not None and not isinstance(total, BootstrapDraws | CountRatio):
+        if labels is not None and not isinstance(total, BootstrapDraws | Cumulants | CountRatio):
             return labels.interval(TrimmedPmf(total.offset, total.mass, total.n), self._settings.level)
         known = [one for one in self._exposures if one is not None]
         level = self._settings.level
         if model is None or not known:
             return _interval(total, level)
         variance = model.variance_of(known)
-        if isinstance(total, BootstrapDraws | CountRatio):
+        if isinstance(total, BootstrapDraws | Cumulants | CountRatio):
             lean = sum(one.lean for one in known) / sum(one.weight for one in known)
             lower, upper = widened_interval(total.value, *_interval(total, level), variance, level)
             return max(lower - lean, 0.0), upper
@@ -308,19 +309,28 @@ class _Pool:
 def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
     """Two windows as one; None adds nothing.
 
-    Counts: the windows' distributions are convolved, which is exact for independent windows. Draws: the
-    size-weighted mean of the windows' draws, draw by draw; for a metric that is no mean of rows (an `ece`)
-    this is the mean of the windows' values, not the value of all rows at once. It is of chance alone.
+    Counts: the windows' distributions are convolved, which is exact for independent windows. Cumulants and
+    draws: those of the size-weighted mean of the windows, draw by draw; for a metric that is no mean of rows
+    (an `ece`) this is the mean of the windows' values, not the value of all rows at once. Draws beside
+    cumulants are taken by their own cumulants. It is of chance alone.
     """
     if one is None or other is None:
         return one if other is None else other
     if isinstance(one, BootstrapDraws) and isinstance(other, BootstrapDraws):
         return _weighted(one, other)
+    if isinstance(one, BootstrapDraws | Cumulants) and isinstance(other, BootstrapDraws | Cumulants):
+        return _cumulants(one).joined(_cumulants(other))
     if isinstance(one, CountRatio) and isinstance(other, CountRatio):
         return one.convolve(other)
-    if isinstance(one, BootstrapDraws | CountRatio) or isinstance(other, BootstrapDraws | CountRatio):
+    if isinstance(one, BootstrapDraws | Cumulants | CountRatio) or isinstance(
+        other, BootstrapDraws | Cumulants | CountRatio
+    ):
         raise ValueError("items must be windows of one kind, got counts and draws")
     return one.convolve(other)
+
+
+def _cumulants(item: BootstrapDraws | Cumulants) -> Cumulants:
+    return item if isinstance(item, Cumulants) else Cumulants.of_draws(item.value, item.draws, item.size)
 
 
 def _weighted(one: BootstrapDraws, other: BootstrapDraws) -> BootstrapDraws:
@@ -337,7 +347,7 @@ def _interval(total: Poolable, level: float) -> tuple[float, float]:
     if isinstance(total, BootstrapDraws):
         low, high = np.quantile(total.draws, [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
-    if isinstance(total, CountRatio):
+    if isinstance(total, CountRatio | Cumulants):
         return total.interval(level)
     k_low, k_high = total.interval(level)
     return k_low / total.n, k_high / total.n
@@ -346,11 +356,12 @@ def _interval(total: Poolable, level: float) -> tuple[float, float]:
 def _rows(item: Poolable) -> int:
     if isinstance(item, CountRatio):
         return item.rows
-    return item.size if isinstance(item, BootstrapDraws) else item.n
+    return item.size if isinstance(item, BootstrapDraws | Cumulants) else item.n
 
 
 _ITEMS: tuple[tuple[str, type[Poolable]], ...] = (
     ("draws", BootstrapDraws),
+    ("third", Cumulants),
     ("hits", CountRatio),
     ("mass", TrimmedPmf),
 )

@@ -290,7 +290,7 @@ def _item(part: Evaluation, metric: str) -> Any:
     if metric in part.errors:
         return BootstrapDraws(part.estimates[metric].value, part.errors[metric].draws, 200)
     other = part.others[metric]
-    return other.counts or BootstrapDraws(other.result.value, other.draws, 200)
+    return other.counts or other.cumulants or BootstrapDraws(other.result.value, other.draws, 200)
 
 
 class TestByPredictedClass:

@@ -6,8 +6,8 @@ A row's chances of three classes are drawn from a Dirichlet distribution (50, 45
 label from those, and the likeliest class is predicted: as the macro average, as the micro average, and for
 the rarest class by itself. `threshold` is failure prediction (Kivimäki et al., Table 1): confidences of the
 paper's simulated data, those at or above 0.9 taken for correct. The columns are those of
-`tests.fidelity.metrics_coverage`. A macro average has no exact distribution: its 95 % is what 1,000 draws
-of labels aim at. Where a class may leave a metric undefined, the mean is over the others, in the draws as
+`tests.fidelity.metrics_coverage`. A macro average has no exact distribution: its 95 % is the level of the
+interval. Where a class may leave a metric undefined, the mean is over the others, in the draws as
 in what was realised. Last, the counts of the confusion matrix of the three classes.
 """
 

@@ -9,11 +9,14 @@ label with that probability. It is predicted positive at or above a threshold (0
 * `cover`: how often the realised metric of the window lies in the 95 % interval, among those known, and `±3
   err`, three binomial errors of the trials around the mass;
 * `mass`: the probability of the interval under the exact distribution: more than 95 because counts are
-  discrete. AUROC and average precision have none: their 95 is the level of the 1,000 draws;
+  discrete. AUROC and average precision have none: 95 is their level;
 * `sem`: how often it lies within ±3 standard errors of the estimate, NannyML's band, from the spread of the
   metric over labelled rows of the same distribution;
 * `width` of both, in points; `undef`: windows whose labels leave the metric undefined, of all trials, and
   `unknown`: windows with an unknown estimate.
+
+The second table is of objectives: the interval of five windows together, as pooled for an objective, and the
+realised metric of their rows, or of AUROC and average precision the mean of the windows.
 """
 
 from __future__ import annotations
@@ -25,9 +28,17 @@ from math import nan, sqrt
 
 import numpy as np
 
-from monitor import CLASSIFICATION_METRICS, ClassificationEstimate, cbpe_sem, classification_details
+from monitor import (
+    CLASSIFICATION_METRICS,
+    ClassificationEstimate,
+    cbpe_sem,
+    classification_details,
+    classification_details_many,
+)
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
+from monitor.config.root import Bound
+from monitor.engine.objective import BootstrapDraws, Objective, Poolable
 from monitor.stats.estimate._one_class import COUNTED
 from monitor.stats.estimate.ranking import Ranking
 from tests.harness import run
@@ -37,6 +48,7 @@ PREVALENCES = (0.5, 0.05)
 BETA = {0.5: (0.4, 0.4), 0.05: (0.15, 2.85)}
 THRESHOLD = {0.5: 0.5, 0.05: 0.2}
 REFERENCE_ROWS = 50_000
+POOLED = 5
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,42 @@ def means(rows: list[tuple[float, ...]]) -> list[float]:
     return found
 
 
-def table(trials: int = 1000) -> Iterator[str]:
+def pooled(n: int, prevalence: float, pools: int, seed: int = 1) -> list[Row]:
+    """Every metric but the accuracy over pools of five windows of n rows; all windows are defined."""
+    rng = np.random.default_rng([seed, n, round(100 * prevalence), POOLED])
+    metrics = [metric for metric in CLASSIFICATION_METRICS if metric != "accuracy"]
+    kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in metrics}
+    for pool in range(pools):
+        windows = [window(rng, n, prevalence) for _ in range(POOLED)]
+        scores, predicted, truth = (list(each) for each in zip(*windows, strict=True))
+        found = classification_details_many(
+            scores, predicted, metrics, seeds=range(pool * POOLED, (pool + 1) * POOLED)
+        )
+        each = [realised_values(*one) for one in windows]
+        whole = realised_values(*(np.concatenate(column) for column in (scores, predicted, truth)))
+        for metric in metrics:
+            logic = Objective(Bound(min=0.5), windows=POOLED).build()
+            verdicts = [logic.update(poolable(one[metric], n)) for one in found]
+            own = [one[metric] for one in each]
+            if any(value is None for value in own) or verdicts[-1].windows < POOLED:
+                continue
+            real = whole[metric] if metric in COUNTED else float(np.mean(np.array(own, dtype=np.float64)))
+            lower, upper = verdicts[-1].lower, verdicts[-1].upper
+            assert real is not None
+            assert lower is not None
+            assert upper is not None
+            kept[metric].append((lower - 1e-9 <= real <= upper + 1e-9, nan, nan, upper - lower, nan))
+    return [Row(m, n, prevalence, pools, len(rows), *means(rows), 0, 0) for m, rows in kept.items()]
+
+
+def poolable(found: ClassificationEstimate, n: int) -> Poolable | None:
+    """What an objective takes of an estimate."""
+    if found.draws is None or not isinstance(found.result, Estimate):
+        return found.counts or found.cumulants
+    return BootstrapDraws(found.result.value, found.draws, n)
+
+
+def table(trials: int = 1000, pools: int = 400) -> Iterator[str]:
     """A line a prevalence, size and metric, in percent."""
     yield (
         f"Coverage in % of 95 % intervals without labels, {trials:,} windows each "
@@ -150,6 +197,15 @@ def table(trials: int = 1000) -> Iterator[str]:
         for n in SIZES:
             for row in measure(n, prevalence, trials):
                 yield f"{100 * prevalence:6.0f} {row_text(row)}"
+    yield f"Five windows together, {pools:,} times; those whose labels leave no window undefined"
+    yield f"{'prev %':>6s} {'n':>5s} {'metric':18s} {'cover':>6s} {'±3 err':>6s} {'width':>6s} {'pools':>6s}"
+    for prevalence in PREVALENCES:
+        for n in SIZES[:2]:
+            for r in pooled(n, prevalence, pools):
+                yield (
+                    f"{100 * prevalence:6.0f} {r.n:5d} {r.metric:18s} {100 * r.cover:6.2f} "
+                    f"{100 * r.allowed:6.2f} {100 * r.width:6.2f} {r.judged:6d}"
+                )
 
 
 def row_text(r: Row) -> str:

@@ -101,7 +101,7 @@ def _spectra(trials: Floats, roots: int) -> Complexes:
     return (batches @ _transform(roots)).view(np.complex128).reshape(windows, groups, -1)
 
 
-def _short(p: Floats) -> tuple[Ints, Floats]:
+def _short(p: Floats, most: float | None = None) -> tuple[Ints, Floats]:
     """`fold_many` for windows short enough for one transform.
 
     It counts trials that mostly succeed by their failures, so every group's transform stays near 1: otherwise
@@ -112,8 +112,9 @@ def _short(p: Floats) -> tuple[Ints, Floats]:
     trials, always = _grouped(p)
     by_failures = trials[:, :, 0] > 0.5
     np.subtract(1.0, trials, out=trials, where=by_failures[:, :, None])
-    variance = (trials.sum(axis=(1, 2)) - np.einsum("wgt,wgt->w", trials, trials)).max()
-    roots = _roots(max(float(variance), 0.0), n)
+    if most is None:
+        most = float((trials.sum(axis=(1, 2)) - np.einsum("wgt,wgt->w", trials, trials)).max())
+    roots = _roots(max(most, 0.0), n)
     spectra = _spectra(trials, roots)
     np.negative(spectra.imag, out=spectra.imag, where=by_failures[:, :, None])
     folded = np.fft.irfft(np.multiply.reduce(spectra, axis=1), roots, axis=1)
@@ -145,13 +146,15 @@ def _long(p: Floats) -> tuple[int, Floats]:
     return int(start[0]), mass[0]
 
 
-def fold_many(p: Floats) -> tuple[Ints, Floats]:
+def fold_many(p: Floats, most: float | None = None) -> tuple[Ints, Floats]:
     """Distributions of the number of successes, cut to the counts that hold their mass.
 
     Parameters
     ----------
     p : (windows, n) float64
         Probabilities of success from 0 to 1; not checked.
+    most : float, optional
+        No variance is larger. Given, a window's result does not depend on the others, to the last bit.
 
     Returns
     -------
@@ -173,8 +176,8 @@ def fold_many(p: Floats) -> tuple[Ints, Floats]:
         return _stack(rows, n)
     step = max(_SPECTRUM_DOUBLES * GROUP // (max(n, 1) * _roots(n / 4, n)), 1)
     if windows <= step:
-        return _short(p) if windows else (np.zeros(0, dtype=np.int64), np.zeros((0, min(n + 1, 3))))
-    parts = [_short(p[first : first + step]) for first in range(0, windows, step)]
+        return _short(p, most) if windows else (np.zeros(0, dtype=np.int64), np.zeros((0, min(n + 1, 3))))
+    parts = [_short(p[first : first + step], most) for first in range(0, windows, step)]
     return _stack([row for start, mass in parts for row in zip(start.tolist(), mass, strict=True)], n)
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from monitor.base.records import Floats, Ints
+from monitor.base.records import Floats
 from monitor.stats.estimate._one_class import OneClass
+from monitor.stats.estimate.ranking import Bools
 
 LABEL_DRAWS = 1000
 """With so many draws, an end of a 95 % interval scatters by 0.09 standard deviations of the metric."""
 
-_STEP = 1 << 18  # labels drawn at once: they stay in the second-level cache
+_STEP = 1 << 16  # labels drawn at once, into the same memory: they stay in the second-level cache
 
 
 def drawn_values(
     scores: Floats,
     classes: Sequence[OneClass],
-    columns: Iterable[int] | None,
+    columns: Sequence[int] | None,
     metrics: Sequence[str],
     seed: int,
 ) -> dict[str, Floats]:
@@ -29,43 +31,61 @@ def drawn_values(
     ----------
     scores : (n, K) float64
     classes : sequence of OneClass
-    columns : iterable of int, or None
+        Each of one window, (n,).
+    columns : sequence of int, or None
         The column of each class; None for a single one with all (row, class) pairs.
     metrics : sequence of str
     seed : int
     """
-    kept = None if columns is None else list(columns)
     found = {metric: np.empty((len(classes), LABEL_DRAWS)) for metric in metrics}
     start = 0
     if not found:
         return found
-    for labels in _draws(scores, seed, kept if kept is not None and len(kept) == 1 else None):
-        stop = start + len(labels)
-        for i, one in enumerate(classes):
-            if kept is None:
-                positive = (labels[:, :, None] == np.arange(scores.shape[1])).reshape(len(labels), -1)
-            else:
-                positive = labels == kept[i]
+    if columns is not None and len(columns) == 1:
+        [one] = classes
+        steps: Iterator[Sequence[Bools]] = ([each] for each in _positive(one, seed))
+    else:
+        steps = _every(scores, classes, columns, seed)
+    for positives in steps:
+        stop = start + len(positives[0])
+        for i, (one, positive) in enumerate(zip(classes, positives, strict=True)):
             for metric in metrics:
                 found[metric][i, start:stop] = one.drawn(metric, positive)
         start = stop
     return found
 
 
-def _draws(scores: Floats, seed: int, only: list[int] | None) -> Iterator[Ints]:
-    """(draws, n) labels, some draws at a time; if only one class matters, any other is −1."""
-    rng = np.random.default_rng(seed)
-    n = len(scores)
-    step = max(_STEP // n, 1)
-    # Single precision is twice as fast; its rounding is at most 6e-8. A probability of 1 exceeds all draws.
-    edges = scores[:, only].T if only else np.cumsum(scores, axis=1).T[:-1]
-    edges = edges.astype(np.float32)
+def _uniform(n: int, seed: int) -> Iterator[NDArray[np.float32]]:
+    """(draws, n) numbers from 0 to below 1, some draws at a time, in the same memory.
+
+    Single precision is twice as fast; its rounding is at most 6e-8.
+    """
+    rng, step = np.random.default_rng(seed), max(_STEP // n, 1)
+    memory = np.empty((min(step, LABEL_DRAWS), n), dtype=np.float32)
     for first in range(0, LABEL_DRAWS, step):
-        uniform = rng.random((min(step, LABEL_DRAWS - first), n), dtype=np.float32)
-        if only:
-            yield np.where(uniform < edges[0], only[0], -1)
-            continue
-        labels = np.zeros(uniform.shape, dtype=np.int64)
+        yield rng.random(out=memory[: LABEL_DRAWS - first], dtype=np.float32)
+
+
+def _positive(one: OneClass, seed: int) -> Iterator[Bools]:
+    """(draws, n) whether a row is of the class, in the order of its ranking."""
+    # A probability of 1 exceeds all draws.
+    chance = one.ranking.sorted(one.chance).astype(np.float32)
+    memory = np.empty((max(_STEP // len(chance), 1), len(chance)), dtype=np.bool_)
+    for uniform in _uniform(len(chance), seed):
+        yield np.less(uniform, chance, out=memory[: len(uniform)])
+
+
+def _every(
+    scores: Floats, classes: Sequence[OneClass], columns: Sequence[int] | None, seed: int
+) -> Iterator[list[Bools]]:
+    """The same of each class by the same labels."""
+    edges = np.cumsum(scores, axis=1).T[:-1].astype(np.float32)
+    for uniform in _uniform(len(scores), seed):
+        labels = np.zeros(uniform.shape, dtype=np.int16)
         for edge in edges:
             labels += uniform >= edge
-        yield labels
+        if columns is None:
+            pairs = (labels[:, :, None] == np.arange(scores.shape[1])).reshape(len(labels), -1)
+            yield [pairs[:, one.ranking.order] for one in classes]
+        else:
+            yield [(labels == k)[:, one.ranking.order] for one, k in zip(classes, columns, strict=True)]

@@ -1,4 +1,4 @@
-"""One class against all others: the counts of its metrics, and each row's share of them."""
+"""One class against all others, in windows of one size: the counts of its metrics, and each row's share."""
 
 from __future__ import annotations
 
@@ -7,68 +7,120 @@ from functools import cached_property
 import numpy as np
 
 from monitor.base.records import Floats, Ints
+from monitor.stats.estimate._convolution import fold_many
 from monitor.stats.estimate.count_ratio import CountRatio, mirrored, nothing
-from monitor.stats.estimate.poisson_binomial import TrimmedPmf, trimmed_pmf_many
+from monitor.stats.estimate.poisson_binomial import TrimmedPmf, trimmed
 from monitor.stats.estimate.ranking import Bools, Ranking
+from monitor.stats.estimate.shared_error import of_class
 
 COUNTED = ("accuracy", "precision", "recall", "specificity", "f1")
 
 
-def _count(chance: Floats) -> TrimmedPmf:
-    return trimmed_pmf_many(chance[None])[0] if len(chance) else nothing()
-
-
-def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[CountRatio, Floats]:
-    """The accuracy over all classes, n at least 1, and each row's share of it."""
-    n, width = scores.shape
-    confidence = scores[:, 0] if width == 1 else scores[np.arange(n), predicted]
-    return CountRatio(_count(confidence), nothing(), 1, 0, n, n), confidence - confidence.mean()
-
-
-class OneClass:
-    """One class of a window.
+def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[list[CountRatio], Floats]:
+    """The accuracies over all classes of m windows of n rows, and each row's share (m, n) of them.
 
     Parameters
     ----------
-    chance : (n,) float64
+    scores : (m, n, K) float64
+        n at least 1.
+    predicted : (m, n) int64
+    """
+    confidence = scores[..., 0] if scores.shape[2] == 1 else of_class(scores, predicted)
+    n = confidence.shape[1]
+    right = counts_among(confidence, np.ones(confidence.shape, dtype=np.bool_))
+    counts = [CountRatio(each, nothing(), 1, 0, n, n) for each in right]
+    return counts, confidence - confidence.mean(axis=1, keepdims=True)
+
+
+def counts_among(chance: Floats, taken: Bools) -> list[TrimmedPmf]:
+    """The number of positives among the taken rows of each window, from (m, n) probabilities.
+
+    Examples
+    --------
+    >>> [found] = counts_among(np.array([[0.5, 0.9, 1.0]]), np.array([[True, False, True]]))
+    >>> found
+    TrimmedPmf(offset=1, mass=array([0.5, 0.5]), n=2)
+    """
+    p = np.where(taken, chance, 0.0)
+    # Windows of about the same variance together: which are at hand must not show in the last bits.
+    scale = np.ceil(np.log(np.maximum((p * (1.0 - p)).sum(axis=1), 1.0)) / _LOG_STEP).astype(np.int64)
+    found: list[TrimmedPmf] = [nothing()] * len(p)
+    rows = np.count_nonzero(taken, axis=1).tolist()
+    for each in np.unique(scale).tolist():
+        places = np.flatnonzero(scale == each)
+        start, mass = fold_many(p[places], float(np.exp((each + _MARGIN) * _LOG_STEP)))
+        for i, at, row in zip(places.tolist(), start.tolist(), mass, strict=True):
+            found[i] = trimmed(at, row, rows[i])
+    return found
+
+
+_LOG_STEP = 0.25  # variances within a quarter are computed together
+_MARGIN = 1e-9
+
+
+class OneClass:
+    """One class of a window, or of m windows of one size.
+
+    Parameters
+    ----------
+    chance : (…, n) float64
         Calibrated probabilities of the class, n at least 1.
-    acted : (n,) bool
+    acted : (…, n) bool
         Whether the class was predicted.
-    score : (n,) float64
+    score : (…, n) float64
         The scores that rank the rows.
     """
 
     def __init__(self, chance: Floats, acted: Bools, score: Floats) -> None:
         self.chance, self.acted, self._score = chance, acted, score
-        self.predicted = int(np.count_nonzero(acted))
+        self.predicted = np.count_nonzero(acted, axis=-1)
+
+    def window(self, i: int) -> OneClass:
+        """One of m windows, (n,)."""
+        return OneClass(self.chance[i], self.acted[i], self._score[i])
 
     @cached_property
     def ranking(self) -> Ranking:
         return Ranking.of(self._score)
 
     @cached_property
-    def _found(self) -> TrimmedPmf:
-        """True positives."""
-        return _count(self.chance[self.acted])
+    def positives(self) -> Floats:
+        """(…,) expected positives."""
+        found: Floats = self.chance.sum(axis=-1)
+        return found
 
     @cached_property
-    def _missed(self) -> TrimmedPmf:
-        """False negatives."""
-        return _count(self.chance[~self.acted])
+    def hits(self) -> Floats:
+        """(…,) expected true positives."""
+        found: Floats = (self.chance * self.acted).sum(axis=-1)
+        return found
 
-    def counts(self, metric: str) -> CountRatio:
-        """The exact distribution of precision, recall, specificity or F1."""
-        n = len(self.chance)
+    @cached_property
+    def _found(self) -> list[TrimmedPmf]:
+        """True positives, of m windows."""
+        return counts_among(self.chance, self.acted)
+
+    @cached_property
+    def _missed(self) -> list[TrimmedPmf]:
+        """False negatives, of m windows."""
+        return counts_among(self.chance, ~self.acted)
+
+    def counts(self, metric: str) -> list[CountRatio]:
+        """The exact distributions of precision, recall, specificity or F1, of m windows."""
+        n, predicted = self.chance.shape[-1], self.predicted.tolist()
         if metric == "precision":
-            return CountRatio(self._found, nothing(), 1, 0, self.predicted, n)
+            return [CountRatio(f, nothing(), 1, 0, k, n) for f, k in zip(self._found, predicted, strict=True)]
+        both = zip(self._found, self._missed, strict=True)
         if metric == "recall":
-            return CountRatio(self._found, self._missed, 1, 1, 0, n)
+            return [CountRatio(found, missed, 1, 1, 0, n) for found, missed in both]
         if metric == "specificity":
-            return CountRatio(mirrored(self._missed), mirrored(self._found), 1, 1, 0, n)
-        return CountRatio(self._found, self._missed, 2, 1, self.predicted, n)
+            return [CountRatio(mirrored(missed), mirrored(found), 1, 1, 0, n) for found, missed in both]
+        counted = zip(both, predicted, strict=True)
+        return [CountRatio(found, missed, 2, 1, k, n) for (found, missed), k in counted]
 
-    def expected(self, metric: str) -> tuple[float, Floats]:
-        """The value from the expected counts, and its change, times n, if a row counted once more.
+    def expected(self, metric: str) -> tuple[Floats, Floats]:
+        """The values (…) from the expected counts, and each row's change (…, n), times n, if it counted once
+        more.
 
         Both are 0 if the expected denominator is 0.
         """
@@ -76,62 +128,83 @@ class OneClass:
             return self.ranking.auroc(self.chance)
         if metric == "average_precision":
             return self.ranking.average_precision(self.chance)
+        value, total = self.expected_ratio(metric)
         above, below = self._shares(metric)
-        total, n = float(below.sum()), len(below)
-        if total <= 0.0:
-            return 0.0, np.zeros(n)
-        value = min(float(above.sum()) / total, 1.0)
-        return value, (above - value * below) * (n / total)
+        influence = (above - value[..., None] * below) * self._per_total(total, below.shape[-1])
+        return value, influence
 
     def slope(self, metric: str) -> Floats:
-        """(n,) derivative of the value by each row's probability; 0 if the metric is undefined."""
+        """(…, n) derivative of the value by each row's probability; 0 if the metric is undefined."""
         if metric == "auroc":
             return self.ranking.auroc_slope(self.chance)
         if metric == "average_precision":
             return self.ranking.average_precision_slope(self.chance)
-        total = self.total(metric)
-        if total <= 0.0:
-            return np.zeros(len(self.chance))
-        a = self.acted.astype(np.float64)
-        above, below = {
-            "precision": (a, 0.0),
-            "recall": (a, 1.0),
-            "specificity": (a - 1.0, -1.0),
-            "f1": (2.0 * a, 1.0),
-        }[metric]
-        slope: Floats = (above - self.expected(metric)[0] * below) / total
-        return slope
+        value, total = self.expected_ratio(metric)
+        return self._rise(metric, value) * self._per_total(total)
 
-    def total(self, metric: str) -> float:
-        """The window's weight in pooling: the expected denominator, or for a ranking the rows."""
+    def _rise(self, metric: str, value: Floats) -> Floats:
+        """(…, n) `slope` times the expected denominator."""
+        a, v = self.acted, value[..., None]
+        if metric == "precision":
+            return a.astype(np.float64)
+        if metric == "recall":
+            return a - v
+        return v - ~a if metric == "specificity" else 2.0 * a - v
+
+    def expected_ratio(self, metric: str) -> tuple[Floats, Floats]:
+        """(…) value and expected denominator."""
+        above, below = self._totals(metric)
+        value = np.minimum(above / np.where(below > 0.0, below, 1.0), 1.0)
+        return np.where(below > 0.0, value, 0.0), below
+
+    @staticmethod
+    def _per_total(total: Floats, times: float = 1.0) -> Floats:
+        """(…, 1) `times` over the expected denominator; 0 if that is 0."""
+        per: Floats = np.where(total > 0.0, times / np.where(total > 0.0, total, 1.0), 0.0)[..., None]
+        return per
+
+    def total(self, metric: str) -> Floats:
+        """(…) the windows' weight in pooling: the expected denominator, or for a ranking the rows."""
         if metric in ("accuracy", "auroc", "average_precision"):
-            return float(len(self.chance))
-        return float(self._shares(metric)[1].sum())
+            return np.full(self.chance.shape[:-1], float(self.chance.shape[-1]))
+        return self._totals(metric)[1]
+
+    def _totals(self, metric: str) -> tuple[Floats, Floats]:
+        """(…) expected numerator and denominator."""
+        n, predicted = self.chance.shape[-1], self.predicted.astype(np.float64)
+        return {
+            "precision": (self.hits, predicted),
+            "recall": (self.hits, self.positives),
+            "specificity": (n - predicted - (self.positives - self.hits), n - self.positives),
+            "f1": (2.0 * self.hits, self.positives + predicted),
+        }[metric]
 
     def _shares(self, metric: str) -> tuple[Floats, Floats]:
         """Each row's share of the expected numerator and denominator."""
-        p, a = self.chance, self.acted.astype(np.float64)
-        return {
-            "precision": (p * a, a),
-            "recall": (p * a, p),
-            "specificity": ((1.0 - p) * (1.0 - a), 1.0 - p),
-            "f1": (2.0 * p * a, p + a),
-        }[metric]
+        p, a = self.chance, self.acted
+        if metric == "precision":
+            return p * a, a.astype(np.float64)
+        if metric == "recall":
+            return p * a, p
+        return ((1.0 - p) * ~a, 1.0 - p) if metric == "specificity" else (2.0 * p * a, p + a)
 
     def drawn(self, metric: str, positive: Bools) -> Floats:
-        """(draws,) values of drawn labels (draws, n); NaN if a draw leaves the metric undefined."""
+        """(draws,) values of drawn labels (draws, n) of one window, in the order of its ranking; NaN if a
+        draw leaves the metric undefined.
+        """
         if metric == "auroc":
             return self.ranking.drawn_auroc(positive)
         if metric == "average_precision":
             return self.ranking.drawn_average_precision(positive)
-        n = positive.shape[1]
+        n, predicted = positive.shape[1], float(self.predicted)
+        acted = self.acted[self.ranking.order]
         count = np.count_nonzero(positive, axis=1).astype(np.float64)
-        hits = np.count_nonzero(positive[:, self.acted], axis=1).astype(np.float64)
+        hits = np.count_nonzero(positive[:, acted], axis=1).astype(np.float64)
         above, below = {
-            "precision": (hits, np.full(len(hits), float(self.predicted))),
+            "precision": (hits, np.full(len(hits), predicted)),
             "recall": (hits, count),
-            "specificity": (n - count - self.predicted + hits, n - count),
-            "f1": (2.0 * hits, count + self.predicted),
+            "specificity": (n - count - predicted + hits, n - count),
+            "f1": (2.0 * hits, count + predicted),
         }[metric]
         with np.errstate(invalid="ignore"):
             values: Floats = above / below

@@ -136,7 +136,7 @@ def _influence(
         per_pair: Floats = pairs.expected(metric)[1].reshape(n, width).sum(axis=1) / width
         return per_pair
     if metric == "accuracy" or (several and average == "micro"):
-        each = whole_accuracy(certain, acted)[1]
+        each: Floats = whole_accuracy(certain[None], acted[None])[1][0]
         return each / (width - 1) if metric == "specificity" else each
     classes: Sequence[int] = range(width) if several else [width - 1 if positive is None else positive]
     known = [

@@ -14,7 +14,8 @@ from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.estimate._label_draws import drawn_values
 from monitor.stats.estimate._one_class import COUNTED, OneClass, whole_accuracy
 from monitor.stats.estimate.confusion import checked_rows
-from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
+from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio, ratio_intervals
+from monitor.stats.estimate.label_cumulants import Cumulants, Expansion, label_cumulants
 from monitor.stats.estimate.poisson_binomial import checked_level, checked_probabilities
 from monitor.stats.estimate.shared_error import by_confidence
 
@@ -25,6 +26,8 @@ RANKED = ("auroc", "average_precision")
 
 Average = Literal["macro", "micro", "class"]
 
+_BATCH_ROWS = 1 << 14  # rows at a time: a column of them takes 128 KiB
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationEstimate:
@@ -34,12 +37,14 @@ class ClassificationEstimate:
     ----------
     result : Estimate or Unknown
     undefined : float
-        Probability that labels would leave the metric undefined, 0 to 1; exact for one class, a share of the
-        draws for a macro average.
+        Probability that labels would leave the metric undefined, 0 to 1; exact with `counts`, 0 for less than
+        1e-6 with `cumulants`, a share of the draws with `draws`.
     row_sd : float or None
         The estimate's standard error as rows change, times √n; None if unknown.
     counts : CountRatio or None
         The exact distribution, if there is one.
+    cumulants : Cumulants or None
+        Otherwise the distribution by theory, where that serves.
     draws : (1000,) float64 or None
         Otherwise the values in the draws of labels. Other draws replace the undefined ones, so windows can be
         averaged draw by draw.
@@ -54,29 +59,35 @@ class ClassificationEstimate:
     undefined: float = 0.0
     row_sd: float | None = None
     counts: CountRatio | None = None
+    cumulants: Cumulants | None = None
     draws: Floats | None = None
     slope: Floats | None = None
     weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Window:
-    """The checked arguments, with the rows in an order that does not depend on their arrival."""
+class _Windows:
+    """The checked arguments of m windows of n rows, in an order that does not depend on their arrival."""
 
     scores: Floats
     predicted: Ints
     ranking: Floats
     level: float
-    seed: int
+    seeds: Sequence[int]
     order: Ints
 
-    def by_confidence(self, column: int, slope: Floats) -> Floats:
-        """(n,) derivatives by each row's confidence, in the order of arrival, from those by a class's
-        probability.
-        """
-        found = np.empty(len(slope))
-        found[self.order] = by_confidence(self.scores, self.predicted, column, slope)
+    def by_confidence(self, column: int) -> Floats:
+        """(m, n) change of each row's probability of a class by its confidence."""
+        return by_confidence(self.scores, self.predicted, column)
+
+    def arrived(self, slope: Floats) -> Floats:
+        """(m, n) values in the order of arrival."""
+        found = np.empty(slope.shape)
+        np.put_along_axis(found, self.order, slope, axis=1)
         return found
+
+    def one_class(self, k: int) -> OneClass:
+        return OneClass(np.ascontiguousarray(self.scores[..., k]), self.predicted == k, self.ranking[..., k])
 
 
 def classification_estimates(
@@ -98,8 +109,10 @@ def classification_estimates(
     * accuracy, precision: central quantiles of a Poisson binomial over a denominator that is known;
     * recall, specificity, F1: central quantiles of the exact distribution of a ratio of two independent
       Poisson binomials (`CountRatio`), given that it is defined;
-    * AUROC, average precision, and macro averages of three classes or more: central quantiles over
-      1,000 seeded draws of labels; their ends scatter by about a tenth of a standard deviation.
+    * AUROC, average precision, and macro averages of three classes or more: quantiles by the first three
+      cumulants (`label_cumulants`). Where few positives (negatives, predicted) are expected, less than 15, or
+      single labels move the metric by much, and for micro averages of both rankings: central quantiles
+      over 1,000 seeded draws of labels, whose ends scatter by about a tenth of a standard deviation.
 
     It misleads if the confidences are wrong: the intervals ignore the error from concept drift or from
     calibration on little data. With a few expected positives the value and the centre of the interval differ,
@@ -178,34 +191,128 @@ def classification_details(
     >>> found.undefined, round(found.counts.value, 3)
     (0.125, 0.667)
     """
-    window = _checked(scores, predicted, ranking, level, seed)
-    width = window.scores.shape[1]
-    _check_choices(metrics, positive, average, width)
-    classes = _classes(positive, width)
-    if not len(window.predicted):
-        return _nothing(metrics, classes, average)
+    rankings = None if ranking is None else [ranking]
+    [found] = classification_details_many(
+        [scores],
+        [predicted],
+        metrics,
+        level,
+        positive=positive,
+        average=average,
+        rankings=rankings,
+        seeds=[seed],
+    )
+    return found
+
+
+def classification_details_many(
+    scores: Sequence[ArrayLike],
+    predicted: Sequence[ArrayLike],
+    metrics: Sequence[str],
+    level: float = 0.95,
+    *,
+    positive: int | None = None,
+    average: Average = "macro",
+    rankings: Sequence[ArrayLike] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> list[dict[str, ClassificationEstimate]]:
+    """`classification_details` of many windows; those of one size are computed together.
+
+    Parameters
+    ----------
+    scores, predicted, rankings, seeds : sequence
+        One entry a window; by default a window's place is its seed.
+    metrics, level, positive, average
+        As in `classification_estimates`.
+
+    Examples
+    --------
+    >>> found = classification_details_many([[[0.5, 0.5]] * 3] * 2, [[1, 1, 0]] * 2, ["recall"])
+    >>> [round(each["recall"].result.value, 3) for each in found]
+    [0.667, 0.667]
+    """
+    given = scores if rankings is None else rankings
+    checked = [_checked(*each) for each in zip(scores, predicted, given, strict=True)]
+    checked_level(level)
+    named = range(len(checked)) if seeds is None else seeds
+    found: list[dict[str, ClassificationEstimate]] = [{} for _ in checked]
+    for shape in dict.fromkeys(chances.shape for chances, _, _ in checked):
+        _check_choices(metrics, positive, average, shape[1])
+        classes = _classes(positive, shape[1])
+        alike = [i for i, (chances, _, _) in enumerate(checked) if chances.shape == shape]
+        step = max(_BATCH_ROWS // max(shape[0], 1), 1)
+        for places in (alike[first : first + step] for first in range(0, len(alike), step)):
+            stacked, acted, by = (
+                np.stack(column) for column in zip(*(checked[i] for i in places), strict=True)
+            )
+            windows = _ordered(stacked, acted, by, classes, level, [named[i] for i in places])
+            for i, each in zip(places, _of_windows(windows, metrics, classes, average), strict=True):
+                found[i] = each
+    return found
+
+
+def _of_windows(
+    windows: _Windows, metrics: Sequence[str], classes: Sequence[int], average: str
+) -> list[dict[str, ClassificationEstimate]]:
+    many, n, width = windows.scores.shape
+    if not n:
+        return [_nothing(metrics, classes, average) for _ in range(many)]
     if width == 1:
         unknown = ClassificationEstimate(Unknown(Reason.NOT_DEFINED))
-        return {m: _accuracy(window) if m == "accuracy" else unknown for m in metrics}
+        right = _accuracy(windows)
+        return [{m: one if m == "accuracy" else unknown for m in metrics} for one in right]
     if len(classes) > 1 and average == "class":
-        answers = {k: _of_class(window, metrics, k) for k in classes}
-        return {name: answers[k][m] for m in metrics for name, k in _names(m, classes)}
+        answers = {k: _of_class(windows, metrics, k) for k in classes}
+        return [
+            {name: answers[k][i][m] for m in metrics for name, k in _names(m, classes)} for i in range(many)
+        ]
     if len(classes) > 1:
-        return _averaged(window, metrics, average)
-    return _of_class(window, metrics, classes[0])
+        return _averaged(windows, metrics, average)
+    return _of_class(windows, metrics, classes[0])
 
 
-def _checked(
-    scores: ArrayLike, predicted: ArrayLike, ranking: ArrayLike | None, level: float, seed: int
-) -> _Window:
+def _checked(scores: ArrayLike, predicted: ArrayLike, ranking: ArrayLike) -> tuple[Floats, Ints, Floats]:
     acted = np.asarray(predicted)
     chances, acted = checked_rows(scores, acted.astype(np.int64) if acted.dtype == np.bool_ else acted)
-    by = chances if ranking is None else checked_probabilities(ranking, 2, "ranking")
+    by = chances if ranking is scores else checked_probabilities(ranking, 2, "ranking")
     if by.shape != chances.shape:
         raise ValueError(f"ranking must have the shape of scores, {chances.shape}, got {by.shape}")
-    checked_level(level)
-    order = np.lexsort((acted, *by.T, *chances.T))
-    return _Window(chances[order], acted[order], by[order], level, seed, order)
+    return chances, acted, by
+
+
+def _ordered(
+    scores: Floats,
+    predicted: Ints,
+    ranking: Floats,
+    classes: Sequence[int],
+    level: float,
+    seeds: Sequence[int],
+) -> _Windows:
+    """The rows of each window in the order of what is known of them."""
+    if len(classes) == 1 and scores.shape[1]:
+        [k] = classes
+        order = np.argsort(-ranking[..., k], axis=1, kind="stable")
+        by, chance, acted = (
+            np.take_along_axis(each, order, axis=1) for each in (ranking[..., k], scores[..., k], predicted)
+        )
+        # Few rows are tied with others that differ from them otherwise.
+        tied = (by[:, 1:] == by[:, :-1]) & (
+            (chance[:, 1:] != chance[:, :-1]) | (acted[:, 1:] != acted[:, :-1])
+        )
+        for i in np.flatnonzero(tied.any(axis=1)).tolist():
+            order[i] = np.lexsort((predicted[i], scores[i, :, k], -ranking[i, :, k]))
+    else:
+        order = np.stack(
+            [np.lexsort((a, *r.T, *s.T)) for s, a, r in zip(scores, predicted, ranking, strict=True)]
+        )
+    return _Windows(
+        np.take_along_axis(scores, order[..., None], axis=1),
+        np.take_along_axis(predicted, order, axis=1),
+        np.take_along_axis(ranking, order[..., None], axis=1),
+        level,
+        seeds,
+        order,
+    )
 
 
 def _check_choices(metrics: Sequence[str], positive: int | None, average: str, width: int) -> None:
@@ -240,96 +347,150 @@ def _nothing(
     return dict.fromkeys(metrics, unknown)
 
 
-def _accuracy(window: _Window) -> ClassificationEstimate:
-    counts, influence = whole_accuracy(window.scores, window.predicted)
-    return _counted("accuracy", counts, influence, window)
+def _accuracy(windows: _Windows) -> list[ClassificationEstimate]:
+    counts, influence = whole_accuracy(windows.scores, windows.predicted)
+    return _counted("accuracy", counts, influence.std(axis=1).tolist(), windows)
 
 
-def _counted(metric: str, counts: CountRatio, influence: Floats, window: _Window) -> ClassificationEstimate:
-    undefined = counts.undefined
-    if undefined > MOSTLY_UNDEFINED:
-        reason = Reason.NONE_PREDICTED if metric == "precision" else Reason.ONE_CLASS
-        return ClassificationEstimate(Unknown(reason), undefined, counts=counts)
-    result = _estimate(counts.value, counts.interval(window.level), window)
-    return ClassificationEstimate(result, undefined, float(influence.std()), counts)
+def _counted(
+    metric: str, counts: Sequence[CountRatio], row_sds: Sequence[float], windows: _Windows
+) -> list[ClassificationEstimate]:
+    """Estimates with exact distributions."""
+    known = [each for each in counts if each.undefined <= MOSTLY_UNDEFINED]
+    ends = iter(ratio_intervals(known, windows.level))
+    found = []
+    for each, row_sd in zip(counts, row_sds, strict=True):
+        if each.undefined > MOSTLY_UNDEFINED:
+            reason = Reason.NONE_PREDICTED if metric == "precision" else Reason.ONE_CLASS
+            found.append(ClassificationEstimate(Unknown(reason), each.undefined, counts=each))
+            continue
+        result = _estimate(each.value, next(ends), windows)
+        found.append(ClassificationEstimate(result, each.undefined, row_sd, each))
+    return found
 
 
-def _estimate(value: float, ends: tuple[float, float], window: _Window) -> Estimate:
+def _estimate(value: float, ends: tuple[float, float], windows: _Windows) -> Estimate:
     lower, upper = ends
-    return Estimate(value, min(lower, value), max(upper, value), window.level, len(window.predicted))
+    return Estimate(value, min(lower, value), max(upper, value), windows.level, windows.predicted.shape[1])
 
 
-def _drawn(value: float, influence: Floats, values: Floats, window: _Window) -> ClassificationEstimate:
+def _drawn(value: float, row_sd: float, values: Floats, windows: _Windows) -> ClassificationEstimate:
     """An estimate from draws; NaN stands for an undefined metric."""
     known = values[~np.isnan(values)]
     undefined = 1.0 - len(known) / len(values)
     if undefined > MOSTLY_UNDEFINED or np.isnan(value):
         return ClassificationEstimate(Unknown(Reason.ONE_CLASS), undefined)
-    tail = (1.0 - window.level) / 2.0
+    tail = (1.0 - windows.level) / 2.0
     lower, upper = np.quantile(known, [tail, 1.0 - tail]).tolist()
-    result = _estimate(value, (lower, upper), window)
-    return ClassificationEstimate(
-        result, undefined, float(influence.std()), draws=np.resize(known, values.shape)
-    )
+    result = _estimate(value, (lower, upper), windows)
+    return ClassificationEstimate(result, undefined, row_sd, draws=np.resize(known, values.shape))
 
 
-def _of_class(window: _Window, metrics: Sequence[str], k: int) -> dict[str, ClassificationEstimate]:
+def _by_theory(cumulants: Cumulants, row_sd: float, windows: _Windows) -> ClassificationEstimate:
+    result = _estimate(cumulants.value, cumulants.interval(windows.level), windows)
+    return ClassificationEstimate(result, 0.0, row_sd, cumulants=cumulants)
+
+
+def _of_class(windows: _Windows, metrics: Sequence[str], k: int) -> list[dict[str, ClassificationEstimate]]:
     """The metrics of one class against all others."""
-    one = OneClass(window.scores[:, k], window.predicted == k, window.ranking[:, k])
+    one = windows.one_class(k)
+    found: dict[str, list[ClassificationEstimate]] = {}
     ranked = [m for m in metrics if m in RANKED]
-    draws = drawn_values(window.scores, [one], [k], ranked, window.seed) if ranked else {}
-    found = {}
-    for metric in metrics:
-        if metric == "accuracy":
-            found[metric] = _accuracy(window)
-        elif metric in RANKED:
-            found[metric] = _drawn(*one.expected(metric), draws[metric][0], window)
-        else:
-            found[metric] = _counted(metric, one.counts(metric), one.expected(metric)[1], window)
-        if metric != "accuracy" and isinstance(found[metric].result, Estimate):
-            slope = window.by_confidence(k, one.slope(metric))
-            found[metric] = replace(found[metric], slope=slope, weight=one.total(metric))
-    return found
-
-
-def _averaged(window: _Window, metrics: Sequence[str], average: str) -> dict[str, ClassificationEstimate]:
-    """The average over three classes or more."""
-    width = window.scores.shape[1]
-    if average == "micro":
-        return {metric: _micro(window, metric) for metric in metrics}
-    classes = [
-        OneClass(window.scores[:, k], window.predicted == k, window.ranking[:, k]) for k in range(width)
+    expansions = {m: Expansion(one, m) for m in ranked}
+    cumulants = {m: label_cumulants([each]) for m, each in expansions.items()}
+    draws = [
+        drawn_values(scores, [one.window(i)], [k], [m for m in ranked if cumulants[m][i] is None], seed)
+        for i, (scores, seed) in enumerate(zip(windows.scores, windows.seeds, strict=True))
     ]
-    drawn = drawn_values(
-        window.scores, classes, range(width), [m for m in metrics if m != "accuracy"], window.seed
-    )
-    found = {}
+    by_confidence = windows.by_confidence(k)
     for metric in metrics:
         if metric == "accuracy":
-            found[metric] = _accuracy(window)
+            found[metric] = _accuracy(windows)
             continue
-        used = _defined(drawn[metric])
-        value, influence = _macro([classes[k].expected(metric) for k in used])
-        found[metric] = _drawn(value, influence, _mean_of_defined(drawn[metric]), window)
+        values, influence = one.expected(metric)
+        row_sds = influence.std(axis=1).tolist()
+        if metric in RANKED:
+            found[metric] = [
+                _drawn(value, row_sd, draws[i][metric][0], windows)
+                if known is None
+                else _by_theory(known, row_sd, windows)
+                for i, (value, row_sd, known) in enumerate(
+                    zip(values.tolist(), row_sds, cumulants[metric], strict=True)
+                )
+            ]
+            slope = expansions[metric].slope
+        else:
+            found[metric] = _counted(metric, one.counts(metric), row_sds, windows)
+            slope = one.slope(metric)
+        slopes, weights = windows.arrived(slope * by_confidence), one.total(metric).tolist()
+        found[metric] = [
+            replace(each, slope=own, weight=weight) if isinstance(each.result, Estimate) else each
+            for each, own, weight in zip(found[metric], slopes, weights, strict=True)
+        ]
+    return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
+
+
+def _averaged(
+    windows: _Windows, metrics: Sequence[str], average: str
+) -> list[dict[str, ClassificationEstimate]]:
+    """The average over three classes or more."""
+    if average == "micro":
+        every = [_micro(windows, metric) for metric in metrics]
+        return [dict(zip(metrics, each, strict=True)) for each in zip(*every, strict=True)]
+    classes = [windows.one_class(k) for k in range(windows.scores.shape[2])]
+    by_confidence = [windows.by_confidence(k) for k in range(len(classes))]
+    macros = {m: _Macro(classes, by_confidence, m) for m in metrics if m != "accuracy"}
+    right = _accuracy(windows) if "accuracy" in metrics else []
+    found = []
+    for i, (scores, seed) in enumerate(zip(windows.scores, windows.seeds, strict=True)):
+        without = [m for m, macro in macros.items() if macro.by_theory[i][1] is None]
+        alone = [each.window(i) for each in classes] if without else classes
+        drawn = drawn_values(scores, alone, range(len(classes)), without, seed)
+        found.append(
+            {m: right[i] if m == "accuracy" else macros[m].of(i, windows, drawn.get(m)) for m in metrics}
+        )
+    return found
+
+
+class _Macro:
+    """The mean of a metric over the classes that define it in most draws of labels."""
+
+    def __init__(self, classes: Sequence[OneClass], by_confidence: Sequence[Floats], metric: str) -> None:
+        self.expansions = [Expansion(each, metric) for each in classes]
+        self.expected = [each.expected(metric) for each in classes]
+        self.by_confidence = by_confidence
+        undefined = np.stack([each.expected <= 0.0 for each in self.expansions], axis=1)
+        self.by_theory: list[tuple[tuple[int, ...], Cumulants | None]] = [((), None)] * len(undefined)
+        for never in dict.fromkeys(map(tuple, undefined.tolist())):
+            used = tuple(k for k, no in enumerate(never) if not no)
+            rows = np.flatnonzero((undefined == never).all(axis=1))
+            every = label_cumulants([self.expansions[k].of(rows) for k in used]) if used else []
+            for i, one in zip(rows.tolist(), every, strict=bool(used)):
+                self.by_theory[i] = used, one
+
+    def of(self, i: int, windows: _Windows, drawn: Floats | None) -> ClassificationEstimate:
+        """Of a window, by theory, or where that does not serve from the values (classes, draws) drawn."""
+        used, cumulants = self.by_theory[i]
+        if drawn is not None:
+            used = _defined(drawn)
+        value, row_sd, slope = float("nan"), 0.0, None
         if used:
-            slopes = [window.by_confidence(k, classes[k].slope(metric)) for k in used]
-            slope: Floats = np.mean(slopes, axis=0)
-            found[metric] = replace(found[metric], slope=slope, weight=float(len(window.predicted)))
-    return found
+            value = float(np.mean([self.expected[k][0][i] for k in used]))
+            row_sd = float(np.mean([self.expected[k][1][i] for k in used], axis=0).std())
+            slope = np.empty(windows.order.shape[1])
+            slopes = [self.expansions[k].slope[i] * self.by_confidence[k][i] for k in used]
+            slope[windows.order[i]] = np.mean(slopes, axis=0)
+        if cumulants is not None:
+            each = _by_theory(cumulants, row_sd, windows)
+        else:
+            assert drawn is not None
+            each = _drawn(value, row_sd, _mean_of_defined(drawn), windows)
+        return each if slope is None else replace(each, slope=slope, weight=float(len(slope)))
 
 
-def _defined(drawn: Floats) -> list[int]:
+def _defined(drawn: Floats) -> tuple[int, ...]:
     """The classes for which most draws define the metric."""
-    found: list[int] = np.flatnonzero(np.isnan(drawn).mean(axis=1) <= MOSTLY_UNDEFINED).tolist()
-    return found
-
-
-def _macro(expected: Sequence[tuple[float, Floats]]) -> tuple[float, Floats]:
-    """The mean over classes; NaN if there is none."""
-    if not expected:
-        return float("nan"), np.zeros(0)
-    values, influences = zip(*expected, strict=True)
-    return float(np.mean(values)), np.mean(influences, axis=0)
+    return tuple(np.flatnonzero(np.isnan(drawn).mean(axis=1) <= MOSTLY_UNDEFINED).tolist())
 
 
 def _mean_of_defined(values: Floats) -> Floats:
@@ -340,22 +501,39 @@ def _mean_of_defined(values: Floats) -> Floats:
     return means
 
 
-def _micro(window: _Window, metric: str) -> ClassificationEstimate:
+def _micro(windows: _Windows, metric: str) -> list[ClassificationEstimate]:
     """The metric of all (row, class) pairs at once."""
-    counts, influence = whole_accuracy(window.scores, window.predicted)
-    n, width = window.scores.shape
+    if metric in RANKED:
+        return _micro_ranked(windows, metric)
+    _, n, width = windows.scores.shape
+    counts, influence = whole_accuracy(windows.scores, windows.predicted)
+    sds = influence.std(axis=1).tolist()
+    per_row = 1.0
     if metric == "specificity":
         # Each wrong answer is one false positive among n(K − 1) pairs that are negative.
-        shifted = counts.shifted(n * (width - 2), n * (width - 1))
-        found = _counted(metric, shifted, influence / (width - 1), window)
-        return replace(found, slope=np.full(n, 1.0 / (n * (width - 1))), weight=float(n))
-    if metric not in RANKED:
-        found = _counted(metric, counts, influence, window)
-        return replace(found, slope=np.full(n, 1.0 / n), weight=float(n))
-    pairs = OneClass(window.scores.ravel(), np.zeros(n * width, dtype=bool), window.ranking.ravel())
-    value, each = pairs.expected(metric)
-    drawn = drawn_values(window.scores, [pairs], None, [metric], window.seed)[metric][0]
-    slopes = pairs.slope(metric).reshape(n, width).T
-    slope: Floats = np.sum([window.by_confidence(k, of) for k, of in enumerate(slopes)], axis=0)
-    found = _drawn(value, each.reshape(n, width).sum(axis=1) / width, drawn, window)
-    return replace(found, slope=slope, weight=float(n)) if isinstance(found.result, Estimate) else found
+        counts = [each.shifted(n * (width - 2), n * (width - 1)) for each in counts]
+        per_row = 1.0 / (width - 1)
+    slope = np.full(n, per_row / n)
+    sds = [sd * per_row for sd in sds]
+    return [replace(each, slope=slope, weight=float(n)) for each in _counted(metric, counts, sds, windows)]
+
+
+def _micro_ranked(windows: _Windows, metric: str) -> list[ClassificationEstimate]:
+    """From draws: the pairs of a row depend on each other."""
+    many, n, width = windows.scores.shape
+    no_pair = np.zeros(n * width, dtype=np.bool_)
+    by_confidence = [windows.by_confidence(k) for k in range(width)]
+    found = []
+    for i in range(many):
+        pairs = OneClass(windows.scores[i].ravel(), no_pair, windows.ranking[i].ravel())
+        value, each = pairs.expected(metric)
+        drawn = drawn_values(windows.scores[i], [pairs], None, [metric], windows.seeds[i])[metric][0]
+        row_sd = float((each.reshape(n, width).sum(axis=1) / width).std())
+        one = _drawn(float(value), row_sd, drawn, windows)
+        if isinstance(one.result, Estimate):
+            slopes = pairs.slope(metric).reshape(n, width)
+            slope = np.empty(n)
+            slope[windows.order[i]] = sum(slopes[:, k] * by_confidence[k][i] for k in range(width))
+            one = replace(one, slope=slope, weight=float(n))
+        found.append(one)
+    return found

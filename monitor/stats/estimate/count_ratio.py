@@ -14,33 +14,30 @@ Poisson binomials over disjoint rows, so they are independent. Every ratio of a 
 | F1 | TP | FN | 2 | 1 | predicted positives |
 
 It rises with H for every R, so its CDF costs one look-up in the CDF of H for each count of R. Quantiles need
-no sorting of the joint grid: only the cells between two points of a coarse grid.
+no sorting of the joint grid: only of the cells between two close points.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
 import scipy
 
-from monitor.base.records import Floats, Ints
+from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import RESOLUTION, TrimmedPmf, checked_level
 
 MOSTLY_UNDEFINED = 0.5
 """A metric is unknown if labels would leave it undefined with a larger probability."""
 
-_FEW_CELLS = 20_000  # cells in one sort: about a millisecond
+_TOGETHER = 64  # ratios in one search
+_FEW_CELLS = 1.0  # ratios of counts in a bracket, for each count of R
+_MOST_STEPS = 200
+_BESIDE = (0.05, 0.003)  # standard errors beside a guess
 _GAP = 1e-11  # less than the distance of two different ratios of counts up to 200,000
-
-
-@cache
-def _grid() -> Floats:
-    """Standard errors around the centre. Not at import, as scipy.special loads in a quarter of a second."""
-    grid: Floats = scipy.special.ndtri(np.linspace(0.0005, 0.9995, 24))
-    return grid
 
 
 def nothing() -> TrimmedPmf:
@@ -176,17 +173,8 @@ class CountRatio:
 
         Raises a ValueError if the level is not between 0 and 1, or the ratio is certainly undefined.
         """
-        tail = (1.0 - checked_level(level)) / 2.0
-        defined = 1.0 - self.undefined
-        if defined < RESOLUTION:
-            raise ValueError(
-                "the ratio has no interval, as its denominator is certainly 0: check `undefined` first"
-            )
-        grid = np.clip(self.value + self.standard_error * _grid(), 0.0, 1.0 - _GAP)
-        limits = self._limits(grid)
-        reached = self._reached(limits)
-        low, high = (self._quantile(q * defined, grid, limits, reached) for q in (tail, 1.0 - tail))
-        return low, high
+        [ends] = ratio_intervals([self], level)
+        return ends
 
     def holds(self, lower: float, upper: float) -> float:
         """Probability that the ratio lies from `lower` to `upper`, both included, given that it is defined.
@@ -200,66 +188,169 @@ class CountRatio:
         >>> precision.holds(0.5, 0.5), precision.holds(0.0, 1.0)
         (0.5, 1.0)
         """
-        ends = np.array([lower - _GAP, upper + _GAP])
-        reached = self._reached(self._limits(np.clip(ends, -1.0, 1.0 - _GAP)))
-        reached[ends > 1.0] = 1.0 - self.undefined
-        reached[ends < 0.0] = 0.0
-        return float((reached[1] - reached[0]) / (1.0 - self.undefined))
+        ends = np.array([[lower - _GAP, upper + _GAP]])
+        below, above = _Stacked([self]).reached(np.clip(ends, 0.0, 1.0 - _GAP))[0].tolist()
+        below, above = 0.0 if lower <= _GAP else below, 1.0 - self.undefined if upper >= 1.0 - _GAP else above
+        return (above - below) / (1.0 - self.undefined)
 
-    def _limits(self, ratios: Floats) -> Ints:
-        """(ratios, counts of R) index of the largest H that keeps the ratio at or below; −1 for none."""
-        below = self.fixed + self.rest.offset + np.arange(len(self.rest.mass))
-        most = np.floor(np.multiply.outer(ratios / (self.weight - self.own * ratios), below))
-        limits: Ints = np.clip(most - self.hits.offset, -1, len(self.hits.mass) - 1).astype(np.int64)
-        return limits
 
-    @cached_property
-    def _steps(self) -> Floats:
-        """CDF of H with a 0 before it."""
-        return np.concatenate([[0.0], np.cumsum(self.hits.mass)])
+def ratio_intervals(ratios: Sequence[CountRatio], level: float) -> list[tuple[float, float]]:
+    """`CountRatio.interval` of many ratios, of any kind, together.
 
-    def _reached(self, limits: Ints) -> Floats:
-        """Probability of being defined and at or below each ratio."""
-        reached: Floats = np.einsum("rb,b->r", self._steps[limits + 1], self.rest.mass) - self.undefined
-        return reached
+    Raises a ValueError if the level is not between 0 and 1, or a ratio is certainly undefined.
 
-    def _quantile(self, mass: float, grid: Floats, limits: Ints, reached: Floats) -> float:
-        """The smallest ratio at which the defined mass reaches `mass`, between two grid points."""
-        at = int(np.searchsorted(reached, mass - RESOLUTION))
-        low, first, so_far = 0.0, np.full(limits.shape[1], -1), 0.0
-        high, past = 1.0, np.full(limits.shape[1], len(self.hits.mass) - 1)
-        if at:
-            low, first, so_far = float(grid[at - 1]), limits[at - 1], float(reached[at - 1])
-        if at < len(grid):
-            high, past = float(grid[at]), limits[at]
-        while int((past - first).sum()) > _FEW_CELLS and high - low > _GAP:
-            middle = (low + high) / 2
-            between = self._limits(np.array([middle]))
-            mass_between = float(self._reached(between)[0])
-            if mass_between < mass - RESOLUTION:
-                low, first, so_far = middle, between[0], mass_between
-            else:
-                high, past = middle, between[0]
-        return self._among(first, past, so_far, mass)
+    Examples
+    --------
+    >>> from monitor import trim
+    >>> one = CountRatio(trim([0.0, 0.5, 0.5]), nothing(), weight=1, own=0, fixed=2, rows=2)
+    >>> ratio_intervals([one, one], 0.95)
+    [(0.5, 1.0), (0.5, 1.0)]
+    """
+    tail = (1.0 - checked_level(level)) / 2.0
+    if any(1.0 - each.undefined < RESOLUTION for each in ratios):
+        raise ValueError(
+            "the ratio has no interval, as its denominator is certainly 0: check `undefined` first"
+        )
+    found: list[tuple[float, float]] = []
+    for first in range(0, len(ratios), _TOGETHER):
+        found += map(tuple, _quantiles(_Stacked(ratios[first : first + _TOGETHER]), tail).tolist())
+    return found
 
-    def _ratio(self, hits: Ints, rest: Ints) -> Floats:
-        """Ratios of cells, by their indices; NaN for an undefined one."""
-        counted = hits + self.hits.offset
-        below = self.own * counted + rest + (self.rest.offset + self.fixed)
-        with np.errstate(invalid="ignore"):
-            ratio: Floats = self.weight * counted / below
-        return ratio
 
-    def _among(self, first: Ints, past: Ints, so_far: float, mass: float) -> float:
-        """The quantile among the cells after `first` up to `past` of each count of R."""
-        counts = past - first
-        rest = np.repeat(np.arange(len(counts)), counts)
-        hits = np.arange(len(rest)) - np.repeat(np.cumsum(counts) - counts, counts) + first[rest] + 1
-        ratio = self._ratio(hits, rest)
-        weight = self.hits.mass[hits] * self.rest.mass[rest]
-        known = ~np.isnan(ratio)
-        ratio, weight = ratio[known], weight[known]
-        order = np.argsort(ratio, kind="stable")
-        total = np.cumsum(weight[order]) + so_far
-        place = min(int(np.searchsorted(total, mass - RESOLUTION)), len(order) - 1)
-        return float(ratio[order[place]])
+class _Stacked:
+    """Ratios side by side, (m, …) each, padded to the longest distributions."""
+
+    def __init__(self, ratios: Sequence[CountRatio]) -> None:
+        m, hits, rest = len(ratios), [each.hits for each in ratios], [each.rest for each in ratios]
+        of_hits, self.mass = _padded(hits), _padded(rest)
+        # The CDF of H with a 0 before it, all in one row, and where each begins in it.
+        steps = np.zeros((m, of_hits.shape[1] + 1))
+        np.cumsum(of_hits, axis=1, out=steps[:, 1:])
+        self.steps, self.begins = steps.ravel(), np.arange(1, 1 + steps.size, steps.shape[1])[:, None, None]
+        numbers = [
+            (e.weight, e.own, h.offset, r.offset, e.fixed, e.undefined, len(h.mass) - 1)
+            for e, h, r in zip(ratios, hits, rest, strict=True)
+        ]
+        columns = np.array(numbers, dtype=np.float64).T[:, :, None]
+        self.weight, self.own, self.offset, rest_offset, fixed, self.undefined, self.most = columns
+        self.below = rest_offset + fixed + np.arange(self.mass.shape[1])
+        self.hits, self.rest = _moments(of_hits, self.offset), _moments(self.mass, rest_offset + fixed)
+
+    def limits(self, at: Floats) -> Floats:
+        """(m, e, counts of R) index of the largest H that keeps a ratio at or below (m, e); −1 for none."""
+        most = (at / (self.weight - self.own * at))[:, :, None] * self.below[:, None, :]
+        np.floor(most, out=most)
+        most -= self.offset[:, :, None]
+        np.maximum(most, -1.0, out=most)
+        found: Floats = np.minimum(most, self.most[:, :, None], out=most)
+        return found
+
+    def reached(self, at: Floats) -> Floats:
+        """(m, e) probability of being defined and at or below (m, e) ratios, each from 0 to below 1."""
+        places = self.limits(at).astype(np.int64)
+        places += self.begins
+        found: Floats = np.einsum("mer,mr->me", self.steps[places], self.mass) - self.undefined
+        return found
+
+    def among(self, first: Floats, past: Floats, so_far: Floats, wanted: Floats) -> Floats:
+        """(m, e) the smallest ratio that reaches `wanted`, among the counts of H after `first` up to `past`
+        of each count of R; those up to `first` have reached `so_far`.
+        """
+        counts = np.where(self.mass[:, None, :] > 0.0, past - first, 0.0).astype(np.int64)
+        many = counts.ravel()
+        cell = np.repeat(np.arange(many.size), many)  # (m, e, counts of R) of each ratio, in one row
+        end, rest = np.divmod(cell, counts.shape[2])
+        of = end // counts.shape[1]
+        index = first.ravel()[cell] + np.arange(1, 1 + cell.size) - np.repeat(np.cumsum(many) - many, many)
+        places = index.astype(np.int64) + self.begins.ravel()[of]
+        mass = self.mass[of, rest] * (self.steps[places] - self.steps[places - 1])
+        counted = index + self.offset.ravel()[of]
+        below = self.own.ravel()[of] * counted + self.below[of, rest]
+        ratio = np.divide(
+            self.weight.ravel()[of] * counted, below, out=np.zeros(below.shape), where=below > 0.0
+        )
+        mass[below <= 0.0] = 0.0  # undefined
+        order = np.lexsort((ratio, end))
+        starts = np.cumsum(counts.sum(axis=2).ravel()) - counts.sum(axis=2).ravel()
+        total = np.cumsum(mass[order])
+        before = np.where(starts > 0, total[starts - 1], 0.0)
+        short = (total - before[end] + so_far.ravel()[end] < wanted.ravel()[end]).astype(np.int64)
+        at = np.minimum(np.add.reduceat(short, starts) + starts, np.append(starts[1:], len(order)) - 1)
+        found: Floats = ratio[order][at].reshape(wanted.shape)
+        return found
+
+    def guessed(self, z: Floats) -> tuple[Floats, Floats]:
+        """(m, e) quantiles by cumulants of the linearised ratio, from (e,) normal ones; its (m, 1) sd."""
+        (hits, of_hits, third), (rest, of_rest, third_rest) = self.hits, self.rest
+        below = np.maximum(self.own * hits + rest, 1e-300)
+        value = self.weight * hits / below
+        by_hits, by_rest = (self.weight - self.own * value) / below, -value / below
+        variance = by_hits**2 * of_hits + by_rest**2 * of_rest
+        shared = (self.own * by_hits * of_hits + by_rest * of_rest) / below
+        skewed = by_hits**3 * third + by_rest**3 * third_rest - 6.0 * variance * shared
+        sd = np.sqrt(variance)
+        skew = skewed / np.maximum(variance * sd, 1e-300)
+        return value - shared + sd * (z + skew * (z**2 - 1.0) / 6.0), sd
+
+
+def _padded(counts: Sequence[TrimmedPmf]) -> Floats:
+    """(m, counts) masses, side by side."""
+    found = np.zeros((len(counts), max(len(each.mass) for each in counts)))
+    for row, each in zip(found, counts, strict=True):
+        row[: len(each.mass)] = each.mass
+    return found
+
+
+def _moments(mass: Floats, offset: Floats) -> tuple[Floats, Floats, Floats]:
+    """(m, 1) mean, variance and third central moment of (m, counts) masses."""
+    places = np.arange(mass.shape[1], dtype=np.float64)
+    mean = (mass * places).sum(axis=1)[:, None]
+    apart = places - mean
+    weighted = mass * apart * apart
+    return mean + offset, weighted.sum(axis=1)[:, None], (weighted * apart).sum(axis=1)[:, None]
+
+
+def _quantiles(every: _Stacked, tail: float) -> Floats:
+    """(m, 2) the smallest ratios whose CDF reaches either tail, given that they are defined.
+
+    A bracket around a guess is narrowed until it holds few ratios of counts, and these are sorted.
+    """
+    tails = np.array([tail, 1.0 - tail])
+    guess, sd = every.guessed(scipy.special.ndtri(tails))
+    defined = 1.0 - every.undefined
+    wanted = tails * defined - RESOLUTION
+    bracket = np.full(guess.shape, -1.0), np.ones(guess.shape), 0.0 * wanted, defined + 0.0 * wanted
+    for step in range(_MOST_STEPS):
+        if step < len(_BESIDE):  # around the guess, then around a line through both ends
+            beside = _BESIDE[step] * sd
+            tried = np.clip(np.concatenate([guess - beside, guess + beside], axis=1), 0.0, 1.0 - _GAP)
+            found = every.reached(tried)
+            for e in (slice(0, 2), slice(2, 4)):
+                bracket = _narrowed(*bracket, tried[:, e], found[:, e], wanted)
+        else:
+            bracket = _narrowed(*bracket, guess, every.reached(guess), wanted)
+        low, high, under, over = bracket
+        first, past = every.limits(np.maximum(low, 0.0)), every.limits(np.minimum(high, 1.0 - _GAP))
+        first[low < 0.0], past[high == 1.0] = -1.0, np.inf
+        np.minimum(past, every.most[:, :, None], out=past)
+        if step and (past - first).sum() <= _FEW_CELLS * past.size:
+            break
+        share = (
+            (wanted - under) / np.maximum(over - under, 1e-300) if step % 3 < 2 else np.full(low.shape, 0.5)
+        )
+        start = np.maximum(low, 0.0)
+        guess = np.minimum(start + (high - start) * np.clip(share, 0.02, 0.98), 1.0 - _GAP)
+    return every.among(first, past, under, wanted)
+
+
+def _narrowed(
+    low: Floats, high: Floats, under: Floats, over: Floats, tried: Floats, found: Floats, wanted: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """A bracket with the CDF at both ends, after a further value within it was tried."""
+    up, down = (found >= wanted) & (tried < high), (found < wanted) & (tried > low)
+    return (
+        np.where(down, tried, low),
+        np.where(up, tried, high),
+        np.where(down, found, under),
+        np.where(up, found, over),
+    )

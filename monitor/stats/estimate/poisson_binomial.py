@@ -91,7 +91,7 @@ class TrimmedPmf:
         """The distribution of both windows' successes together, for independent windows."""
         direct = len(self.mass) * len(other.mass) <= _DIRECT
         by = np.convolve if direct else convolve
-        return _trimmed(self.offset + other.offset, by(self.mass, other.mass), self.n + other.n)
+        return trimmed(self.offset + other.offset, by(self.mass, other.mass), self.n + other.n)
 
     def quantile(self, q: float) -> int:
         """The smallest of the kept counts whose CDF reaches q, 0 to 1."""
@@ -104,7 +104,7 @@ class TrimmedPmf:
         return self.offset + _first_reached(cdf, tail), self.offset + _first_reached(cdf, 1.0 - tail)
 
 
-def _trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
+def trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
     """Cut off negligible ends and normalise."""
     low = int(mass.cumsum().searchsorted(NEGLIGIBLE))
     high = len(mass) - int(mass[::-1].cumsum().searchsorted(NEGLIGIBLE))
@@ -131,7 +131,7 @@ def trim(pmf: ArrayLike) -> TrimmedPmf:
     total = float(mass.sum())
     if not abs(total - 1.0) < 1e-9:
         raise ValueError(f"pmf must sum to 1 within 1e-9, got a sum of {total}")
-    return _trimmed(0, mass, len(mass) - 1)
+    return trimmed(0, mass, len(mass) - 1)
 
 
 def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
@@ -144,7 +144,7 @@ def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
     """
     checked = checked_probabilities(p, 2)
     start, mass = fold_many(checked)
-    return [_trimmed(at, row, checked.shape[1]) for at, row in zip(start.tolist(), mass, strict=True)]
+    return [trimmed(at, row, checked.shape[1]) for at, row in zip(start.tolist(), mass, strict=True)]
 
 
 def pmf_many(p: ArrayLike) -> Floats:

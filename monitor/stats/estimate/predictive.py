@@ -168,6 +168,19 @@ class Predictive:
         along = weight * (self.directions.astype(np.float64) @ shares)
         return Exposure(self.number, weight, n, along, weight * moved, information, lean)
 
+    def exposures(self, rows: Placed, slopes: Floats, weights: Sequence[float]) -> list[Exposure]:
+        """`exposure` of several metrics of the same rows, from (metrics, n) slopes."""
+        (metrics, n), bins, strata = slopes.shape, self.directions.shape[1], len(self.edges)
+        places = rows.bins + bins * np.arange(metrics)[:, None]
+        shares = np.bincount(places.ravel(), slopes.ravel(), metrics * bins).reshape(metrics, bins)
+        information = np.bincount(rows.stratum, rows.spread, minlength=strata).astype(np.float64)
+        moved = (slopes * rows.spread) @ (rows.stratum[:, None] == np.arange(strata)).astype(np.float64)
+        along = shares @ self.directions.astype(np.float64).T
+        return [
+            Exposure(self.number, weight, n, weight * one, weight * own, information)
+            for weight, one, own in zip(weights, along, moved, strict=True)
+        ]
+
     def curve_variances(self, rows: Placed, slope: Floats, place: Ints, places: int) -> Floats:
         """(places,) variance from the calibration's own error of `Σ slope·confidence` over the rows of each
         place.
@@ -176,6 +189,20 @@ class Predictive:
         shares = np.bincount(place * many + rows.bins, slope, minlength=places * many).reshape(places, many)
         along = shares @ self.directions.astype(np.float64).T
         found: Floats = np.einsum("pr,pr->p", along, along)
+        return found
+
+    def variances_of(self, exposures: Sequence[Exposure]) -> list[float]:
+        """`variance_of` each metric of one window by itself."""
+        biases: dict[int, tuple[list[float], float]] = {}
+        found = []
+        for one in exposures:
+            between = 0.0
+            if self.components is not None and one.weight > 0:
+                if len(one.moved) not in biases:
+                    biases[len(one.moved)] = self._biases(one.information, one.rows)
+                between = _moved_by(one.moved, *biases[len(one.moved)])
+            own = float(one.along @ one.along) + between
+            found.append(own / one.weight**2 if one.weight > 0 else 0.0)
         return found
 
     def variance_of(self, exposures: Sequence[Exposure]) -> float:
@@ -201,12 +228,15 @@ class Predictive:
 
     def _between(self, moved: Floats, information: Floats, n: int) -> float:
         """Variance from biases between windows, by stratum or all alike."""
-        if self.components is None:
-            return 0.0
+        return 0.0 if self.components is None else _moved_by(moved, *self._biases(information, n))
+
+    def _biases(self, information: Floats, n: int) -> tuple[list[float], float]:
+        """Standard deviations of the biases of n rows, by stratum, and their correlation."""
+        assert self.components is not None
         total = float(information.sum())
         whole = self.components.of_bias(n, total)
-        if len(moved) == 1:
-            return float(moved[0]) ** 2 * whole
+        if len(information) == 1:
+            return [math.sqrt(whole)], 1.0
         each: list[float] = information.tolist()
         sd = [math.sqrt(self._of(k).of_bias(n, i)) for k, i in enumerate(each)]
         parts = [i * s for i, s in zip(each, sd, strict=True)]
@@ -215,8 +245,7 @@ class Predictive:
         if alike > own:
             shared = (whole * total**2 - own) / (alike - own)
             shared = min(max(shared, -1 / max(sum(part != 0 for part in parts) - 1, 1)), 1.0)
-        along: list[float] = [m * s for m, s in zip(moved.tolist(), sd, strict=True)]
-        return (1 - shared) * sum(one * one for one in along) + shared * sum(along) ** 2
+        return sd, shared
 
     def _of(self, stratum: int) -> Components:
         found = self.by_stratum[stratum] if self.by_stratum else None
@@ -248,6 +277,12 @@ class Predictive:
         if not np.array_equal(self.strata, other.strata):
             return self
         return replace(self, edges=other.edges, directions=other.directions, number=other.number)
+
+
+def _moved_by(moved: Floats, sd: Sequence[float], shared: float) -> float:
+    """Variance of a metric from biases of these standard deviations, with one correlation of all pairs."""
+    along: list[float] = [m * s for m, s in zip(moved.tolist(), sd, strict=True)]
+    return (1 - shared) * sum(one * one for one in along) + shared * sum(along) ** 2
 
 
 def predictive_windows(

@@ -7,7 +7,8 @@ O(1/n):
 * AUROC: Σ_{i≠j} p_i (1 − p_j) ([s_i > s_j] + ½ [s_i = s_j]), over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i.
 
-With probabilities of 0 and 1 they are scikit-learn's values.
+With probabilities of 0 and 1 they are scikit-learn's values. All arrays may have leading dimensions: windows
+of one size are computed together.
 """
 
 from __future__ import annotations
@@ -28,125 +29,188 @@ class Ranking:
 
     Parameters
     ----------
-    order : (n,) int64
+    order : (…, n) int64
         Rows from the highest score to the lowest; tied ones as they came.
-    ends : (groups,) int64
-        Place of the last row of each group of tied rows, in that order.
-    midrank : (n,) float64
-        For each row as it came, the rows with lower scores and half of the other tied ones.
+    first, last : (…, n) int64
+        Places, in that order, of the first and of the last row that is tied with the row at a place.
     """
 
     order: Ints
-    ends: Ints
-    midrank: Floats
+    first: Ints
+    last: Ints
 
     @classmethod
     def of(cls, score: Floats) -> Ranking:
-        """Rank rows by a score (n,), n at least 1.
+        """Rank rows by a score (…, n), n at least 1.
 
         Examples
         --------
         >>> Ranking.of(np.array([0.2, 0.9, 0.2])).midrank.tolist()
         [0.5, 2.0, 0.5]
         """
-        order = np.argsort(-score, kind="stable")
-        ordered = score[order]
-        ends = np.flatnonzero(np.r_[ordered[1:] != ordered[:-1], True])
-        rows = np.diff(ends, prepend=-1)
-        midrank = np.empty(len(score))
-        midrank[order] = np.repeat(len(score) - 1 - ends + (rows - 1) / 2, rows)
-        return cls(order, ends, midrank)
+        order = np.argsort(-score, axis=-1, kind="stable")
+        ordered = np.take_along_axis(score, order, axis=-1)
+        places = np.arange(score.shape[-1])
+        begins = np.ones(score.shape, dtype=np.bool_)
+        np.not_equal(ordered[..., 1:], ordered[..., :-1], out=begins[..., 1:])
+        ends = np.ones(score.shape, dtype=np.bool_)
+        ends[..., :-1] = begins[..., 1:]
+        first = np.maximum.accumulate(np.where(begins, places, 0), axis=-1)
+        last = np.minimum.accumulate(np.where(ends, places, len(places))[..., ::-1], axis=-1)[..., ::-1]
+        return cls(order, first, np.ascontiguousarray(last))
 
-    def _reached(self, values: Floats) -> Floats:
-        """(n,) sums of the values of all rows with an equal or higher score, in the order of arrival."""
-        sums = np.cumsum(values[self.order])[self.ends]
-        return self._back(sums)
+    @property
+    def midrank(self) -> Floats:
+        """(…, n) for each row as it came, the rows with lower scores and half of the other tied ones."""
+        return self.back(self.order.shape[-1] - 1 - (self.first + self.last) / 2)
 
-    def _back(self, groups: Floats) -> Floats:
-        """(n,) value of each row's group, in the order of arrival."""
-        out = np.empty(len(self.order))
-        out[self.order] = np.repeat(groups, np.diff(self.ends, prepend=-1))
+    @property
+    def rows(self) -> Ints:
+        """(…, n) for each row in order of the scores, the rows with an equal or higher score."""
+        rows: Ints = self.last + 1
+        return rows
+
+    def sorted(self, values: Floats) -> Floats:
+        """(…, n) values in the order of the scores."""
+        return np.take_along_axis(values, self.order, axis=-1)
+
+    def back(self, values: Floats) -> Floats:
+        """(…, n) values in the order of arrival, from those in the order of the scores."""
+        out = np.empty(self.order.shape)
+        np.put_along_axis(out, self.order, values, axis=-1)
         return out
 
-    def auroc(self, chance: Floats) -> tuple[float, Floats]:
-        """AUROC, 0 to 1, and each row's influence, from (n,) probabilities of being positive.
+    def reached(self, values: Floats) -> Floats:
+        """(…, n) sums over all rows with an equal or higher score; both in the order of the scores."""
+        return np.take_along_axis(np.cumsum(values, axis=-1), self.last, axis=-1)
 
-        It is 0.5 if one class has no probability. The (n,) influence is the first-order change, times n, if a
-        row counted once more: its standard deviation over √n is the standard error for rows drawn at random.
+    def reached_and_tied(self, values: Floats) -> tuple[Floats, Floats]:
+        """`reached`, and the (…, n) sums over each row's group of tied rows."""
+        sums = np.cumsum(values, axis=-1)
+        reached = np.take_along_axis(sums, self.last, axis=-1)
+        above = np.take_along_axis(sums, np.maximum(self.first - 1, 0), axis=-1)
+        return reached, np.where(self.first > 0, reached - above, reached)
+
+    def auroc(self, chance: Floats) -> tuple[Floats, Floats]:
+        """AUROC (…), 0 to 1, and each row's influence, from (…, n) probabilities of being positive.
+
+        It is 0.5 if one class has no probability. The (…, n) influence is the first-order change, times n,
+        if a row counted once more: its standard deviation over √n is the standard error for rows drawn at
+        random.
         """
-        positives, negatives = float(chance.sum()), float((1.0 - chance).sum())
-        own = float(chance @ (1.0 - chance))
-        if positives * negatives - own <= 0.0:
-            return 0.5, np.zeros(len(chance))
-        at_or_above, total = self._reached(1.0 - chance), negatives
-        tied = self._tied(1.0 - chance)
-        beaten = total - at_or_above + tied / 2
-        beating = self._reached(chance) - self._tied(chance) / 2
-        pairs = float(chance @ beaten)
-        value = min(max((pairs - own / 2) / (positives * negatives - own), 0.0), 1.0)
-        n = len(chance)
-        by_positive = chance * (beaten / negatives - value) * (n / positives)
-        by_negative = (1.0 - chance) * (beating / positives - value) * (n / negatives)
-        return value, by_positive + by_negative
+        p = self.sorted(chance)
+        parts = _Pairs(self, p)
+        positives, negatives = np.maximum(parts.positives, _TINY), np.maximum(parts.negatives, _TINY)
+        n = p.shape[-1]
+        by_positive = p * (parts.beaten / negatives - parts.value[..., None]) * (n / positives)
+        by_negative = (1.0 - p) * (parts.beating / positives - parts.value[..., None]) * (n / negatives)
+        influence = np.where(parts.defined[..., None], by_positive + by_negative, 0.0)
+        return parts.value, self.back(influence)
 
-    def average_precision(self, chance: Floats) -> tuple[float, Floats]:
+    def average_precision(self, chance: Floats) -> tuple[Floats, Floats]:
         """Average precision and each row's influence, as `auroc`; 0 if no row can be positive."""
-        positives, n = float(chance.sum()), len(chance)
-        if positives <= 0.0:
-            return 0.0, np.zeros(n)
-        rows = self._back(np.asarray(self.ends + 1, dtype=np.float64))
-        precision = self._reached(chance) / rows
-        value = float(chance @ (precision + (1.0 - chance) / rows)) / positives
+        p = self.sorted(chance)
+        positives = p.sum(axis=-1)[..., None]
+        rows, n = self.rows, p.shape[-1]
+        precision = self.reached(p) / rows
+        total = np.maximum(positives, _TINY)
+        value = np.clip((p * (precision + (1.0 - p) / rows)).sum(axis=-1)[..., None] / total, 0.0, 1.0)
         # A row that counts once more changes the precision at every threshold below its score.
-        share = chance / rows
-        below = [np.sum(v) - self._reached(v) + self._tied(v) for v in (share, share * precision)]
-        influence = chance * (precision - value) + chance * below[0] - below[1]
-        return min(max(value, 0.0), 1.0), influence * (n / positives)
+        below = [self._passing(each) for each in (p / rows, p / rows * precision)]
+        influence = p * (precision - value) + p * below[0] - below[1]
+        influence = np.where(positives > 0.0, influence * (n / total), 0.0)
+        return value[..., 0], self.back(influence)
 
     def auroc_slope(self, chance: Floats) -> Floats:
-        """(n,) derivative of `auroc`'s value by each row's probability; 0 if one class has none."""
-        positives, negatives = float(chance.sum()), float((1.0 - chance).sum())
-        below = positives * negatives - float(chance @ (1.0 - chance))
-        if below <= 0.0:
-            return np.zeros(len(chance))
-        beaten = negatives - self._reached(1.0 - chance) + self._tied(1.0 - chance) / 2
-        beating = self._reached(chance) - self._tied(chance) / 2
-        value = self.auroc(chance)[0]
-        own = 1.0 - 2.0 * chance  # derivative of p (1 − p)
-        slope: Floats = (beaten - beating - own / 2 - value * (negatives - positives - own)) / below
-        return slope
+        """(…, n) derivative of `auroc`'s value by each row's probability; 0 if one class has none."""
+        p = self.sorted(chance)
+        parts = _Pairs(self, p)
+        return self.back(parts.slope(p))
 
     def average_precision_slope(self, chance: Floats) -> Floats:
-        """(n,) derivative of `average_precision`'s value by each row's probability; 0 if it is undefined."""
-        positives = float(chance.sum())
-        if positives <= 0.0:
-            return np.zeros(len(chance))
-        rows = self._back(np.asarray(self.ends + 1, dtype=np.float64))
-        share = chance / rows
-        passing = float(share.sum()) - self._reached(share) + self._tied(share)
-        above = self._reached(chance) / rows + (1.0 - 2.0 * chance) / rows + passing
-        slope: Floats = (above - self.average_precision(chance)[0]) / positives
-        return slope
+        """(…, n) derivative of `average_precision`'s value by each row's probability; 0 if undefined."""
+        p = self.sorted(chance)
+        return self.back(self.sorted_precision_slope(p)[1])
 
-    def _tied(self, values: Floats) -> Floats:
-        """(n,) sums over each row's group of tied rows."""
-        sums = np.cumsum(values[self.order])[self.ends]
-        return self._back(np.diff(sums, prepend=0.0))
+    def sorted_precision_slope(self, p: Floats) -> tuple[Floats, Floats]:
+        """The average precision and its slope, of probabilities in the order of the scores, and so it is."""
+        positives, rows = p.sum(axis=-1)[..., None], self.rows
+        total = np.maximum(positives, _TINY)
+        share, reached = p / rows, self.reached(p)
+        value = (share * (reached + 1.0 - p)).sum(axis=-1)[..., None] / total
+        above = (reached + 1.0 - 2.0 * p) / rows + self._passing(share)
+        slope = np.where(positives > 0.0, (above - value) / total, 0.0)
+        return np.clip(value[..., 0], 0.0, 1.0), slope
+
+    def sorted_auroc_slope(self, p: Floats) -> tuple[Floats, Floats]:
+        """The same of the AUROC."""
+        parts = _Pairs(self, p)
+        return parts.value, parts.slope(p)
+
+    def _passing(self, values: Floats) -> Floats:
+        """(…, n) sums over all rows with an equal or lower score, in the order of scores."""
+        reached, tied = self.reached_and_tied(values)
+        passing: Floats = values.sum(axis=-1)[..., None] - reached + tied
+        return passing
 
     def drawn_auroc(self, positive: Bools) -> Floats:
-        """(draws,) AUROC of drawn labels (draws, n); NaN for a draw with one class only."""
+        """(draws,) AUROC of drawn labels (draws, n), in the order of the scores, of one window; NaN for a
+        draw with one class only.
+        """
         rows = positive.shape[1]
+        midrank = rows - 1 - (self.first + self.last) / 2
         count = np.count_nonzero(positive, axis=1).astype(np.float64)
-        ranks = positive @ self.midrank
+        ranks = positive.astype(np.float64) @ midrank
         with np.errstate(invalid="ignore", divide="ignore"):
             values: Floats = (ranks - count * (count - 1.0) / 2.0) / (count * (rows - count))
         values[(count == 0.0) | (count == rows)] = np.nan
         return values
 
     def drawn_average_precision(self, positive: Bools) -> Floats:
-        """(draws,) average precision of drawn labels (draws, n); NaN for a draw without a positive."""
-        reached = np.cumsum(positive[:, self.order], axis=1, dtype=np.int32)[:, self.ends].astype(np.float64)
-        found = np.diff(reached, prepend=0.0, axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values: Floats = np.einsum("dg,dg,g->d", found, reached, 1.0 / (self.ends + 1.0)) / reached[:, -1]
+        """(draws,) average precision of such labels; NaN for a draw without a positive."""
+        draws, rows = positive.shape
+        count = np.count_nonzero(positive, axis=1)
+        if int(count.sum()) > _FEW_POSITIVES * positive.size:
+            reached = np.cumsum(positive, axis=1, dtype=np.int32)[:, self.last] / (self.last + 1.0)
+            total = np.einsum("dn,dn->d", reached, positive)
+        else:  # only they are visited
+            places = np.flatnonzero(positive)
+            draw = np.repeat(np.arange(draws), count)
+            last = self.last[places - draw * rows]
+            # Places are in rising order: as many positives of a draw are at or before one.
+            reached = (
+                np.searchsorted(places, draw * rows + last, side="right") - (np.cumsum(count) - count)[draw]
+            )
+            total = np.bincount(draw, reached / (last + 1.0), minlength=draws)
+        with np.errstate(invalid="ignore"):
+            values: Floats = total / count
         return values
+
+
+_FEW_POSITIVES = 0.1
+_TINY = 1e-300  # no division by 0 where a metric is undefined
+
+
+class _Pairs:
+    """What the AUROC of probabilities in the order of the scores is made of."""
+
+    def __init__(self, ranking: Ranking, p: Floats) -> None:
+        self.positives, self.negatives = p.sum(axis=-1)[..., None], (1.0 - p).sum(axis=-1)[..., None]
+        own = (p * (1.0 - p)).sum(axis=-1)[..., None]
+        self.below = self.positives * self.negatives - own
+        reached, tied = ranking.reached_and_tied(p)
+        self.beating = reached - tied / 2
+        # Rows that are not positive: of all rows, less the positive ones.
+        size = (ranking.last - ranking.first + 1) / 2
+        self.beaten = self.negatives - (ranking.rows - size) + self.beating
+        self.defined = self.below[..., 0] > 0.0
+        pairs = (p * self.beaten).sum(axis=-1)
+        value = (pairs - own[..., 0] / 2) / np.where(self.defined, self.below[..., 0], 1.0)
+        self.value: Floats = np.where(self.defined, np.clip(value, 0.0, 1.0), 0.5)
+
+    def slope(self, p: Floats) -> Floats:
+        own = 1.0 - 2.0 * p  # derivative of p (1 − p)
+        rise = self.beaten - self.beating - own / 2
+        rise -= self.value[..., None] * (self.negatives - self.positives - own)
+        found: Floats = np.where(self.defined[..., None], rise / np.maximum(self.below, _TINY), 0.0)
+        return found

@@ -42,30 +42,34 @@ class Exposure:
     lean: float = 0.0
 
 
-def by_confidence(scores: Floats, predicted: Ints, column: int | Ints, slope: Floats) -> Floats:
-    """Derivatives by each row's confidence, from the (n,) derivatives `slope` by its probability of a class.
+def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats:
+    """(…, n) change of each row's probability of a class, by its confidence.
 
     A larger confidence makes all other classes less probable, each in proportion to its probability.
 
     Parameters
     ----------
-    scores : (n, K) float64
+    scores : (…, n, K) float64
         Calibrated, K at least 2.
-    predicted : (n,) int64
-    column : int or (n,) int64
-        The class of `slope`.
-    slope : (n,) float64
+    predicted : (…, n) int64
+    column : int or (…, n) int64
+        The class.
 
     Examples
     --------
     >>> scores = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
-    >>> by_confidence(scores, np.array([0, 1]), 1, np.ones(2)).tolist()
+    >>> by_confidence(scores, np.array([0, 1]), 1).tolist()
     [-0.6, 1.0]
     """
-    rows = np.arange(len(slope))
-    confidence = scores[rows, predicted]
-    chance = scores[:, column] if isinstance(column, int) else scores[rows, column]
-    even = np.full(len(slope), 1.0 / (scores.shape[1] - 1))
+    confidence, chance = of_class(scores, predicted), of_class(scores, column)
+    even = np.full(confidence.shape, 1.0 / (scores.shape[-1] - 1))
     share = np.divide(chance, 1.0 - confidence, out=even, where=confidence < 1.0)
-    found: Floats = slope * np.where(predicted == column, 1.0, -np.minimum(share, 1.0))
+    found: Floats = np.where(predicted == column, 1.0, -np.minimum(share, 1.0))
     return found
+
+
+def of_class(scores: Floats, column: int | Ints) -> Floats:
+    """(…, n) each row's probability of a class."""
+    if isinstance(column, int):
+        return scores[..., column]
+    return np.take_along_axis(scores, column[..., None], axis=-1)[..., 0]

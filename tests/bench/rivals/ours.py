@@ -14,7 +14,7 @@ from monitor import (
     IsotonicCalibrator,
     average_confidence_many,
     calibration_error,
-    classification_estimates,
+    classification_details_many,
 )
 from monitor.base.records import Floats
 from tests.bench.rivals.stopwatch import measured, tell
@@ -40,13 +40,14 @@ def main(path: str, rounds: int) -> None:
         chances = fitted.apply(scores).reshape(-1, window, 2)
         raw = scores.reshape(-1, window, 2)
         found: Intervals = {metric: [] for metric in (*CLASSIFICATION_METRICS, "ece")}
-        for mine, given in zip(chances, raw, strict=True):
-            acted = given.argmax(axis=1)
-            for metric, each in classification_estimates(
-                mine, acted, CLASSIFICATION_METRICS, LEVEL, positive=1, ranking=given
-            ).items():
-                found[metric].append(ends(each))
-            error = calibration_error(given.max(axis=1), mine[np.arange(window), acted], level=LEVEL)
+        acted = raw.argmax(axis=2)
+        for each in classification_details_many(
+            chances, acted, CLASSIFICATION_METRICS, LEVEL, positive=1, rankings=raw
+        ):
+            for metric, estimate in each.items():
+                found[metric].append(ends(estimate.result))
+        for mine, given, own in zip(chances, raw, acted, strict=True):
+            error = calibration_error(given.max(axis=1), mine[np.arange(window), own], level=LEVEL)
             found["ece"].append(ends(error.result))
         return found
 

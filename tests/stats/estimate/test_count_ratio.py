@@ -64,7 +64,7 @@ def test_a_large_grid_is_cut_down_before_it_is_sorted(kind: str, monkeypatch: py
     rng = np.random.default_rng(1)
     of = ratio(kind, rng.beta(3, 1, 300).tolist(), rng.beta(1, 9, 700).tolist())
     whole = of.interval(0.95)
-    monkeypatch.setattr(module, "_FEW_CELLS", 3)
+    monkeypatch.setattr(module, "_FEW_CELLS", 0.02)
     assert of.interval(0.95) == whole
     values, mass, _ = grid(of)
     cdf = np.cumsum(mass)

@@ -1,0 +1,119 @@
+"""A replay's processor time with labels and with all metrics, beside bare decoding of the same file.
+
+    python -m tests.bench.bench_everything [--records 1000000] [--rounds 3] [--against DIR]
+
+Four models, windows of 500, a reference of 5,000 rows a model. `plain` estimates accuracy and calibration
+error; `5 % labelled` and `20 % labelled` are the same with the default recalibration on the labels that so
+many of the answers bring; `eight metrics` adds precision, recall, specificity, F1, AUROC and average
+precision, without labels. `whole` is the processor time of all threads of `blindsight replay`, `system` the
+system's part of it. `beyond the start` is what an answer takes after the first 100,000: the difference of
+two replays. `bare decoding` calls msgspec on the blocks of the plain file, in this process; its time is the
+unit of the last column. With another checkout, both take turns. Figures are medians.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from tests.bench.bench_replay import CONFIG, bare, write_inputs
+from tests.bench.bench_start import Checkout
+from tests.harness import ROOT, apart, run
+
+WARM = 100_000
+"""Answers before the counted ones: 50 windows of each of four models, so that every chart has its limits."""
+
+EIGHT = "accuracy, ece, precision, recall, specificity, f1, auroc, average_precision"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is replayed."""
+
+    metrics: str = "accuracy, ece"
+    labelled_every: int = 0
+
+    def write(self, folder: Path, records: int) -> None:
+        write_inputs(folder, records, labelled_every=self.labelled_every)
+        config = CONFIG.replace("accuracy, ece", self.metrics)
+        (folder / "config.yaml").write_text(config, encoding="utf-8")
+
+
+LOADS: Mapping[str, Load] = {
+    "plain": Load(),
+    "5 % labelled": Load(labelled_every=20),
+    "20 % labelled": Load(labelled_every=5),
+    "eight metrics": Load(EIGHT),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Processor seconds of a replay, and the system's part."""
+
+    seconds: float
+    system: float
+
+
+def replayed(checkout: Checkout, folder: Path) -> Cost:
+    """Of all threads of a replay of a folder's stream."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = checkout.words("replay", "config.yaml", "stream.ndjson", "--out", "out")
+    subprocess.run(words, check=True, capture_output=True, cwd=folder)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    system = after.ru_stime - before.ru_stime
+    return Cost(after.ru_utime - before.ru_utime + system, system)
+
+
+def turns(
+    load: Load, checkouts: list[Checkout], records: int, rounds: int
+) -> list[list[tuple[Cost, Cost, float]]]:
+    """By round and checkout, a short replay, the whole one and bare decoding (seconds)."""
+    with tempfile.TemporaryDirectory() as short, tempfile.TemporaryDirectory() as whole:
+        load.write(Path(short), WARM)
+        load.write(Path(whole), WARM + records)
+        found = []
+        for _ in range(rounds):
+            decoding = apart(bare, Path(whole))
+            seconds = decoding["records"] / decoding["rate"]
+            found.append(
+                [(replayed(each, Path(short)), replayed(each, Path(whole)), seconds) for each in checkouts]
+            )
+    return found
+
+
+def table(
+    records: int = 1_000_000, rounds: int = 3, against: Path = ROOT, loads: tuple[str, ...] = tuple(LOADS)
+) -> Iterator[str]:
+    """A line a load and checkout."""
+    roots = {"before": against, "now": ROOT} if against.resolve() != ROOT else {"now": ROOT}
+    checkouts = [Checkout(root.resolve()) for root in roots.values()]
+    for checkout in checkouts:
+        checkout.check_path()
+    yield f"{WARM + records:,} answers of 4 models, windows of 500; processor time, {rounds} rounds' medians"
+    yield (
+        f"{'':24}{'whole s':>9}{'system s':>9}{'us an answer beyond the start':>31}{'of plain':>9}"
+        f"{'of bare decoding':>17}"
+    )
+    plain = [0.0] * len(checkouts)
+    for name in loads:
+        rows = turns(LOADS[name], checkouts, records, rounds)
+        for i, who in enumerate(roots):
+            each = [row[i] for row in rows]
+            beyond = median((whole.seconds - short.seconds) / records for short, whole, _ in each)
+            decoding = median(seconds / (WARM + records) for _, _, seconds in each)
+            plain[i] = plain[i] or beyond
+            yield (
+                f"{f'{name}, {who}':24}{median(whole.seconds for _, whole, _ in each):9.1f}"
+                f"{median(whole.system for _, whole, _ in each):9.1f}{1e6 * beyond:31.2f}"
+                f"{beyond / plain[i]:9.2f}{beyond / decoding:17.2f}"
+            )
+
+
+if __name__ == "__main__":
+    run(table, keep=False)
