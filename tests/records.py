@@ -10,7 +10,10 @@ from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import RawBlock, RawMessages
 from tests.bench.fuzz_decoder import check_chunk
 
-TOXICITY = TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",))
+FEATURES = (("hour", "number"), ("carrier", "text"))
+TOXICITY = TaskLayout(
+    "toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",), features=FEATURES
+)
 TOPIC = TaskLayout("topic", ("a", "b", "c"), models=("topic-1",))
 ARRIVAL = TaskLayout("arrival", (), models=("eta",))
 

@@ -28,6 +28,7 @@ _TIME = (*_NUMBER, types.is_timestamp, types.is_date)
 _ALLOWED: Mapping[str, tuple[tuple[Callable[[Any], bool], ...], str]] = {
     "scores.": (_NUMBER, "a number"),
     "groups.": (_NAME, "text or a number"),
+    "features.": (_NAME, "text or a number"),
     "confidence": (_NUMBER, "a number"),
     "probability": (_NUMBER, "a number"),
     "draw.round": (_NAME, "text or a number"),
@@ -79,7 +80,10 @@ def _refuse_type(path: Path, column: Any) -> None:
         allowed: tuple[Callable[[Any], bool], ...] = (*_NUMBER, _is_list_of_numbers)
         what = "a list of numbers, or a number"
     else:
-        prefix = next((name for name in ("scores.", "groups.") if column.name.startswith(name)), column.name)
+        prefix = next(
+            (name for name in ("scores.", "groups.", "features.") if column.name.startswith(name)),
+            column.name,
+        )
         allowed, what = _ALLOWED.get(prefix, ((), ""))
     found = column.type.value_type if types.is_dictionary(column.type) else column.type
     if allowed and not types.is_null(found) and not any(is_one(found) for is_one in allowed):

@@ -40,9 +40,9 @@ class Resumed:
 def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     """Go on from what was saved, task by task.
 
-    A task whose classes, positive class or groups changed cannot: what was saved is laid out otherwise; it
-    starts afresh. One whose window, reference, calibration or chart changed begins a new baseline, as on a
-    reload. A task that is no longer configured is forgotten.
+    A task whose classes, positive class, groups or features changed cannot: what was saved is laid out
+    otherwise; it starts afresh. One whose window, reference, calibration or chart changed begins a new
+    baseline, as on a reload. A task that is no longer configured is forgotten.
 
     Raises
     ------
@@ -52,7 +52,8 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     before = tasks_of(saved)
     lost = [name for name, task in before.items() if not _fits(task, settings.tasks.get(name))]
     for name in lost:
-        why = "its classes or groups changed" if name in settings.tasks else "it is not configured any more"
+        changed = "its classes, groups or features changed"
+        why = changed if name in settings.tasks else "it is not configured any more"
         log.warning("Task %s does not continue from the store: %s.", name, why)
     arenas = [name.partition("/")[2] for name in saved.parts if name.startswith("arena/")]
     gone = [name for name in arenas if name not in settings.arenas]
@@ -132,8 +133,9 @@ def tasks_of(saved: Saved) -> dict[str, Task]:
 
 def _fits(before: Task, now: Task | None) -> bool:
     """Whether what was saved of a task is laid out as this one needs it."""
-    return now is not None and (before.classes, before.positive, before.groups) == (
+    return now is not None and (before.classes, before.positive, before.groups, before.features) == (
         now.classes,
         now.positive,
         now.groups,
+        now.features,
     )

@@ -18,5 +18,8 @@ OUTCOMES = ("taken", "kept", "refused")
 """Of a recalibration: the new calibration holds; the one in force stays, as the labels do not favour the new
 one; no fit."""
 
+FeatureKind = Literal["number", "text"]
+"""What the values of a feature are."""
+
 ClosedBy = Literal["size", "age", "version", "end"]
 """The reason why a window closed: its size, its age, another version of the model, the end of the stream."""

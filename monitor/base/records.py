@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.names import FeatureKind
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
@@ -112,6 +114,8 @@ class TaskLayout:
         of an older version holds them.
     numbered : bool
         Whether a source numbers the rows of its requests, so that a label may name the request alone.
+    features : tuple of (str, {"number", "text"})
+        Names of the record's `features` that a calibration uses, each with its kind.
     """
 
     name: str
@@ -122,6 +126,7 @@ class TaskLayout:
     arena: bool = False
     long_names: frozenset[str] = frozenset()
     numbered: bool = False
+    features: tuple[tuple[str, FeatureKind], ...] = ()
 
     @property
     def width(self) -> int:
@@ -172,6 +177,9 @@ class Batch:
         number from 0: `id_keys` of the request's own id. `NO_ID` in any other row.
     alone : (n,) bool, optional
         Whether its request had one row.
+    features : (n, F) float64, optional
+        The layout's features, in its order: a number as it came, a text as its `text_codes`; NaN where the
+        record has none. Left out, F is 0.
 
     Examples
     --------
@@ -199,8 +207,11 @@ class Batch:
     other: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     request: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     alone: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    features: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
+        if not len(self.features):
+            object.__setattr__(self, "features", no_features(len(self.time)))
         if not len(self.request):
             object.__setattr__(self, "request", np.full(len(self.time), NO_ID))
         if not len(self.alone):
@@ -410,6 +421,29 @@ def id_keys(ids: Sequence[str]) -> Keys:
         texts = [text.encode("utf-8", "surrogatepass") for text in ids]
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
+
+
+def text_codes(texts: Sequence[str]) -> Floats:
+    """(n,) whole numbers below 2⁵² that stand for texts, by the upper bits of `id_keys`: no order is meant.
+
+    Examples
+    --------
+    >>> a = text_codes(["JFK", "LGA", "JFK"])
+    >>> bool(a[0] == a[2]), bool(a[0] == a[1]), bool(a.max() < 2**52)
+    (True, False, True)
+    """
+    return (id_keys(texts) >> np.uint64(12)).astype(np.float64)
+
+
+_NO_COLUMN = np.zeros((1, 0))
+
+
+def no_features(rows: int) -> Floats:
+    """(rows, 0): the features of rows of a task that uses none.
+
+    It takes no memory: numpy allocates an array of no columns as if it had one.
+    """
+    return np.lib.stride_tricks.as_strided(_NO_COLUMN, (rows, 0))
 
 
 def _room(lengths: Ints) -> int:

@@ -401,6 +401,12 @@ CALIBRATIONS: dict[str, CalibrationEntry] = {
         "the first such fit",
         refitted=True,
     ),
+    "covariates": CalibrationEntry(
+        f"{_STATS}.calibration.covariates:CovariatesCalibration",
+        "isotonic, fitted anew for each window on the rows of the reference that have features like its "
+        "answers'; for inputs that come to differ (covariate shift)",
+        refitted=True,
+    ),
 }
 """Every calibration."""
 

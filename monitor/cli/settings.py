@@ -5,7 +5,7 @@ The engine, and what it computes with, is imported only where a reference has to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
@@ -14,6 +14,7 @@ from monitor.cli.check.calibrations import References
 from monitor.cli.check.check import check
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
+from monitor.config.task import Task
 
 if TYPE_CHECKING:
     from monitor.cli.tried import Tried
@@ -21,25 +22,25 @@ if TYPE_CHECKING:
     from monitor.engine.reference import Reference
 
 
-def read_references(config: Config) -> References:
-    """The references of every task that names a file, by task and model.
+def read_references(config: Config, only: Callable[[Task], bool] = lambda task: True) -> References:
+    """The references of every task that names a file, by task and model; or of some tasks.
 
     Raises
     ------
     ConfigError
         A file cannot be read, a row of it cannot be used, or it holds no labelled row.
     """
-    named = [name for name, task in config.scored_tasks.items() if task.reference.path is not None]
+    tasks = config.scored_tasks
+    named = {name: task for name, task in tasks.items() if task.reference.path is not None and only(task)}
     if not named:
         return {}
     from connectors.formats.files.reference import read_reference
     from monitor.engine.reference import split_by_model
 
     found: dict[str, Mapping[str, Reference]] = {}
-    for layout in layouts(config.scored_tasks):
-        path = config.scored_tasks[layout.name].reference.path
-        if path is None:
-            continue
+    for layout in layouts(named):
+        path = named[layout.name].reference.path
+        assert path is not None
         found[layout.name] = split_by_model(read_reference(path, layout))
         if not found[layout.name]:
             raise ConfigError(

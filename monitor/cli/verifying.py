@@ -12,6 +12,7 @@ from monitor.agent.forget import count
 from monitor.base.errors import ConfigError
 from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.inputs import open_inputs
+from monitor.cli.settings import read_references
 from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_ARENAS
 from monitor.config.file import load_config
@@ -47,7 +48,8 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
         # An older version took long names.
         known = layouts(config.tasks, long_names(names), config.numbers_rows)
         feed = open_inputs(files, named, partitions, known, lambda name: wire_for(config, name))
-        return Verifier(history, config.scored_tasks, feed).run()
+        references = read_references(config, only=lambda task: task.adapts)
+        return Verifier(history, config.scored_tasks, feed, references).run()
     finally:
         history.close()
 

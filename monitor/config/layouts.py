@@ -21,6 +21,7 @@ def layouts(
             groups=task.groups,
             long_names=long_names,
             numbered=numbered,
+            features=tuple(task.features.items()),
         )
         if isinstance(task, Task)
         else TaskLayout(name=name, classes=(), models=task.models, arena=True, long_names=long_names)

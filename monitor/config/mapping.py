@@ -211,6 +211,7 @@ class FieldMapping(Section):
     prediction: str | None = _path("Path of the class that was acted on.")
     version: str | None = _path("Path of the model's version.")
     groups: dict[str, str] = Field(default={}, description="The path of each group's value.")
+    features: dict[str, str] = Field(default={}, description="The path of each feature's value.")
     label: str | None = _path("Path of the true class.")
     correct: str | None = _path("Path of whether the answer was right, for a task without classes.")
     probability: str | None = _path("Path of the probability with which a row was selected for labelling.")
@@ -228,10 +229,16 @@ class FieldMapping(Section):
 
     @property
     def paths(self) -> Mapping[str, str]:
-        """The path of each field that has one; `scores.<class>` and `groups.<name>` are fields."""
+        """The path of each field that has one; `scores.<class>`, `groups.<name>` and the like are fields."""
         single = {name: path for name in PATHS if (path := getattr(self, name)) is not None}
         scores = {f"scores.{name}": path for name, path in self.class_scores.items()}
-        return {**single, **scores, **{f"groups.{name}": path for name, path in self.groups.items()}}
+        groups = {f"groups.{name}": path for name, path in self.groups.items()}
+        return {
+            **single,
+            **scores,
+            **groups,
+            **{f"features.{name}": path for name, path in self.features.items()},
+        }
 
     @property
     def beside(self) -> Mapping[str, str]:

@@ -47,6 +47,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.classes": Consequence.RESTART,
     "tasks.*.positive": Consequence.RESTART,
     "tasks.*.groups": Consequence.RESTART,
+    "tasks.*.features": Consequence.RESTART,
     "tasks.*.models.*": Consequence.RESTART,
     "tasks.*": Consequence.RESTART,
     # Open files and sockets.

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import ConfigDict, Field, model_validator
 
 from monitor.base import registry
+from monitor.base.names import FeatureKind
 from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
 from monitor.config.labels import Ssme, WeightedLabels, unread_weights
 from monitor.config.section import OneOf, Problem, Section, demand, explained, sane, unique
@@ -90,6 +91,12 @@ Metric = Literal[
     "auroc",
     "average_precision",
 ]
+COVARIATES = "covariates"
+"""The calibration method that uses the records' features."""
+
+MOST_FEATURES = 16
+"""What a calibration for each window can be fitted by, while the window closes."""
+
 WITHOUT_CLASSES = ("accuracy", "ece")
 """Metrics of models that give a confidence only."""
 EstimatorTag = Annotated[str, OneOf(registry.ESTIMATORS)]
@@ -170,13 +177,13 @@ class CalibrationConfig(Section):
         le=1_000_000,
         description="Refit after so many newly labelled answers of a model (or a quarter of those in the "
         "last fit, if that is more), and immediately when labels contradict its estimate. The "
-        "agent takes the new fit if labels favour it. Not for none and ssme. null: never.",
+        "agent takes the new fit if labels favour it. Not for none, ssme and covariates. null: never.",
     )
 
     @property
     def reference_method(self) -> str:
         """The method that is fitted on the reference."""
-        return "isotonic" if self.method == "ssme" else self.method
+        return "isotonic" if self.method in ("ssme", COVARIATES) else self.method
 
 
 class Bound(Section):
@@ -294,6 +301,11 @@ class Task(Section):
     groups: tuple[str, ...] = Field(
         default=(), description="Names in the records' `groups`; each value has its own windows and charts."
     )
+    features: dict[str, FeatureKind] = Field(
+        default={},
+        description="Names in the records' `features`, each number or text, for calibration.method: "
+        "covariates: those by which the answers of a window may differ from the reference's. At most 16.",
+    )
     models: dict[str, ModelConfig] = Field(
         default={}, description="Optional: the models of the task, with their expected traffic."
     )
@@ -332,7 +344,13 @@ class Task(Section):
     @property
     def relabelled_every(self) -> int | None:
         """The number of labels between refits of calibrations; None for never."""
-        return None if self.calibration.method in ("none", "ssme") else self.calibration.refit_labels
+        unfitted = self.calibration.method in ("none", "ssme", COVARIATES)
+        return None if unfitted else self.calibration.refit_labels
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the calibration is fitted anew for each window, by the features of its answers."""
+        return self.calibration.method == COVARIATES
 
     @property
     def recalibrates(self) -> bool:
@@ -349,7 +367,13 @@ class Task(Section):
         demand([*self._class_problems(), *self._name_problems(), *self._metric_problems()])
         windows = charted_windows_per_week(self)
         traffic = {name: known.answers_per_day for name, known in self.models.items()}
-        demand([*self._refit_problems(), *budget_problems(self.chart, traffic, windows)])
+        demand(
+            [
+                *self._feature_problems(),
+                *self._refit_problems(),
+                *budget_problems(self.chart, traffic, windows),
+            ]
+        )
         return self
 
     @property
@@ -406,6 +430,37 @@ class Task(Section):
             yield (
                 "ssme.models",
                 f"expected the models whose scores {got} joins, got none: list them here, or in models",
+            )
+
+    def _feature_problems(self) -> Iterable[Problem | None]:
+        yield sane("features", self.features)
+        if not self.adapts:
+            if self.features:
+                yield (
+                    "features",
+                    f"expected none with calibration.method: {self.calibration.method}, which does not use "
+                    f"features, got {', '.join(self.features)}: leave them out, or set it to {COVARIATES}",
+                )
+            return
+        if len(self.features) > MOST_FEATURES:
+            yield "features", f"expected at most {MOST_FEATURES}, got {len(self.features)}: leave some out"
+        if not self.features:
+            yield (
+                "features",
+                f"missing; calibration.method: {COVARIATES} needs them: name the records' features by which "
+                "answers may come to differ from the reference's, such as {hour: number, carrier: text}",
+            )
+        if self.reference.path is None:
+            yield (
+                "reference",
+                f"expected path with calibration.method: {COVARIATES}, got first_windows: give a file of "
+                "labelled answers with these features",
+            )
+        for tag in registry.computed(self.estimators, "reference"):
+            yield (
+                "estimators",
+                f"expected none that is fitted on confidences of the reference with calibration.method: "
+                f"{COVARIATES}, whose confidences change with each window, got {tag}: leave it out",
             )
 
     def _class_problems(self) -> Iterable[Problem | None]:

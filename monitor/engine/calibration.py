@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from monitor.base.names import FeatureKind
 from monitor.base.records import Floats, Ints
 from monitor.config.root import Task
-from monitor.engine.evaluate import EstimationRequest, calibrate
+from monitor.config.task import COVARIATES
+from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
 from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
-from monitor.reports.views import CalibrationView
+from monitor.reports.views import CalibrationView, CovariatesView
 from monitor.reports.window_view import EXACT, PREDICTIVE
 from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration, confidence_of
@@ -29,6 +32,8 @@ class CalibrationState(msgspec.Struct, frozen=True):
     foreign: bool
     fitted_time: float | None
     predictive: Predictive | None = None
+    reference: str | None = None  # the fingerprint of the one on which calibrations for windows are fitted
+    adapted: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +47,20 @@ class ActiveCalibration:
     predictive : Predictive or None
         Its error, and what varies between windows; None where intervals are to be exact, or nothing is
         known of it.
+    reference : Reference or None
+        Where each window has a calibration of its own: what those are fitted on.
+    features : mapping of str to {"number", "text"}
+        By which they are.
+    adapted : Calibration or None
+        That of the newest closed window; None before the first.
     """
 
     calibration: Calibration
     view: CalibrationView
     predictive: Predictive | None = None
+    reference: Reference | None = None
+    features: Mapping[str, FeatureKind] = field(default_factory=dict)
+    adapted: Calibration | None = None
 
     @classmethod
     def at_start(
@@ -74,12 +88,13 @@ class ActiveCalibration:
         calibration = reference.calibration(task.calibration.reference_method)
         fitted = calibration.method != "none"
         view = CalibrationView(
-            method=calibration.method,
+            method=COVARIATES if task.adapts else calibration.method,
             version=fits + 1 if fitted else 0,
             foreign=False,
             fitted_time=float(reference.time[-1]) if fitted else None,
         )
-        return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
+        active = cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
+        return active._by_window(task, reference)
 
     @classmethod
     def resumed(
@@ -90,7 +105,9 @@ class ActiveCalibration:
         fits: int,
         group: str = "",
     ) -> ActiveCalibration:
-        """The one that was saved; `at_start` where none was."""
+        """The one that was saved; `at_start` where none was, or for windows on another reference."""
+        if saved and task.adapts and reference is not None and saved.reference != reference.fingerprint:
+            return cls.at_start(task, reference, saved.version, group)
         if saved:
             return cls.from_snapshot(saved, task, reference, group)
         return cls.at_start(task, reference, fits, group)
@@ -101,27 +118,47 @@ class ActiveCalibration:
     ) -> ActiveCalibration:
         """The one that a snapshot holds; what it lacks for the intervals of `task`, from the reference."""
         calibration = calibration_from_snapshot(state.fit)
-        view = CalibrationView(calibration.method, state.version, state.foreign, state.fitted_time)
+        method = COVARIATES if state.reference else calibration.method
+        view = CalibrationView(method, state.version, state.foreign, state.fitted_time)
+        predictive = state.predictive if task.interval == PREDICTIVE else None
         if state.predictive is None:
-            return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
-        kept = state.predictive if task.interval == PREDICTIVE else None
-        return cls(calibration, view).with_predictive(kept)
+            predictive = _learnt(task, reference, group, view.version)
+        active = cls(calibration, view).with_predictive(predictive)._by_window(task, reference)
+        adapted = None if state.adapted is None else calibration_from_snapshot(state.adapted)
+        return replace(active, adapted=adapted)
+
+    def _by_window(self, task: Task, reference: Reference | None) -> ActiveCalibration:
+        """With calibrations for single windows, where the task asks for them."""
+        if not task.adapts or reference is None:
+            return self
+        reference.covariates(task.features)  # what it raises, it raises at the start
+        return replace(self, reference=reference, features=task.features)
 
     def with_predictive(self, predictive: Predictive | None) -> ActiveCalibration:
         """The same calibration with these intervals."""
         short = None if predictive is None or predictive.components else predictive.rows
         interval = EXACT if predictive is None else PREDICTIVE
-        return ActiveCalibration(
-            self.calibration, replace(self.view, interval=interval, short_reference=short), predictive
-        )
+        view = replace(self.view, interval=interval, short_reference=short)
+        return replace(self, view=view, predictive=predictive)
 
     def snapshot(self) -> CalibrationState:
         """The calibration with what is said of it."""
         view, fit = self.view, self.calibration.snapshot()
-        return CalibrationState(fit, view.version, view.foreign, view.fitted_time, self.predictive)
+        return CalibrationState(
+            fit,
+            view.version,
+            view.foreign,
+            view.fitted_time,
+            self.predictive,
+            reference=None if self.reference is None else self.reference.fingerprint,
+            adapted=None if self.adapted is None else self.adapted.snapshot(),
+        )
 
     def confidence(self, scores: Floats, predicted: Ints) -> Floats:
         """The probability that each answer is right, by this calibration; raw where there is none.
+
+        Where each window has its own it is by that of the newest closed one: a label that comes while its
+        answer's window is open must not wait.
 
         Parameters
         ----------
@@ -133,12 +170,12 @@ class ActiveCalibration:
         -------
         (n,) float64
         """
-        calibrated = calibrate(self.calibration, scores)
+        calibrated = calibrate(self.adapted or self.calibration, scores)
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:
         """What is to be estimated of a window by this calibration."""
-        return EstimationRequest(
+        request = EstimationRequest(
             scores=window.scores,
             predicted=window.predicted,
             calibrated=calibrate(self.calibration, window.scores),
@@ -149,6 +186,22 @@ class ActiveCalibration:
             average=task.average,
             predictive=self.predictive,
         )
+        if self.reference is None:
+            return request
+        return request.adapted_to(self.reference.covariates(self.features), window.features)
+
+    def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
+        """The same once a window has closed: with its calibration, where it has one of its own."""
+        adapted = evaluation.adapted
+        if adapted is None:
+            return self
+        said = CovariatesView(
+            adapted.effective,
+            dict(zip(self.features, adapted.missing.tolist(), strict=True)),
+            dict(zip(self.features, adapted.unseen.tolist(), strict=True)),
+        )
+        newest = adapted.calibration or self.adapted
+        return replace(self, adapted=newest, view=replace(self.view, covariates=said))
 
     def of_another_version(self) -> ActiveCalibration:
         """The same, flagged as fitted on answers of another version of the model, where it was fitted."""

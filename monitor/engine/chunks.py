@@ -55,6 +55,7 @@ class TimedBatch:
             sequence=sequence,
             partition=batch.partition,
             position=batch.position,
+            features=batch.features,
         )
 
 

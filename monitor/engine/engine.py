@@ -199,11 +199,16 @@ class Engine:
         """Whose windows something waits for.
 
         An arena's window says what the verdicts before its end say; a refit in the flow is done as a window
-        closes, before any later record is looked at.
+        closes, before any later record is looked at; and where each window has its own calibration, the
+        confidences of later answers are by that of the newest closed one.
         """
         scored = [batch.task for batch in chunk.batches if batch.task in self._tasks]
-        refitting = [name for name in scored if self._inline.wait_for(self._tasks[name], chunk)]
-        return {**self._arenas, **{name: self._tasks[name] for name in refitting}}
+        waiting = [
+            name
+            for name in scored
+            if self._tasks[name].adapts or self._inline.wait_for(self._tasks[name], chunk)
+        ]
+        return {**self._arenas, **{name: self._tasks[name] for name in waiting}}
 
     def _take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
         for partition in chunk.after_others:

@@ -17,6 +17,7 @@ import numpy as np
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.covariates import Adapted, CovariateReference
 from monitor.stats.estimate.average_confidence import counts_of_right, exact_estimate
 from monitor.stats.estimate.bias_law import BiasLaw
 from monitor.stats.estimate.calibration_error import (
@@ -61,6 +62,8 @@ class EstimationRequest:
     predictive : Predictive or None
         The calibration's error, and what varies between windows; None for exact intervals, which take the
         calibrated scores for right.
+    adapted : Adapted or None
+        The calibration for this window, where each has its own; where that is unknown every estimate is.
     """
 
     scores: Floats
@@ -72,6 +75,25 @@ class EstimationRequest:
     seed: int
     average: str = "macro"
     predictive: Predictive | None = None
+    adapted: Adapted | None = None
+
+    def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
+        """The same by a calibration for this window, fitted on rows of the reference that are like its own.
+
+        Parameters
+        ----------
+        covariates : CovariateReference
+        features : (n, F) float64
+            Of the window's rows.
+        """
+        adapted = covariates.adapt(features)
+        if adapted.calibration is None:
+            return replace(self, adapted=adapted)
+        predictive = self.predictive
+        if predictive is not None:
+            predictive = adapted.predictive(predictive, covariates, predictive.number)
+        calibrated = adapted.calibration.apply(self.scores)
+        return replace(self, calibrated=calibrated, predictive=predictive, adapted=adapted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +124,8 @@ class Evaluation:
         Labelled rows that the interval of the accuracy rests on too; `evaluate` knows of none.
     bias : BiasLaw or None
         What those rows say of the confidences' bias; None without any.
+    adapted : Adapted or None
+        As in the request.
 
     The distributions are those of chance alone: windows share the rest, which is put on their pool.
     """
@@ -117,6 +141,7 @@ class Evaluation:
     predictive: Predictive | None = None
     labels: int = 0
     bias: BiasLaw | None = None
+    adapted: Adapted | None = None
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
@@ -148,6 +173,8 @@ def _assemble(
     counts: tuple[float, TrimmedPmf] | None,
     others: Mapping[str, ClassificationEstimate],
 ) -> Evaluation:
+    if request.adapted is not None and request.adapted.reason is not None:
+        return _unknown(request, confidence, request.adapted.reason)
     estimates: dict[str, Result] = {}
     row_sd: dict[str, float] = {}
     errors: dict[str, CalibrationErrorEstimate] = {}
@@ -166,8 +193,26 @@ def _assemble(
             errors[metric] = error
             row_sd[metric] = error.standard_error * math.sqrt(len(confidence))
     pmf = None if counts is None else counts[1]
-    every = Evaluation(estimates, row_sd, pmf, errors, others, confidence, _classes(request, confidence))
+    classes = _classes(request, confidence)
+    every = Evaluation(estimates, row_sd, pmf, errors, others, confidence, classes, adapted=request.adapted)
     return every if request.predictive is None else _widened(every, request)
+
+
+def _unknown(request: EstimationRequest, confidence: Floats, reason: Reason) -> Evaluation:
+    """Nothing is known of the window, of no metric and no class."""
+    each = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
+    width = request.scores.shape[1]
+    by_class = range(width) if request.average == "per_class" and width > 2 else ()
+    return Evaluation(
+        {metric: Unknown(reason) for metric in request.metrics},
+        {},
+        None,
+        {},
+        confidence=confidence,
+        classes={(metric, k): Unknown(reason) for metric in each for k in by_class},
+        predictive=request.predictive,
+        adapted=request.adapted,
+    )
 
 
 def _accuracy(request: EstimationRequest, counts: tuple[float, TrimmedPmf] | None) -> Result:

@@ -7,24 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from monitor.base.errors import ConfigError
-from monitor.base.records import Batch, Floats, Ints
+from monitor.base.names import FeatureKind
+from monitor.base.records import Batch, Floats, Ints, no_features
 from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
 from monitor.stats.calibration.base import Calibration, cross_fit_in_time
+from monitor.stats.calibration.covariates import CovariateReference
 from monitor.stats.charts.base import Baseline
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded
 from monitor.stats.estimate.proportion import wilson
 
 T = TypeVar("T")
+
+_FOLDS = 5  # of the reference's windows, whose calibrations are fitted outside
 
 FEWEST_WINDOWS = 5
 """Reference windows without which no chart is drawn: the spread of fewer says next to nothing."""
@@ -43,6 +48,8 @@ class Reference:
         Of the newest row; a reference should be of one version.
     groups : mapping of str to (m,) int64
         The rows of each group: ``region=eu``.
+    features : (n, F) float64, optional
+        As in `Batch`. Left out, F is 0.
     """
 
     scores: Floats
@@ -51,6 +58,7 @@ class Reference:
     time: Floats
     version: str
     groups: Mapping[str, Ints]
+    features: Floats = field(default_factory=lambda: no_features(0))
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def calibration(self, method: str) -> Calibration:
@@ -98,6 +106,45 @@ class Reference:
 
         return self._once(f"{method}, predictive {group}", fit)
 
+    def covariates(self, features: Mapping[str, FeatureKind]) -> CovariateReference:
+        """The rows as calibrations for single windows are fitted on them, prepared once.
+
+        Raises
+        ------
+        ValueError
+            Too few rows have these features, or none.
+        """
+        return self._once("covariates", lambda: self._prepared(np.arange(len(self.labels)), features))
+
+    def covariates_outside(
+        self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
+    ) -> list[CovariateReference]:
+        """For each of these windows, in time order, the rows outside of the fifth of them that it is in."""
+        found: list[CovariateReference] = []
+        for near in np.array_split(np.arange(len(cuts)), _FOLDS):
+            held_out = np.concatenate([cuts[i] for i in near.tolist()])
+            others = self._prepared(np.setdiff1d(np.arange(len(self.labels)), held_out), features)
+            found += [others] * len(near)
+        return found
+
+    def _prepared(self, rows: Ints, features: Mapping[str, FeatureKind]) -> CovariateReference:
+        return CovariateReference.of(
+            self.scores[rows],
+            self.predicted[rows],
+            self.labels[rows],
+            self.features[rows],
+            kinds=tuple(features.values()),
+            names=tuple(features),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that differs where any row does."""
+        columns = self.scores, self.predicted, self.labels, self.features
+        return self._once(
+            "fingerprint", lambda: sha256(b"".join(each.tobytes() for each in columns)).hexdigest()[:16]
+        )
+
     def _folded(self, method: str) -> Folded:
         return self._once(f"{method}, folded", lambda: Folded.of(CALIBRATORS[method](), *self._rows))
 
@@ -138,6 +185,7 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
             time=batch.time[rows],
             version=batch.versions[int(batch.version[rows[-1]])],
             groups=_groups(batch, rows),
+            features=batch.features[rows],
         )
     return references
 
@@ -158,31 +206,34 @@ def reference_windows(
 ) -> list[Evaluation]:
     """Estimates of the reference, or of one group of it, cut into windows of the configured size.
 
-    They are calibrated by `Reference.cross_fitted`. The last rows that fill no window are left out;
-    fewer than `FEWEST_WINDOWS` windows are none.
+    They are calibrated by `Reference.cross_fitted`, or each by a calibration for itself. The last rows that
+    fill no window are left out; fewer than `FEWEST_WINDOWS` windows are none.
     """
     every = np.arange(len(reference.labels))
     rows = reference.groups.get(group, every[:0]) if group else every
     size = task.window.size
     if len(rows) < FEWEST_WINDOWS * size:
         return []
-    calibrated = reference.cross_fitted(method)
     cuts = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
-    return evaluate(
-        [
-            EstimationRequest(
-                scores=reference.scores[cut],
-                predicted=reference.predicted[cut],
-                calibrated=None if calibrated is None else calibrated[cut],
-                metrics=task.metrics,
-                positive=positive,
-                level=task.level,
-                seed=number,
-                average=task.charted_average,
-            )
-            for number, cut in enumerate(cuts)
-        ]
-    )
+    calibrated = reference.cross_fitted(task.calibration.reference_method if task.adapts else method)
+    requests = [
+        EstimationRequest(
+            scores=reference.scores[cut],
+            predicted=reference.predicted[cut],
+            calibrated=None if calibrated is None else calibrated[cut],
+            metrics=task.metrics,
+            positive=positive,
+            level=task.level,
+            seed=number,
+            average=task.charted_average,
+        )
+        for number, cut in enumerate(cuts)
+    ]
+    if task.adapts:
+        outside = reference.covariates_outside(cuts, task.features)
+        placed = zip(requests, outside, cuts, strict=True)
+        requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in placed]
+    return evaluate(requests)
 
 
 class Point(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -106,6 +106,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     rebaselines: Sequence[NotedRebaseline] = ()
     untold: Sequence[tuple[str, str]] = ()
     rivals: ComparisonFits | None = None
+    unusable: Mapping[str, tuple[int, int]] = {}
 
     def without_baseline(self) -> SeriesSnapshot:
         """Without what was learnt from a baseline: calibration, charts, objectives, checks."""
@@ -148,6 +149,7 @@ class Series:
         output = OutputState(state.last, state.fitted, state.rebaselines, state.untold)
         self._output = SeriesOutput(task, settings.name, self.tally, output)
         self._confidences = state.confidences
+        self._unusable = dict(state.unusable)
         saved = state.calibration
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
@@ -307,14 +309,25 @@ class Series:
         """The report of a window: labels into its interval, then its charts, objectives and trust."""
         self.changed = True
         self._follow_version(window)
+        self.active = self.active.adapted_by(evaluation)
         informed = self.checks.with_labels(evaluation, window)
         judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time)
         self._used += window.size
+        self._count_unusable(evaluation)
         self._confidences = self._confidences.plus(informed.confidence)
         self.tally.close(window.number, window.end_time)
         comparisons = self._comparisons.of_window(informed)
         trust = self.checks.lost_trust()
         return self._output.report(window, informed, comparisons, judged, self.active.view, trust)
+
+    def _count_unusable(self, evaluation: Evaluation) -> None:
+        if (own := evaluation.adapted) is None:
+            return
+        for name, missing, unseen in zip(
+            self.settings.task.features, own.missing.tolist(), own.unseen.tolist(), strict=True
+        ):
+            before = self._unusable.get(name, (0, 0))
+            self._unusable[name] = before[0] + missing, before[1] + unseen
 
     def _follow_version(self, window: ClosedWindow) -> None:
         """A new version starts a new baseline; the calibration stays, flagged as another version's.
@@ -357,6 +370,11 @@ class Series:
             classes=self._output.classes,
             recalibrations=None if self.recalibration is None else self.recalibration.view(),
             distributions=self._distributions(),
+            rows_unusable={
+                (name, why): count
+                for name in self.settings.task.features
+                for why, count in zip(("missing", "unseen"), self._unusable.get(name, (0, 0)), strict=True)
+            },
         )
 
     def _distributions(self) -> Distributions | None:
@@ -381,4 +399,5 @@ class Series:
             recalibration=None if self.recalibration is None else self.recalibration.snapshot(),
             **msgspec.structs.asdict(self._output.snapshot()),
             rivals=self._comparisons.fits,
+            unusable=dict(self._unusable),
         )

@@ -173,6 +173,11 @@ class TaskEngine:
         )
 
     @property
+    def adapts(self) -> bool:
+        """Whether each window has its own calibration."""
+        return self._settings.task.adapts
+
+    @property
     def dropped(self) -> int:
         """Models and groups beyond the cap."""
         return self._index.dropped

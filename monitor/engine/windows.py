@@ -8,14 +8,14 @@ windows: the cut depends on the rows and their arrival times alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from monitor.base.names import ClosedBy
-from monitor.base.records import Floats, Ints
+from monitor.base.records import Floats, Ints, no_features
 
 LAST = 2**62
 """A sequence after every row's."""
@@ -50,6 +50,8 @@ class AnswerRows:
         Place among everything that the engine received, rising.
     partition, position : (n,) int64
         Index into the partition names given beside the rows, and the place there.
+    features : (n, F) float64, optional
+        As in `Batch`. Left out, F is 0.
     """
 
     scores: Floats
@@ -59,6 +61,11 @@ class AnswerRows:
     sequence: Ints
     partition: Ints
     position: Ints
+    features: Floats = field(default_factory=lambda: no_features(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.features):
+            object.__setattr__(self, "features", no_features(len(self.time)))
 
     def __len__(self) -> int:
         return len(self.time)
@@ -73,6 +80,7 @@ class AnswerRows:
             self.sequence[index],
             self.partition[index],
             self.position[index],
+            self.features[index],
         )
 
 
@@ -98,6 +106,8 @@ class ClosedWindow:
     positions : mapping of str to tuple of int
         By partition, the first and the last position used; where another agent used records in between,
         the first and the last of each stretch, in turn.
+    features : (n, F) float64
+        As in `Batch`.
     """
 
     series: SeriesName
@@ -110,6 +120,7 @@ class ClosedWindow:
     end_time: float
     closed_at: int
     positions: Mapping[str, tuple[int, ...]]
+    features: Floats = field(default_factory=lambda: no_features(0))
 
     @property
     def size(self) -> int:
@@ -165,8 +176,8 @@ class CountWindow:
         return WindowLogic(self, resume)
 
 
-Columns = tuple[Floats, Ints, Floats]
-"""Scores (n, K), predicted classes (n,) and times (n,)."""
+Columns = tuple[Floats, Ints, Floats, Floats]
+"""Scores (n, K), predicted classes (n,), times (n,) and features (n, F)."""
 
 
 class _Kept:
@@ -191,22 +202,26 @@ class _Kept:
         start, count = self.count, self.count + len(rows[2])
         if count > self._room:
             self._grow(count, rows)
-        self._scores[start:count], self._predicted[start:count], self._times[start:count] = rows
+        for kept, more in zip(self._arrays, rows, strict=True):
+            kept[start:count] = more
         self.count = count
 
     def columns(self) -> Columns:
         """The rows, as views; there must be some."""
+        scores, predicted, times, features = self._arrays
         count = self.count
-        return self._scores[:count], self._predicted[:count], self._times[:count]
+        return scores[:count], predicted[:count], times[:count], features[:count]
 
     def _grow(self, count: int, like: Columns) -> None:
         room = max(count, min(self._most, max(2 * self._room, _FIRST_ROOM)))
         scores = np.empty((room, like[0].shape[1]))
-        predicted, times = np.empty(room, dtype=np.int64), np.empty(room)
+        width = like[3].shape[1]
+        features = np.empty((room, width)) if width else no_features(room)
+        grown = scores, np.empty(room, dtype=np.int64), np.empty(room), features
         if self.count:
-            start = self.count
-            scores[:start], predicted[:start], times[:start] = self.columns()
-        self._scores, self._predicted, self._times, self._room = scores, predicted, times, room
+            for more, kept in zip(grown, self.columns(), strict=True):
+                more[: self.count] = kept
+        self._arrays, self._room = grown, room
 
 
 class WindowState(msgspec.Struct, frozen=True):
@@ -220,6 +235,7 @@ class WindowState(msgspec.Struct, frozen=True):
     first_arrival: float
     positions: dict[str, tuple[int, ...]]
     interrupted: list[str] = []
+    features: Floats | None = None
 
 
 class WindowLogic:
@@ -320,7 +336,7 @@ class WindowLogic:
 
     def snapshot(self) -> WindowState:
         """The open window and its number."""
-        scores, predicted, times = self._columns() if self._count else (None, None, None)
+        scores, predicted, times, features = self._columns() if self._count else (None, None, None, None)
         return WindowState(
             number=self._number,
             version=self._version,
@@ -330,6 +346,7 @@ class WindowLogic:
             first_arrival=self._first_arrival,
             positions=dict(self._positions),
             interrupted=sorted(self._interrupted),
+            features=None if features is None or not features.shape[1] else features.copy(),
         )
 
     def _restore(self, state: WindowState) -> None:
@@ -337,8 +354,9 @@ class WindowLogic:
         self._version = state.version
         if state.scores is None or state.predicted is None or state.time is None:
             return
-        self._kept.add((state.scores, state.predicted, state.time))
         self._count = len(state.time)
+        features = no_features(self._count) if state.features is None else state.features
+        self._kept.add((state.scores, state.predicted, state.time, features))
         self._first_arrival = state.first_arrival
         self._positions = dict(state.positions)
         self._interrupted = set(state.interrupted)
@@ -372,7 +390,8 @@ class WindowLogic:
         if not self._count:
             self._first_arrival = float(rows.arrival[start])
         self._keep()
-        self._fresh = (rows.scores[start:stop], rows.predicted[start:stop], rows.time[start:stop])
+        part = slice(start, stop)
+        self._fresh = rows.scores[part], rows.predicted[part], rows.time[part], rows.features[part]
         self._count += stop - start
         self._note_positions(rows.partition[start:stop], rows.position[start:stop], partitions)
 
@@ -406,7 +425,7 @@ class WindowLogic:
         return self._kept.columns()
 
     def _close(self, reason: ClosedBy, at: int) -> ClosedWindow:
-        scores, predicted, times = self._columns()
+        scores, predicted, times, features = self._columns()
         window = ClosedWindow(
             series=self._settings.series,
             number=self._number,
@@ -418,6 +437,7 @@ class WindowLogic:
             end_time=float(times.max()),
             closed_at=at,
             positions=self._positions,
+            features=features,
         )
         self._number += 1
         self._clear()

@@ -18,6 +18,7 @@ from monitor.reports.window_view import (
     CalibrationView,
     ChartView,
     ClassEstimate,
+    CovariatesView,
     Coverage,
     MetricEstimate,
     ObjectiveState,
@@ -66,6 +67,7 @@ __all__ = [
     "CalibrationView",
     "ChartView",
     "ClassEstimate",
+    "CovariatesView",
     "Coverage",
     "EngineView",
     "LabelOutcome",
@@ -154,6 +156,9 @@ class SeriesView:
         None where its calibration is never fitted again by itself, as that of groups.
     distributions : Distributions or None
         Of its confidences; None for groups.
+    rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
+        Answers in closed windows without a feature, or with a text that the reference lacks, since the start;
+        complete from the start, with zeros.
     """
 
     task: str
@@ -180,6 +185,7 @@ class SeriesView:
     classes: tuple[ClassEstimate, ...] = ()
     recalibrations: RecalibrationsView | None = None
     distributions: Distributions | None = None
+    rows_unusable: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

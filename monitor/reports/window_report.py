@@ -23,6 +23,7 @@ from monitor.reports.views import (
     CalibrationView,
     ChartView,
     ClassEstimate,
+    CovariatesView,
     MetricEstimate,
     ObjectiveState,
     ObjectiveView,
@@ -232,16 +233,28 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int
     foreign: bool = False
     interval: str | None = None
+    effective_rows: float | None = None
+    missing: dict[str, int] = {}
+    unseen: dict[str, int] = {}
 
     @classmethod
     def of(cls, view: CalibrationView) -> CalibrationLine:
-        """What a line says of a calibration."""
+        """What a line says of a calibration; features that every row has are left out."""
         interval = None if view.interval == EXACT else view.interval
-        return cls(view.method, view.version, bool(view.foreign), interval)
+        line = cls(view.method, view.version, bool(view.foreign), interval)
+        if (own := view.covariates) is None:
+            return line
+        missing, unseen = ({name: n for name, n in each.items() if n} for each in (own.missing, own.unseen))
+        effective = rounded(own.effective_rows)
+        return msgspec.structs.replace(line, effective_rows=effective, missing=missing, unseen=unseen)
 
     def read(self) -> CalibrationView:
         """The calibration, without its time."""
-        return CalibrationView(self.method, self.version, self.foreign, None, self.interval or EXACT)
+        own = None
+        if self.effective_rows is not None:
+            own = CovariatesView(self.effective_rows, self.missing, self.unseen)
+        interval = self.interval or EXACT
+        return CalibrationView(self.method, self.version, self.foreign, None, interval, covariates=own)
 
 
 class ChartLine(msgspec.Struct, frozen=True):

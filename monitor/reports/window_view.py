@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -97,6 +98,23 @@ EXACT, PREDICTIVE = "poisson_binomial", "predictive"
 
 
 @dataclass(frozen=True, slots=True)
+class CovariatesView:
+    """What a window's own calibration rests on: see `monitor.stats.calibration.covariates`.
+
+    Parameters
+    ----------
+    effective_rows : float
+        So many rows of the reference, weighted alike, would tell as much; 0 where nothing was fitted.
+    missing, unseen : mapping of str to int
+        By feature, the window's rows without it, and those with a text that no row of the reference has.
+    """
+
+    effective_rows: float
+    missing: Mapping[str, int]
+    unseen: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationView:
     """The calibration that windows of a series use.
 
@@ -114,6 +132,8 @@ class CalibrationView:
         What the intervals that rest on it hold.
     short_reference : int or None
         Rows of a reference that is too short to learn what varies between windows; None where it is not.
+    covariates : CovariatesView or None
+        Of the newest closed window, where each has its own calibration.
     """
 
     method: str
@@ -122,6 +142,7 @@ class CalibrationView:
     fitted_time: float | None
     interval: str = EXACT
     short_reference: int | None = None
+    covariates: CovariatesView | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,13 @@ from monitor.config.root import RULES, Config, Metric
 
 SCHEMA = schema()
 BUDGET = "  tasks.t.chart.arl0.false_alarms_per_week"
-MAPPING = {"id": "a.b", "class_scores": {"ok": "p"}, "groups": {"region": "r"}, "constants": {"task": "t"}}
+MAPPING = {
+    "id": "a.b",
+    "class_scores": {"ok": "p"},
+    "groups": {"region": "r"},
+    "features": {"hour": "h"},
+    "constants": {"task": "t"},
+}
 
 
 def mapping():
@@ -28,7 +34,7 @@ BASE = {
             "positive": "toxic",
             "window": {"size": 500, "min_size": 50, "max_age_seconds": 900},
             "reference": {"path": "reference.csv"},
-            "calibration": {"method": "isotonic"},
+            "calibration": {"method": "covariates"},
             "metrics": list(get_args(Metric)),
             "estimators": ["average_confidence"],
             "level": 0.9,
@@ -37,6 +43,7 @@ BASE = {
             "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
             "ssme": {"models": ["m"], "every_seconds": 60},
             "groups": ["region"],
+            "features": {"hour": "number"},
             "models": {"m": {"answers_per_day": 9}},
         },
         "chat": {
@@ -102,7 +109,8 @@ BASE = {
 }
 NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job", "headers": "X-Scope-OrgID"}
 TASKS = {"classification": "t", "arena": "chat"}
-NAMES |= {"class_scores": "ok", "groups": "region", "resource": "team", "observe": "scorer"}
+NAMES |= {"class_scores": "ok", "groups": "region", "features": "hour", "resource": "team"}
+NAMES |= {"observe": "scorer"}
 
 
 def resolve(node):

@@ -32,6 +32,11 @@ def base(folder: Path) -> dict[str, Any]:
     return found
 
 
+BY_FEATURES = {
+    "features": {"hour": "number"},
+    "calibration": {"method": "covariates"},
+    "reference": {"path": "in.ndjson"},
+}
 TOPIC = {"brokers": ["127.0.0.1:1"], "topic": "out"}
 
 
@@ -47,6 +52,7 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "tasks.*.models": ("tasks.chat.models", lambda c: c["tasks"]["chat"].update(models=["x", "y", "z"])),
     "tasks.*.classes": ("tasks.t.classes", lambda c: c["tasks"]["t"].update(classes=["bad", "ok"])),
     "tasks.*.positive": ("tasks.t.positive", lambda c: c["tasks"]["t"].update(positive="ok")),
+    "tasks.*.features.*": ("tasks.t.features.hour", lambda c: c["tasks"]["t"].update(BY_FEATURES)),
     "tasks.*.groups": ("tasks.t.groups", lambda c: c["tasks"]["t"].update(groups=["region"])),
     "sources": ("sources", lambda c: c["sources"][0].update(follow=False)),
     "reports.path": ("reports.path", lambda c: c["reports"].update(path="other")),

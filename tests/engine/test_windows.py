@@ -25,6 +25,7 @@ class Row:
     partition: int
     scores: tuple[float, float] = (0.25, 0.75)
     predicted: int = 1
+    features: tuple[float, float] = (0.5, math.inf)
 
 
 @dataclass
@@ -55,6 +56,7 @@ class SlowCutter:
                 "closed_by": reason,
                 "scores": [list(row.scores) for _, row in self.open],
                 "predicted": [row.predicted for _, row in self.open],
+                "features": [list(row.features) for _, row in self.open],
                 "start_time": min(row.time for _, row in self.open),
                 "end_time": max(row.time for _, row in self.open),
                 "closed_at": sequence,
@@ -75,6 +77,7 @@ def columns(rows: list[Row], first: int = 0) -> AnswerRows:
         sequence=sequence,
         partition=np.array([row.partition for row in rows], dtype=np.int64),
         position=10 * sequence,
+        features=np.array([row.features for row in rows], dtype=float).reshape(len(rows), 2),
     )
 
 
@@ -85,6 +88,7 @@ def seen(window: ClosedWindow) -> dict[str, Any]:
         "closed_by": window.closed_by,
         "scores": window.scores.tolist(),
         "predicted": window.predicted.tolist(),
+        "features": window.features.tolist(),
         "start_time": window.start_time,
         "end_time": window.end_time,
         "closed_at": window.closed_at,
@@ -119,6 +123,7 @@ def _cases(draw: st.DrawFn) -> tuple[CountWindow, list[Row]]:
             partition=0 if one_partition else draw(st.integers(0, 2)),
             scores=(i / 64, 1 - i / 64),
             predicted=i % 2,
+            features=(float(i), -i / 7),
         )
         for i, arrival in enumerate(arrivals)
     ]

@@ -138,7 +138,7 @@ def test_a_task_whose_classes_changed_starts_afresh_and_says_so(tmp_path, caplog
     store.forget(resumed.forgotten)
     assert [(r.task, r.size, r.closed_by) for r in resumed.reports] == [("b", 30, "end")]
     assert [(s.task, s.windows_closed) for s in resumed.engine.view().series] == [("b", 2)]
-    assert "Task a does not continue from the store: its classes or groups changed." in caplog.text
+    assert "Task a does not continue from the store: its classes, groups or features changed." in caplog.text
     assert "A new baseline begins, because the configuration changed: tasks.b.window.size." in caplog.text
     assert not [name for name in store.load().parts if name.endswith("/a")]
     store.close()

@@ -226,6 +226,7 @@ class Client:
         version: str | None = None,
         prediction: str | None = None,
         groups: Mapping[str, Any] | None = None,
+        features: Mapping[str, Any] | None = None,
         time: float | None = None,
     ) -> None:
         """Log one answer of a model. It waits for nothing, and raises nothing.
@@ -243,10 +244,13 @@ class Client:
         prediction : str, optional
             The class acted on, if it is not that of the largest score.
         groups : mapping of str to str, optional
+        features : mapping of str to float or str, optional
+            What the model was given, as far as the task's configuration names it.
         time : float, optional
             Seconds since the epoch; now if left out.
         """
         given = {"model": model, "task": task, "version": version, "prediction": prediction, "groups": groups}
+        given["features"] = features
         self._add(self._predictions, {"id": id, "scores": scores, "time": time}, given)
 
     def label(

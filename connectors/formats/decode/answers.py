@@ -14,6 +14,7 @@ from connectors.formats.decode.names import (
     check_names,
     encode,
     encode_classes,
+    encode_features,
     encode_group,
     encode_versions,
 )
@@ -74,6 +75,8 @@ class _Said:
         None where no record names one.
     groups : mapping of str to (tuple of str, (n,) int64)
         As in `Batch`.
+    features : (n, F) float64
+        As in `Batch`.
     """
 
     label: Ints
@@ -81,6 +84,7 @@ class _Said:
     probability: Floats | None
     version: Sequence[str] | None
     groups: Mapping[str, tuple[tuple[str, ...], Ints]]
+    features: Floats
 
 
 def read_answers(
@@ -124,6 +128,7 @@ def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Fault
         acted=_acted_on(pick(columns.prediction), layout, faults),
         version=None if absent(columns.version) else encode_versions(pick(columns.version), layout, faults),
         groups=_groups(pick(columns.groups), layout, faults),
+        features=encode_features(pick(columns.features), layout, faults),
     )
 
 
@@ -170,6 +175,7 @@ def _batch(
         partition=places.partition[record],
         position=places.position[record],
         probability=probability,
+        features=said.features[owner],
         **_of_requests(places, record),
     )
 

@@ -63,6 +63,7 @@ class Columns:
         self.correct = none if "correct" in lacking else [r.correct for r in records]
         self.probability = none if "probability" in lacking else [r.probability for r in records]
         self.draw = none if "draw" in lacking else [r.draw for r in records]
+        self.features = none if "features" in lacking else [r.features for r in records]
         self.model_a = none if "model_a" in lacking else [r.model_a for r in records]
         self.model_b = none if "model_b" in lacking else [r.model_b for r in records]
         self.winner = none if "winner" in lacking else [r.winner for r in records]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.formats.decode.columns import absent
 from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Faults, Record
 from connectors.formats.messages.wording import listing, nearest, shown, values_are_shown
 from connectors.formats.wires.wire import PLAIN, Wire
-from monitor.base.records import Ints, Keys, RejectReason, TaskLayout, id_keys
+from monitor.base.records import Floats, Ints, Keys, RejectReason, TaskLayout, id_keys, text_codes
 from monitor.base.source import Raw, RawBlock, RawTable
 
 Value = str | int | float | bool | None
@@ -193,6 +195,61 @@ def encode_group(
         else:
             found[row] = index.setdefault(text, len(index))
     return tuple(index), found
+
+
+def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults) -> Floats:
+    """(n, F) the features of a task as `Batch` has them; NaN where a record lacks one.
+
+    A text that is a number counts as one where a number is asked for, as all cells of a CSV file are texts.
+    """
+    found = np.full((len(values), len(layout.features)), np.nan)
+    if not layout.features or absent(values):
+        return found
+    for row, value in enumerate(values):
+        if not isinstance(value, dict | None):
+            message = f"$.features: expected an object, got {shown(value)}"
+            faults.add(row, RejectReason.WRONG_TYPE, message)
+    for j, (name, kind) in enumerate(layout.features):
+        column = [each.get(name) if isinstance(each, dict) else None for each in values]
+        if absent(column):
+            continue
+        found[:, j] = _texts_of(column, name, faults) if kind == "text" else _numbers(column, name, faults)
+    return found
+
+
+def _numbers(column: Sequence[object], name: str, faults: Faults) -> Floats:
+    """(n,) the numbers; what is infinite is none."""
+    try:
+        found = np.array(column, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.zeros(0)
+    if found.shape != (len(column),):  # one that is no number, or only lists
+        found = np.array([_number(value, row, name, faults) for row, value in enumerate(column)])
+    found[np.isinf(found)] = np.nan
+    return found
+
+
+def _number(value: Any, row: int, name: str, faults: Faults) -> float:
+    try:
+        return np.nan if value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        message = f"$.features.{name}: expected a number, got {shown(value)}"
+        faults.add(row, RejectReason.WRONG_TYPE, message)
+        return np.nan
+
+
+def _texts_of(column: Sequence[object], name: str, faults: Faults) -> Floats:
+    """(n,) the codes of the texts."""
+    index: dict[str, int] = {}
+    places = np.full(len(column), -1, dtype=np.int64)
+    for row, value in enumerate(column):
+        if isinstance(value, str | int | float):
+            whole = isinstance(value, float) and value.is_integer()  # as a table with gaps has integers
+            places[row] = index.setdefault(text_of(int(value) if whole else value), len(index))
+        elif value is not None:
+            message = f"$.features.{name}: expected text or a number, got {shown(value)}"
+            faults.add(row, RejectReason.WRONG_TYPE, message)
+    return np.append(text_codes(list(index)), np.nan)[places]
 
 
 def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:

@@ -54,6 +54,7 @@ class Record(msgspec.Struct, gc=False):
     correct: bool | None = None
     probability: float | None = None
     draw: Any = None  # looked at in labels; beside an answer it is no field
+    features: Any = None  # looked at where the task has features; elsewhere it is no field
     # Of an arena's records. Their types are looked at where there is one: elsewhere they are no fields.
     model_a: Any = None
     model_b: Any = None

@@ -46,6 +46,7 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
         partition=np.concatenate([batch.partition for batch in batches]),
         position=np.concatenate([batch.position for batch in batches]),
         probability=np.concatenate([batch.probability for batch in batches]),
+        features=np.concatenate([batch.features for batch in batches]),
     )
 
 
@@ -67,6 +68,7 @@ def take(batch: Batch, rows: Ints) -> Batch:
         partition=batch.partition[rows],
         position=batch.position[rows],
         probability=batch.probability[rows],
+        features=batch.features[rows],
     )
 
 

@@ -1,8 +1,8 @@
 """Rows of a table (CSV, Parquet) to records, so that they are judged exactly like lines of JSON.
 
-Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>``, and either
-``scores.<class>``, a column a class, or one column ``scores``; likewise ``draw.round`` and its like, or one
-column ``draw``. Other columns are passed over.
+Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>``, ``features.<name>``, and
+either ``scores.<class>``, a column a class, or one column ``scores``; likewise ``draw.round`` and its like,
+or one column ``draw``. Other columns are passed over.
 A CSV file holds nothing but text: there, text in a column of numbers is read as a number, and an empty
 cell is no value.
 """
@@ -23,16 +23,16 @@ from connectors.formats.messages.explain import explain_value, is_unicode
 from monitor.base.records import Reject, RejectReason
 from monitor.base.source import RawTable
 
-_FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups"}
-_SCORES, _GROUPS = "scores.", "groups."
+_FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups", "features"}
+_SCORES, _GROUPS, _FEATURES = "scores.", "groups.", "features."
 _DRAWS: Mapping[str, str] = {f"draw.{field}": field for field in DRAW_FIELDS}
-KNOWN_COLUMNS = (*sorted(_FIELDS), "scores.<class>", "groups.<name>", *_DRAWS)
+KNOWN_COLUMNS = (*sorted(_FIELDS), "scores.<class>", "groups.<name>", "features.<name>", *_DRAWS)
 """What a table's columns may be called."""
 
 _NUMBERS = frozenset(
     {"confidence", "probability", "time", "scores", "judge_b", "draw", *_DRAWS} - {"draw.round"}
 )
-_NAMES = frozenset({"id", "task", "model", "prediction", "label", "draw.round"})
+_NAMES = frozenset({"id", "task", "model", "prediction", "label", "features", "draw.round"})
 _BOOLEANS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -129,7 +129,7 @@ def is_column(name: str) -> bool:
 
 def _place_of(name: str) -> tuple[str | None, str | None]:
     """Where a column's values go: (None, field), ("scores", class) and the like, or nowhere."""
-    for prefix in (_SCORES, _GROUPS):
+    for prefix in (_SCORES, _GROUPS, _FEATURES):
         if name.startswith(prefix):
             return prefix[:-1], name[len(prefix) :]
     if name in _DRAWS:

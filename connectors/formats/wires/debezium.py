@@ -21,7 +21,7 @@ from monitor.config.mapping import FieldMapping
 
 _WITH_A_ROW = ("c", "r", "u")
 _WITHOUT = ("d", "t", "m")  # deletes, truncations, messages
-_TEXTS = ("scores", "models", "groups", "draw")  # databases without arrays keep them as JSON text
+_TEXTS = ("scores", "models", "groups", "features", "draw")  # databases without arrays keep them as JSON text
 
 
 class _Envelope(msgspec.Struct, gc=False):

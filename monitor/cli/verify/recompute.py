@@ -16,7 +16,9 @@ from monitor.base.records import Ints
 from monitor.base.results import Estimate
 from monitor.cli.verify.rows import Rows
 from monitor.config.root import Task
+from monitor.config.task import COVARIATES
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, evaluate
+from monitor.engine.reference import Reference
 from monitor.engine.series import SeriesSettings
 from monitor.reports.views import MetricEstimate
 from monitor.reports.window_report import WindowLine, WrittenEstimate, rfc3339, rounded
@@ -56,10 +58,17 @@ class Calibrations:
     Parameters
     ----------
     saved : mapping of (task, model, group) to state
+    references : mapping of str to mapping of str to Reference, optional
+        By task and model, of the tasks in which each window has its own calibration.
     """
 
-    def __init__(self, saved: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        saved: Mapping[tuple[str, str, str], Mapping[str, Any]],
+        references: Mapping[str, Mapping[str, Reference]] | None = None,
+    ) -> None:
         self._saved = saved
+        self._references = references or {}
         self._built: dict[tuple[str, str, str], Calibration] = {}
 
     def why_not(self, line: WindowLine) -> str:
@@ -70,11 +79,23 @@ class Calibrations:
         saved = self._saved.get(line.series)
         if saved is None:
             return "its series is no longer in the store"
-        if (saved["version"], saved["fit"]["method"]) != (wanted, line.calibration.method):
+        by_window = saved.get("reference")
+        method = COVARIATES if by_window else saved["fit"]["method"]
+        if (saved["version"], method) != (wanted, line.calibration.method):
             return f"its calibration, version {wanted}, is no longer in the store"
         if _predictive(line) and not saved.get("predictive"):
             return "what its predictive intervals rest on is no longer in the store"
+        if by_window:
+            reference = self.reference(line)
+            if reference is None or reference.fingerprint != by_window:
+                return "its reference is not the one that reference.path names now"
         return ""
+
+    def reference(self, line: WindowLine) -> Reference | None:
+        """What the window's own calibration is fitted on; None where it has none."""
+        if line.calibration.method != COVARIATES:
+            return None
+        return self._references.get(line.task, {}).get(line.model)
 
     def of(self, line: WindowLine, task: Task) -> Calibration:
         """The calibration that a window names."""
@@ -95,7 +116,12 @@ def _predictive(line: WindowLine) -> bool:
 
 
 def compared(
-    line: WindowLine, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None = None
+    line: WindowLine,
+    task: Task,
+    rows: Rows,
+    calibration: Calibration,
+    predictive: Predictive | None = None,
+    reference: Reference | None = None,
 ) -> list[tuple[str, str, str]]:
     """The fields that differ: name, as reported, as recomputed.
 
@@ -111,11 +137,13 @@ def compared(
         The one that the line names.
     predictive : Predictive or None
         What goes with it, where the line's intervals are predictive.
+    reference : Reference or None
+        Where the window has its own calibration: what that is fitted on.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]
     found = _times(line, rows) + _positions(line, rows)
-    again = _Recomputed(line, task, rows, calibration, predictive)
+    again = _Recomputed(line, task, rows, calibration, predictive, reference)
     for reported in line.estimates:
         if reported.estimator == AVERAGE_CONFIDENCE:
             found += again.differing(reported)
@@ -167,6 +195,7 @@ class _Recomputed:
         rows: Rows,
         calibration: Calibration,
         predictive: Predictive | None,
+        reference: Reference | None,
     ) -> None:
         reported = [each for each in line.estimates if each.estimator == AVERAGE_CONFIDENCE]
         level = next((each.level for each in reported if each.unknown is None), task.level)
@@ -181,6 +210,8 @@ class _Recomputed:
             average=task.charted_average,
             predictive=predictive,
         )
+        if reference is not None:
+            self._request = self._request.adapted_to(reference.covariates(task.features), rows.features)
         self._several_partitions = len(line.positions) > 1
         [self._evaluation] = evaluate([self._request])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Rows:
     key : (n,) uint64
     partition : (n,) object
         Its name.
+    features : (n, F) float64
     """
 
     scores: Floats
@@ -39,6 +40,7 @@ class Rows:
     key: Keys
     partition: NDArray[Any]
     position: Ints
+    features: Floats
 
     def __len__(self) -> int:
         return len(self.predicted)
@@ -53,30 +55,28 @@ class Rows:
             batch.key[rows],
             np.full(len(rows), partition, dtype=object),
             batch.position[rows],
+            batch.features[rows],
         )
 
     @classmethod
-    def join(cls, parts: Sequence[Rows], width: int) -> Rows:
-        """Several pieces as one; for none, no rows with so many scores."""
-        if not parts:
-            none = np.zeros(0, dtype=np.int64)
-            empty = np.zeros(0)
-            return cls(np.zeros((0, width)), none, empty, none.astype(np.uint64), empty.astype(object), none)
-        columns = zip(
-            *((p.scores, p.predicted, p.time, p.key, p.partition, p.position) for p in parts), strict=True
+    def join(cls, parts: Sequence[Rows], width: int, features: int) -> Rows:
+        """Several pieces as one; for none, no rows with so many scores and features."""
+        none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
+        nothing = cls(
+            np.zeros((0, width)),
+            none,
+            empty,
+            none.astype(np.uint64),
+            empty.astype(object),
+            none,
+            np.zeros((0, features)),
         )
+        columns = [[getattr(part, each.name) for part in (nothing, *parts)] for each in fields(cls)]
         return cls(*map(np.concatenate, columns))
 
     def take(self, which: NDArray[Any]) -> Rows:
         """The rows at these places, or where this is true."""
-        return Rows(
-            self.scores[which],
-            self.predicted[which],
-            self.time[which],
-            self.key[which],
-            self.partition[which],
-            self.position[which],
-        )
+        return Rows(*(getattr(self, each.name)[which] for each in fields(self)))
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:

@@ -16,6 +16,7 @@ from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
 from monitor.config.root import Task
+from monitor.engine.reference import Reference
 from monitor.reports.window_report import WindowLine
 from monitor.store.history import StoreHistory
 
@@ -110,12 +111,18 @@ class Verifier:
     the agent's own join has it) counts once.
     """
 
-    def __init__(self, history: StoreHistory, tasks: Mapping[str, Task], feed: VerifiedInput) -> None:
+    def __init__(
+        self,
+        history: StoreHistory,
+        tasks: Mapping[str, Task],
+        feed: VerifiedInput,
+        references: Mapping[str, Mapping[str, Reference]] | None = None,
+    ) -> None:
         self._history = history
         self._tasks = tasks
         self._feed = feed
         self._ranges = Ranges(history.windows())
-        self._calibrations = Calibrations(history.calibrations())
+        self._calibrations = Calibrations(history.calibrations(), references)
         self._uses = {name: FirstUses(task) for name, task in tasks.items()}
         self._held: dict[tuple[Series, int], list[Rows]] = {}
         self._carried: dict[tuple[Series, int], Rows] = {}
@@ -187,7 +194,11 @@ class Verifier:
         found = self.findings
         calibration = self._calibrations.of(line, task)
         predictive = self._calibrations.predictive(line)
-        every = [compared(line, task, each, calibration, predictive) for each in self._readings(line, rows)]
+        reference = self._calibrations.reference(line)
+        every = [
+            compared(line, task, each, calibration, predictive, reference)
+            for each in self._readings(line, rows)
+        ]
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
         found.rivals += sum(e.estimator in COMPARISON_ESTIMATORS for e in line.estimates)
@@ -206,13 +217,13 @@ class Verifier:
     def _take(self, line: WindowLine) -> Rows:
         """The rows of a window: first uses, and of a message that two windows share as many as fit."""
         place = (line.series, line.window)
-        width = self._width(line.task)
-        rows = Rows.join(self._held.pop(place, []), width)
+        width, features = self._width(line.task)
+        rows = Rows.join(self._held.pop(place, []), width, features)
         if line.task in self._uses:
             rows = rows.take(self._uses[line.task].first(line.series, rows))
         carried = self._carried.pop(place, None)
         if carried is not None:
-            rows = Rows.join([carried, rows], width)
+            rows = Rows.join([carried, rows], width, features)
         for partition in line.positions:
             if place in self._ranges.overlapping:
                 break
@@ -234,8 +245,10 @@ class Verifier:
         cut = [split(rows, name, ends[-1], line.size)[0] for name, ends in line.positions.items()]
         return [each for each in cut if len(each) == line.size] or [rows]
 
-    def _width(self, task: str) -> int:
-        return max(len(self._tasks[task].classes), 1) if task in self._tasks else 1
+    def _width(self, task: str) -> tuple[int, int]:
+        """How many scores and features a row of a task has."""
+        known = self._tasks.get(task)
+        return (1, 0) if known is None else (max(len(known.classes), 1), len(known.features))
 
     def _sort(self, chunk: Chunk) -> None:
         """Put a chunk's rows to the windows that they belong to."""

@@ -203,7 +203,9 @@ def _calibration(one: SeriesView) -> str:
     foreign = ", of another version" if one.calibration.foreign else ""
     rows = one.calibration.short_reference
     short = "" if rows is None else f" · the interval {short_sentence(rows)}"
-    return f"calibration {text(one.calibration.method)}{foreign}{short}"
+    own = one.calibration.covariates
+    rests = "" if own is None else f", rests on {own.effective_rows:,.0f} effective rows of the reference"
+    return f"calibration {text(one.calibration.method)}{rests}{foreign}{short}"
 
 
 def _audit(one: SeriesView) -> str:

@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -233,8 +234,8 @@ def _rows_by_table(of: str) -> list[OwnFamily]:
 def _getter(path: str) -> Callable[[Any], float | None]:
     if "." not in path:
         return attrgetter(path)
-    first, rest = path.split(".")
-    return lambda view: getattr(getattr(view, first), rest, None)  # None has none of it
+    # None has none of it.
+    return lambda view: reduce(lambda found, name: getattr(found, name, None), path.split("."), view)
 
 
 def _own_rows(view: Any, who: dict[str, str], own: Sequence[OwnFamily]) -> list[Row]:

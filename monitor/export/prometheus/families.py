@@ -143,6 +143,19 @@ FAMILIES: dict[str, MetricFamily] = {
         "seconds",
         value="calibration.fitted_time",
     ),
+    "calibration_effective_rows": MetricFamily(
+        "gauge",
+        "Effective number of the reference's rows in the last closed window's own calibration "
+        "(calibration.method: covariates): so many rows, weighted alike, would tell as much.",
+        "rows",
+        value="calibration.covariates.effective_rows",
+    ),
+    "feature_rows_unusable": MetricFamily(
+        "counter",
+        "Answers in closed windows that calibration.method: covariates cannot use, by feature and reason: "
+        "missing, or unseen in the reference.",
+        rows="monitor.export.prometheus.rows:feature_rows",
+    ),
     "model": MetricFamily("info", "Calibration, version and window size of the model."),
     "labels": MetricFamily(
         "counter",

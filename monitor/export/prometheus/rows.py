@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from monitor.base.results import Unknown
 from monitor.reports.arena_report import ESTIMATOR, METRIC
-from monitor.reports.views import ArenaView
+from monitor.reports.views import ArenaView, SeriesView
 from monitor.reports.window_report import finite
 from monitor.stats.pairwise.ranking import RankInterval
 from monitor.stats.pairwise.standing import Standing
@@ -35,6 +35,12 @@ def rank_rows(
         if ends is not None:
             found += [(f"{key}_best", labels, ends.best), (f"{key}_worst", labels, ends.worst)]
     return found
+
+
+def feature_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """Answers that calibrations for windows cannot use, by feature and reason."""
+    for (feature, reason), count in one.rows_unusable.items():
+        yield {"feature": text(feature), "reason": reason}, count
 
 
 def arena_rows(arenas: Iterable[ArenaView]) -> Iterator[Row]:

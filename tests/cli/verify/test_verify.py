@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from monitor import PoissonBinomial
-from monitor.base.records import Floats
+from monitor.base.records import Floats, no_features
 from monitor.cli.verify import Findings
 from monitor.cli.verify.recompute import compared
 from monitor.cli.verify.rows import Rows
@@ -27,6 +27,7 @@ from monitor.reports.window_report import CalibrationLine, WindowLine, WrittenEs
 from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.poisson_binomial import RESOLUTION
 from tests.daemon import DaemonProcess, command_here, configuration, ndjson, read_windows
+from tests.engine.test_covariates import FEATURES, flights
 from tests.services.process import PATIENCE_SECONDS
 from tests.streams import CLASSES, Record, answers
 
@@ -276,7 +277,9 @@ def window_of(scores: Floats, estimate: dict[str, Any], level: float) -> list[tu
     classes = {"classes": CLASSES} if width == 2 else {}
     task = Task.model_validate({"window": {"size": n}, "level": level} | classes)
     predicted, keys = scores.argmax(axis=1), rows.astype(np.uint64)
-    used = Rows(scores, predicted, rows.astype(float), keys, np.full(n, "in", dtype=object), rows)
+    used = Rows(
+        scores, predicted, rows.astype(float), keys, np.full(n, "in", dtype=object), rows, no_features(n)
+    )
     return compared(line, task, used, Uncalibrated(width))
 
 
@@ -417,6 +420,34 @@ def test_a_calibration_that_is_gone_is_no_accusation(tmp_path: Path) -> None:
     assert counts(done) == clean(len(windows) - old) | {"not checkable": old}
     assert f"{old}: its calibration, version 1, is no longer in the store" in done.stdout
     assert done.returncode == 0
+
+
+def test_windows_with_calibrations_of_their_own_are_checked_with_their_reference(tmp_path: Path) -> None:
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(flights(0, 2000, 0.3, start=1.6e9)))
+    stream = [*flights(1, 1500, 0.3), *flights(2, 1500, 0.8, start=1.75e9)]
+    given = {"features": FEATURES, "calibration": {"method": "covariates"}, "window": {"size": 250}}
+    follow = [{"kind": "file", "path": "in.ndjson", "follow": True}]
+    settings = config(tmp_path, follow, groups=[], reference={"path": "reference.ndjson"}, **given)
+    for part, wanted in ((stream[:1600], 6), (stream, 12)):  # killed with 100 answers in the open window
+        (tmp_path / "in.ndjson").write_bytes(ndjson(part))
+        with DaemonProcess(tmp_path, settings) as daemon:
+            daemon.until(
+                lambda n=wanted: len(read_windows(tmp_path / "windows.ndjson")) >= n, "windows are written"
+            )
+            daemon.end(signal.SIGKILL)
+    windows = read_windows(tmp_path / "windows.ndjson")
+    assert {w["calibration"]["method"] for w in windows} == {"covariates"}
+    assert min(w["calibration"]["effective_rows"] for w in windows) < 1500
+    done = verify(tmp_path, "in.ndjson")
+    assert (counts(done), done.returncode) == (clean(len(windows)), 0)
+    changed = json.loads((tmp_path / "in.ndjson").read_bytes().splitlines()[10])
+    changed["features"]["carrier"] = "B" if changed["features"]["carrier"] == "A" else "A"
+    (tmp_path / "in.ndjson").write_bytes(ndjson([*stream[:10], changed, *stream[11:]]))
+    assert counts(verify(tmp_path, "in.ndjson"))["different"] == 1
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(flights(9, 2000, 0.3, start=1.6e9)))
+    done = verify(tmp_path, "in.ndjson")
+    assert counts(done)["not checkable"] == len(windows)
+    assert "its reference is not the one that reference.path names now" in done.stdout
 
 
 def test_kills_in_between_do_not_matter(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.joining import join_batches, take
-from monitor.base.records import RejectReason, TaskLayout, id_keys
+from monitor.base.records import RejectReason, TaskLayout, id_keys, text_codes
 from monitor.base.source import RawBlock, RawMessages, RawSkipped
 from tests.bench.fuzz_decoder import check_chunk
 from tests.records import ARRIVAL, TOXICITY, answer, decode, message_chunk
@@ -138,6 +138,35 @@ def test_only_watched_groups_are_kept_as_text():
     assert list(batch.groups) == ["region"]
     values, code = batch.groups["region"]
     assert (values, code.tolist()) == (("eu", "7"), [0, 1, -1])
+
+
+def test_features_are_numbers_and_codes_of_texts_in_the_order_of_the_task():
+    [batch] = decode(
+        answer(features={"carrier": "DL", "hour": 14, "seat": "2A"}),
+        answer(features={"carrier": 7.0, "hour": "14.5"}),
+        {"models": {"erm": 0.25, "irm": 0.75}, "features": {"carrier": 7, "hour": True}},
+        answer(features={"carrier": None, "hour": "inf"}),
+        answer(features={}),
+        answer(),
+    ).batches
+    delta, seven = text_codes(["DL", "7"]).tolist()
+    wanted = [[14, delta], [14.5, seven], [1, seven], [1, seven], *[[np.nan, np.nan]] * 3]
+    np.testing.assert_array_equal(batch.features[:3], wanted[:3])
+    np.testing.assert_array_equal(batch.features[3:], wanted[3:])
+
+
+def test_a_record_s_features_are_no_field_where_the_task_has_none():
+    layout = TaskLayout("toxicity", ("ok", "toxic"), models=("erm",))
+    [batch] = decode(answer(features=[0.5, "x"]), answer(features=3), layouts=(layout,)).batches
+    assert batch.features.shape == (2, 0)
+
+
+def test_batches_are_joined_and_taken_from_with_their_features():
+    [first] = decode(answer(features={"hour": 1})).batches
+    [second] = decode(answer(features={"hour": 2}), answer(features={"hour": 3})).batches
+    joined = join_batches([first, second])
+    assert joined.features[:, 0].tolist() == [1, 2, 3]
+    assert take(joined, np.array([2, 0])).features[:, 0].tolist() == [3, 1]
 
 
 def test_versions_are_text_and_empty_where_absent():

@@ -17,8 +17,9 @@ from connectors.formats.messages.wording import as_json, shown, without_values
 from monitor.base.records import Reject, TaskLayout
 from monitor.base.source import RawBlock, RawMessages, RawSkipped, RawTable
 from tests.connectors.formats.test_json_rejects import WRONG
+from tests.records import FEATURES
 
-TASK = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",))
+TASK = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",), features=FEATURES)
 SECRET = "alice@example.org"
 NUMBER = 8675309.25
 

@@ -22,7 +22,7 @@ from connectors.formats.files.joining import join_batches
 from connectors.formats.files.reference import read_reference
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError, MissingExtraError, SourceError
-from monitor.base.records import Batch, Chunk, TaskLayout, id_keys
+from monitor.base.records import Batch, Chunk, TaskLayout, id_keys, text_codes
 from monitor.base.source import EndOfSource, RawTable
 from monitor.config.mapping import FieldMapping
 from tests.bench.fuzz_decoder import check_chunk
@@ -51,6 +51,26 @@ def rows() -> list[dict[str, object]]:
         }
         for i, p in enumerate(toxic)
     ]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_columns_of_features_are_read_as_the_task_says(tmp_path, name) -> None:
+    layout = TaskLayout(
+        "toxicity", ("ok", "toxic"), features=(("hour", "number"), ("origin", "text"), ("gate", "text"))
+    )
+    given = [
+        {
+            "features.hour": i + 0.5,
+            "features.origin": ("JFK", "LGA")[i % 2],
+            "features.gate": (7, None)[i % 2],
+        }
+        for i in range(4)
+    ]
+    write(tmp_path / name, [row | {"label": "ok"} | more for row, more in zip(rows(), given, strict=False)])
+    batch = read_reference(tmp_path / name, layout)
+    jfk, lga, seven = text_codes(["JFK", "LGA", "7"]).tolist()
+    wanted = [[0.5, jfk, seven], [1.5, lga, np.nan], [2.5, jfk, seven], [3.5, lga, np.nan]]
+    np.testing.assert_array_equal(batch.features, wanted)
 
 
 def as_record(row: dict[str, object]) -> dict[str, object]:

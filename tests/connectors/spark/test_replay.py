@@ -15,6 +15,7 @@ from monitor.cli.replay import replay
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.connectors.spark.streams import TASKS, write_input
 from tests.daemon import command, command_here, configuration, ndjson, write_configuration
+from tests.engine.test_covariates import FEATURES, flights
 from tests.engine.test_engine import requests
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.spark_cluster import SparkCluster, kill_an_executor, kill_pythons
@@ -71,6 +72,32 @@ def test_labels_by_the_requests_id_join_as_in_one_process(tmp_path: Path) -> Non
         (tmp_path / "parts" / f"{part}.ndjson").write_bytes(ndjson(records[part::3]))
     expected = one_process(config, tmp_path / "one")
     assert expected.count(b'"estimator":"realised","value":') > 10
+    replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "spark", HERE)
+    assert (tmp_path / "spark" / "windows.ndjson").read_bytes() == expected
+
+
+def test_windows_with_calibrations_of_their_own_are_those_of_one_process(tmp_path: Path) -> None:
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(flights(0, 2000, 0.3, start=1.6e9)))
+    config = write_configuration(
+        tmp_path,
+        configuration(
+            task={
+                "features": FEATURES,
+                "calibration": {"method": "covariates"},
+                "reference": {"path": "reference.ndjson"},
+                "groups": ["region"],
+            },
+            sources=[{"kind": "file", "path": "parts/0.ndjson"}],
+        ),
+    )
+    stream = [
+        r | {"groups": {"region": "eu" if i % 3 else "us"}} for i, r in enumerate(flights(1, 3000, 0.7))
+    ]
+    (tmp_path / "parts").mkdir()
+    for part in range(3):
+        (tmp_path / "parts" / f"{part}.ndjson").write_bytes(ndjson(stream[part * 1000 : (part + 1) * 1000]))
+    expected = one_process(config, tmp_path / "one")
+    assert expected.count(b'"effective_rows":') > 10
     replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "spark", HERE)
     assert (tmp_path / "spark" / "windows.ndjson").read_bytes() == expected
 

@@ -18,6 +18,7 @@ from monitor.reports.views import (
     CalibrationView,
     ChartView,
     ClassEstimate,
+    CovariatesView,
     Coverage,
     EngineView,
     LabelOutcome,
@@ -50,7 +51,13 @@ WATCHED = SeriesView(
     duplicates=3,
     pending=120,
     window_end_time=1795169251.002,
-    calibration=CalibrationView("isotonic", 1, False, 1795000000.0),
+    calibration=CalibrationView(
+        "covariates",
+        1,
+        False,
+        1795000000.0,
+        covariates=CovariatesView(812.5, {"hour": 3, "carrier": 0}, {"hour": 0, "carrier": 1}),
+    ),
     estimates=(
         MetricEstimate("accuracy", "average_confidence", Estimate(0.913, 0.888, 0.936, 0.95, 500)),
         MetricEstimate("accuracy", "realised", Unknown(Reason.NO_LABELS)),
@@ -80,6 +87,12 @@ WATCHED = SeriesView(
             (0.0, 0.0, 0.0, 1.125, 5.25, 7.5, 17.0, 37.125, 58.25, 39.875),
         ),
     ),
+    rows_unusable={
+        ("hour", "missing"): 21,
+        ("hour", "unseen"): 0,
+        ("carrier", "missing"): 0,
+        ("carrier", "unseen"): 4,
+    },
 )
 
 

@@ -160,7 +160,7 @@ def test_confidence_is_that_of_the_class_acted_on() -> None:
 def test_an_unknown_method_is_named() -> None:
     with pytest.raises(
         ValueError,
-        match=r"must be one of beta, isotonic, none, platt, ssme, temperature, vector, got 'plat'",
+        match="must be one of beta, covariates, isotonic, none, platt, ssme, temperature, vector, got 'plat'",
     ):
         calibration_from_snapshot({"method": "plat"})
 
