@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -254,9 +254,13 @@ def test_a_window_on_a_snapshot_that_cannot_be_written_to_goes_on() -> None:
     assert (rest.size, rest.end_time, len(state.time)) == (9, 8.0, 5)
 
 
+@pytest.mark.parametrize("features", [0, 2])
 @pytest.mark.parametrize("count", [250, 600, 1100, 4999])
-def test_rows_that_come_one_at_a_time_take_little_more_than_their_own_bytes(count: int) -> None:
+def test_rows_that_come_one_at_a_time_take_little_more_than_their_own_bytes(
+    count: int, features: int
+) -> None:
     rows = columns(plain(count))
+    rows = replace(rows, features=rows.features[:, :features])
     singles = [rows.take(np.array([i])) for i in range(count)]
     logic = CountWindow(size=5000, min_size=1, max_age_seconds=1e9).build()
     tracemalloc.start()
@@ -267,7 +271,7 @@ def test_rows_that_come_one_at_a_time_take_little_more_than_their_own_bytes(coun
     finally:
         tracemalloc.stop()
     assert logic.pending == count
-    assert taken < 2 * 32 * count + 3000, "two scores, a class and a time are 32 bytes"
+    assert taken < 2 * (32 + 8 * features) * count + 3000, "two scores, a class and a time are 32 bytes"
 
 
 @pytest.mark.parametrize("restart", [False, True])
