@@ -432,12 +432,12 @@ class CovariateReference:
 
     def _apart(self, features: Floats, weights: Floats) -> float:
         """The largest distance between the means of a number in window and weighted reference, in standard
-        deviations of the window (of the reference, if the window has one value).
+        deviations pooled over the two without weights.
         """
         found = 0.0
         for k, feature in enumerate(self._features):
             before, now = self._values[k], features[:, k]
-            spread = float(now.std()) or float(before.std())
+            spread = math.sqrt((float(now.var()) + float(before.var())) / 2)
             if feature.kind == "number" and spread > 0:
                 away = float(now.mean()) - float(before @ weights) / len(weights)
                 found = max(found, abs(away) / spread)
