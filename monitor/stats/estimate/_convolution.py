@@ -3,11 +3,13 @@
 The distribution of a sum of n independent trials is the product of n polynomials `(1 − p) + p z`. A window of
 500 rows has all but 1e-16 of its mass on about 140 of its 501 counts. So about 140 roots of unity determine
 the product: the counts outside fold back onto those inside and add nothing. Bernstein's inequality gives the
-number of roots, and the place of the counts.
+number of roots, and the place of the counts. Of the roots' frequencies the high ones add nothing either: the
+transform falls off as that of a normal distribution does.
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -38,6 +40,18 @@ def _half_width(variance: float) -> int:
 def _roots(variance: float, n: int) -> int:
     """The number of roots of unity that determine the distribution of n trials with at most this variance."""
     return fast_length(min(2 * _half_width(variance) + 1, n + 1))
+
+
+def _frequencies(variance: float, roots: int) -> int:
+    """How many of the roots' frequencies have a transform above exp(-_NATS), with at least this variance.
+
+    The transform of a trial has the square |1 − p + p e^(iω)|² = 1 − 2 p (1 − p)(1 − cos ω), so that of all
+    is at most exp(−σ² (1 − cos ω)).
+    """
+    every = roots // 2 + 1
+    if 2 * variance <= _NATS:
+        return every
+    return min(int(math.acos(1.0 - _NATS / variance) * roots / (2 * math.pi)) + 1, every)
 
 
 @lru_cache(maxsize=64)
@@ -92,17 +106,18 @@ def _grouped(p: Floats) -> tuple[Floats, Ints]:
     return padded.reshape(windows, groups, GROUP), groups * GROUP - n - never
 
 
-def _spectra(trials: Floats, roots: int) -> Complexes:
-    """(windows, groups, frequencies) transforms of the groups' products."""
+def _spectra(trials: Floats, roots: int, frequencies: int) -> Complexes:
+    """(windows, groups, frequencies) transforms of the groups' products, at the lowest frequencies."""
     windows, groups, _ = trials.shape
     coefficients = _products(np.ascontiguousarray(trials.reshape(-1, GROUP).T))
     batch = groups // -(-groups // _PRODUCT_GROUPS)
     batches = coefficients.T.reshape(-1, batch, GROUP + 1)
-    return (batches @ _transform(roots)).view(np.complex128).reshape(windows, groups, -1)
+    matrix = _transform(roots)[:, : 2 * frequencies]
+    return (batches @ matrix).view(np.complex128).reshape(windows, groups, frequencies)
 
 
-def _short(p: Floats, most: float | None = None) -> tuple[Ints, Floats]:
-    """`fold_many` for windows short enough for one transform.
+def _short(p: Floats, roots: int, frequencies: int) -> tuple[Ints, Floats]:
+    """`fold_many` for windows short enough for one transform, and so few that their spectra fit a cache.
 
     It counts trials that mostly succeed by their failures, so every group's transform stays near 1: otherwise
     the rounding of the roots, the same in every group, adds up to 1e-12. Sorting also makes the result
@@ -112,10 +127,7 @@ def _short(p: Floats, most: float | None = None) -> tuple[Ints, Floats]:
     trials, always = _grouped(p)
     by_failures = trials[:, :, 0] > 0.5
     np.subtract(1.0, trials, out=trials, where=by_failures[:, :, None])
-    if most is None:
-        most = float((trials.sum(axis=(1, 2)) - np.einsum("wgt,wgt->w", trials, trials)).max())
-    roots = _roots(max(most, 0.0), n)
-    spectra = _spectra(trials, roots)
+    spectra = _spectra(trials, roots, frequencies)
     np.negative(spectra.imag, out=spectra.imag, where=by_failures[:, :, None])
     folded = np.fft.irfft(np.multiply.reduce(spectra, axis=1), roots, axis=1)
     origin = GROUP * by_failures.sum(axis=1) - always
@@ -174,11 +186,18 @@ def fold_many(p: Floats, most: float | None = None) -> tuple[Ints, Floats]:
     if n > 2 * BLOCK:
         rows = [_long(row) for row in p]
         return _stack(rows, n)
-    step = max(_SPECTRUM_DOUBLES * GROUP // (max(n, 1) * _roots(n / 4, n)), 1)
-    if windows <= step:
-        return _short(p, most) if windows else (np.zeros(0, dtype=np.int64), np.zeros((0, min(n + 1, 3))))
-    parts = [_short(p[first : first + step], most) for first in range(0, windows, step)]
-    return _stack([row for start, mass in parts for row in zip(start.tolist(), mass, strict=True)], n)
+    if not windows:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, min(n + 1, 3)))
+    least = 0.0
+    if most is None:
+        variances = np.einsum("wn,wn->w", p, 1.0 - p)
+        least, most = float(variances.min()), float(variances.max())
+    roots = _roots(most, n)
+    frequencies = _frequencies(least, roots)
+    step = max(_SPECTRUM_DOUBLES * GROUP // (2 * max(n, 1) * frequencies), 1)
+    parts = [_short(p[first : first + step], roots, frequencies) for first in range(0, windows, step)]
+    starts, masses = zip(*parts, strict=True)
+    return np.concatenate(starts), np.concatenate(masses)
 
 
 def _stack(rows: list[tuple[int, Floats]], n: int) -> tuple[Ints, Floats]:
