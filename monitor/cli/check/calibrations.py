@@ -24,7 +24,7 @@ References = Mapping[str, "Mapping[str, Reference]"]
 
 
 def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """What `auto` chose for each model, and the losses by which it did, a sentence each.
+    """What `auto` chose for each model and by which losses, or what `covariates` rests on; a sentence each.
 
     Raises
     ------
@@ -50,6 +50,13 @@ def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]
                 choice = reference.choice()
                 losses = ", ".join(f"{method} {loss:.4f}" for method, loss in choice.losses.items())
                 found.append(f"{name}, {model}: calibration {choice.method}; log loss {losses}")
+            elif task.adapts:
+                every = len(reference.labels)
+                whole = every - reference.covariates(task.features).left_out
+                found.append(
+                    f"{name}, {model}: calibration for each window by {', '.join(task.features)}; "
+                    f"{whole:,} of {every:,} rows of the reference have all of them"
+                )
     return found
 
 

@@ -13,6 +13,8 @@ from monitor.cli.check.calibrations import calibration_warnings, choice_lines, r
 from monitor.config.root import Task
 from monitor.engine.reference import Reference
 from tests.daemon import command_here, configuration, ndjson, write_configuration
+from tests.engine.test_covariates import covariates, flights
+from tests.streams import reference_of
 
 
 def reference(scores: Floats, labels: Ints) -> Reference:
@@ -104,6 +106,15 @@ def test_the_choice_is_told_for_auto_only() -> None:
     assert line == "t, m: calibration temperature; log loss " + ", ".join(
         f"{method} {losses[method]:.4f}" for method in ("none", "temperature", "platt", "beta", "isotonic")
     )
+
+
+def test_calibrations_for_each_window_tell_the_rows_that_they_rest_on() -> None:
+    rows = flights(0, 500, 0.3)
+    for row in rows[:120]:
+        del row["features"]["hour"]
+    found = choice_lines({"t": covariates()}, {"t": reference_of(covariates(), rows)})
+    which = "calibration for each window by carrier, hour"
+    assert found == [f"t, erm: {which}; 380 of 500 rows of the reference have all of them"]
 
 
 @pytest.mark.parametrize(("method", "told"), [("auto", True), ("beta", False)])
