@@ -158,15 +158,16 @@ def _long(p: Floats) -> tuple[int, Floats]:
     return int(start[0]), mass[0]
 
 
-def fold_many(p: Floats, most: float | None = None) -> tuple[Ints, Floats]:
+def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[Ints, Floats]:
     """Distributions of the number of successes, cut to the counts that hold their mass.
 
     Parameters
     ----------
     p : (windows, n) float64
         Probabilities of success from 0 to 1; not checked.
-    most : float, optional
-        No variance is larger. Given, a window's result does not depend on the others, to the last bit.
+    variances : (float, float), optional
+        No window's variance is smaller than the first and larger than the second. Given, a window's result
+        does not depend on the others, to the last bit.
 
     Returns
     -------
@@ -188,10 +189,10 @@ def fold_many(p: Floats, most: float | None = None) -> tuple[Ints, Floats]:
         return _stack(rows, n)
     if not windows:
         return np.zeros(0, dtype=np.int64), np.zeros((0, min(n + 1, 3)))
-    least = 0.0
-    if most is None:
-        variances = np.einsum("wn,wn->w", p, 1.0 - p)
-        least, most = float(variances.min()), float(variances.max())
+    if variances is None:
+        each = np.einsum("wn,wn->w", p, 1.0 - p)
+        variances = float(each.min()), float(each.max())
+    least, most = variances
     roots = _roots(most, n)
     frequencies = _frequencies(least, roots)
     step = max(_SPECTRUM_DOUBLES * GROUP // (2 * max(n, 1) * frequencies), 1)

@@ -48,7 +48,9 @@ def counts_among(chance: Floats, taken: Bools) -> list[TrimmedPmf]:
     rows = np.count_nonzero(taken, axis=1).tolist()
     for each in np.unique(scale).tolist():
         places = np.flatnonzero(scale == each)
-        start, mass = fold_many(p[places], float(np.exp((each + _MARGIN) * _LOG_STEP)))
+        least = (each - 1 - _MARGIN) * _LOG_STEP if each else -np.inf
+        most = (each + _MARGIN) * _LOG_STEP
+        start, mass = fold_many(p[places], (float(np.exp(least)), float(np.exp(most))))
         for i, at, row in zip(places.tolist(), start.tolist(), mass, strict=True):
             found[i] = trimmed(at, row, rows[i])
     return found

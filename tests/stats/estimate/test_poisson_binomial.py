@@ -99,6 +99,20 @@ def test_windows_of_very_different_spread_share_a_batch() -> None:
     np.testing.assert_allclose(pmf_many(p), [by_convolution(row) for row in p], rtol=0, atol=EXACT)
 
 
+@pytest.mark.parametrize("n", [60, 500, 1900])
+def test_with_bounds_on_the_variance_a_window_is_what_it_is_alone_to_the_last_bit(n: int) -> None:
+    p = np.random.default_rng(9).beta(8, 2, (40, n))
+    variances = (p * (1 - p)).sum(axis=1)
+    bounds = 0.9 * float(variances.min()), 1.1 * float(variances.max())
+    start, mass = fold_many(p, bounds)
+    for i in (0, 17, 39):
+        [at], [alone] = fold_many(p[i : i + 1], bounds)
+        assert at == start[i]
+        np.testing.assert_array_equal(alone, mass[i])
+        direct = by_convolution(p[i])[at : at + len(alone)]
+        np.testing.assert_allclose(alone, direct, atol=1e-14, rtol=0)
+
+
 def test_no_windows_and_no_trials() -> None:
     assert pmf_many(np.zeros((0, 5))).shape == (0, 6)
     assert trimmed_pmf_many(np.zeros((0, 5))) == []
