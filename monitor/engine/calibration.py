@@ -13,12 +13,14 @@ from monitor.base.records import Floats, Ints
 from monitor.config.root import Task
 from monitor.config.task import COVARIATES
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
+from monitor.engine.labels.trust import epsilon_of
 from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.views import CalibrationView, CovariatesView
 from monitor.reports.window_view import EXACT, PREDICTIVE
 from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.covariates import Adapted
 from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.estimate.predictive import Predictive
@@ -202,6 +204,14 @@ class ActiveCalibration:
         )
         newest = adapted.calibration or self.adapted
         return replace(self, adapted=newest, view=replace(self.view, covariates=said))
+
+    def epsilon(self, adapted: Adapted | None) -> float | None:
+        """The shift in logits that the uncertainty of a window's own calibration excuses; None without one."""
+        if adapted is None or adapted.calibration is None or self.reference is None:
+            return None
+        rows = self.reference.covariates(self.features)
+        confidence = confidence_of(adapted.calibration.apply(rows.scores), rows.predicted)
+        return epsilon_of(confidence, adapted.weights)
 
     def of_another_version(self) -> ActiveCalibration:
         """The same, flagged as fitted on answers of another version of the model, where it was fitted."""

@@ -310,6 +310,8 @@ class Series:
         self.changed = True
         self._follow_version(window)
         self.active = self.active.adapted_by(evaluation)
+        if (epsilon := self.active.epsilon(evaluation.adapted)) is not None:
+            self.checks.test.excuse(epsilon)
         informed = self.checks.with_labels(evaluation, window)
         judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time)
         self._used += window.size

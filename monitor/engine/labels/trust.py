@@ -253,6 +253,13 @@ class TrustLogic:
         """As `add`, from the matches of this model, sorted by sequence."""
         self.add(*first_labels(matches))
 
+    def excuse(self, epsilon: float) -> None:
+        """So much is excused from the next row on, whatever was until now; what is at stake stays.
+
+        A shift within the excuse of its row never favours a bet, so the promise holds though it changes.
+        """
+        self._epsilon = TrustTest(epsilon).epsilon
+
     def recalibrated(self, window: int, epsilon: float | None = None) -> None:
         """Another calibration holds for the windows from this one on.
 
