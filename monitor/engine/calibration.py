@@ -206,7 +206,7 @@ class ActiveCalibration:
         return replace(self, adapted=newest, view=replace(self.view, covariates=said))
 
     def epsilon(self, adapted: Adapted | None) -> float | None:
-        """The shift in logits that the uncertainty of a window's own calibration excuses; None without one."""
+        """The shift in logits that a window's own calibration excuses by its error; None without one."""
         if adapted is None or adapted.calibration is None or self.reference is None:
             return None
         rows = self.reference.covariates(self.features)

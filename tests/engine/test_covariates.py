@@ -118,6 +118,20 @@ def test_labels_do_not_cost_the_trust_in_estimates_that_follow_the_shift() -> No
     assert trusted == {"covariates": True, "isotonic": False}
 
 
+def test_the_test_of_trust_excuses_what_fewer_effective_rows_leave_uncertain() -> None:
+    one = rig(covariates())
+    one.feed(flights(1, 2 * WINDOW, 0.3))
+    (series,) = one.engine.series["t"]
+    before = series.checks.test.epsilon
+    (report,) = one.feed(flights(2, WINDOW, 0.9, start=1.8e9))
+    own = report.calibration.covariates
+    assert own is not None
+    # The standard error of a logit goes with the root of the rows, up to the confidences' own spread.
+    assert series.checks.test.epsilon / before == pytest.approx(np.sqrt(5000 / own.effective_rows), rel=0.15)
+    one.restart()
+    assert one.engine.series["t"][0].checks.test.epsilon == series.checks.test.epsilon
+
+
 def test_rows_without_a_feature_are_counted_and_too_many_leave_the_window_unknown() -> None:
     stream = flights(1, 4 * WINDOW, 0.3, labelled=False)
     for i in range(WINDOW, WINDOW + 10):
