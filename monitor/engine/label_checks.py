@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 from monitor.base.results import Estimate
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labelled, first_labels
+from monitor.engine.labels.between import BetweenGroups, DeviationState, GroupLabels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.curve import CurveFollower, CurveState
 from monitor.engine.labels.follow import BiasFollower, BiasState
@@ -22,7 +24,7 @@ from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
-from monitor.stats.estimate.bias_law import biased
+from monitor.stats.estimate.bias_law import biased, gains_of
 from monitor.stats.estimate.predictive import mid_p_estimate
 
 
@@ -33,19 +35,25 @@ class ChecksState(msgspec.Struct, frozen=True):
     trust: TrustState = msgspec.field(default_factory=TrustState)
     bias: BiasState = BiasState()
     curve: CurveState = CurveState()
+    deviation: DeviationState = DeviationState()
 
     def begun_anew(self, window: int) -> ChecksState:
         """Where they begin anew with this window; of the bias nothing: next is another calibration's."""
         audit = self.audit and self.audit.begun_anew(window)
-        return ChecksState(audit, self.trust.begun_anew(window), curve=self.curve.begun_anew(window))
+        return ChecksState(
+            audit,
+            self.trust.begun_anew(window),
+            curve=self.curve.begun_anew(window),
+            deviation=DeviationState(window),
+        )
 
 
 class LabelChecks:
     """Audit, calibration curve, test of trust and filter on the bias of one series, fed with the same rows.
 
-    A group has a test of trust alone. Its batches of 30 labels are too few for an audit, and its curve would
-    be three more families of metrics for each group; both hold for its model, of whose labels its own are
-    part.
+    A group has a test of trust, and its deviation from its model's bias, alone. Its batches of 30 labels are
+    too few for an audit, and its curve would be three more families of metrics for each group; both hold for
+    its model, of whose labels its own are part.
 
     Parameters
     ----------
@@ -63,6 +71,9 @@ class LabelChecks:
         self.test = TrustTest(level=level).build(state.trust)
         self.bias = BiasFollower(window_rows, state.bias)
         self.curve = CurveFollower(state.curve)
+        self.group = GroupLabels(state.deviation)
+        self.between: BetweenGroups | None = None
+        """The groups that a group stands beside, as its model counts them; None for a model."""
         self._excuses_nothing = state.trust.epsilon is msgspec.UNSET
 
     @property
@@ -110,7 +121,9 @@ class LabelChecks:
             self.test.recalibrated(0, epsilon)
             self._excuses_nothing = False
 
-    def with_labels(self, evaluation: Evaluation, window: ClosedWindow) -> Evaluation:
+    def with_labels(
+        self, evaluation: Evaluation, window: ClosedWindow, whole: BiasFollower | None = None, closed: int = 0
+    ) -> Evaluation:
         """A window's estimates with the accuracy's interval as the labels so far leave it.
 
         Without labels the calibration's error is centred on none and as wide as the reference left it; labels
@@ -123,16 +136,25 @@ class LabelChecks:
             Without labels; returned as it is before the first one, and where its intervals are exact.
         window : ClosedWindow
             The same.
+        whole : BiasFollower, optional
+            For a group, that of its model, whose labels move the group's interval too.
+        closed : int
+            Windows that this model has closed.
         """
         plain, pmf, model = evaluation.estimates.get("accuracy"), evaluation.accuracy, evaluation.predictive
         if model is None or pmf is None or not isinstance(plain, Estimate):
             return evaluation
-        law = self.bias.law(window.number, evaluation.confidence, model, window.predicted)
+        confidence, predicted = evaluation.confidence, window.predicted
+        if self.between is None or whole is None:
+            whole, law = self.bias, self.bias.law(window.number, confidence, model, predicted)
+        else:
+            beyond = self.between.of(self.group)
+            law = whole.law_of_group(closed, confidence, model, predicted, beyond)
         if law is None:
             return evaluation
         informed = mid_p_estimate(plain.value, biased(pmf, evaluation.confidence, law), plain.level)
         estimates = {**evaluation.estimates, "accuracy": informed}
-        return replace(evaluation, estimates=estimates, labels=self.bias.labelled, bias=law)
+        return replace(evaluation, estimates=estimates, labels=whole.labelled, bias=law)
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.
@@ -152,6 +174,7 @@ class LabelChecks:
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
         self.bias.begin_anew(clean, epsilon)
+        self.group.begin_anew(clean)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
@@ -163,6 +186,7 @@ class LabelChecks:
         self.audit.begin_anew(window)
         self.test.begin_anew(window)
         self.bias.begin_anew(window)
+        self.group.begin_anew(window)
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
@@ -180,7 +204,11 @@ class LabelChecks:
     def snapshot(self) -> ChecksState:
         """By name."""
         return ChecksState(
-            self.audit.snapshot(), self.test.snapshot(), self.bias.snapshot(), self.curve.snapshot()
+            self.audit.snapshot(),
+            self.test.snapshot(),
+            self.bias.snapshot(),
+            self.curve.snapshot(),
+            self.group.snapshot(),
         )
 
 
@@ -200,5 +228,16 @@ def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
         The places of the groups whose trust one of these rows cost.
     """
     first, right = first_labelled(matches)
-    rows = matches.window[first], matches.confidence[first], right
-    return add_together([each.test for each in checks], matches.series[first], *rows)
+    of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
+    cost = add_together([each.test for each in checks], of, window, confidence, right)
+    since = np.array([each.group.since for each in checks])
+    kept = np.flatnonzero((window >= since[of]) & ~np.isnan(confidence))
+    gains, of = gains_of(confidence[kept], right[kept]), of[kept]
+    starts = np.flatnonzero(np.diff(of, prepend=-1))
+    for place, sums in zip(
+        of[starts].tolist(), np.add.reduceat(gains, starts) if len(of) else (), strict=True
+    ):
+        checks[place].group.add(sums)
+    for place in (each for each in cost if not checks[each].trusted):
+        checks[place].group.count_only(*checks[place].test.since_change())
+    return cost

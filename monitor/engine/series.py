@@ -305,14 +305,27 @@ class Series:
             self._judge.begin_anew()
             self._output.forget_charts()
 
-    def close(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
-        """The report of a window: labels into its interval, then its charts, objectives and trust."""
+    def close(
+        self, window: ClosedWindow, evaluation: Evaluation, model: Series | None = None
+    ) -> WindowReport:
+        """The report of a window: labels into its interval, then its charts, objectives and trust.
+
+        Parameters
+        ----------
+        window : ClosedWindow
+        evaluation : Evaluation
+        model : Series, optional
+            For a group that of its model.
+        """
         self.changed = True
         self._follow_version(window)
         self.active = self.active.adapted_by(evaluation)
         if (epsilon := self.active.epsilon(evaluation.adapted)) is not None:
             self.checks.test.excuse(epsilon)
-        informed = self.checks.with_labels(evaluation, window)
+        if model is None:
+            informed = self.checks.with_labels(evaluation, window)
+        else:
+            informed = self.checks.with_labels(evaluation, window, model.checks.bias, model.tally.closed)
         judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time)
         self._used += window.size
         self._count_unusable(evaluation)

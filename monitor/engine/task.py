@@ -18,6 +18,7 @@ from monitor.engine.chunks import TimedBatch, first_closing
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.label_checks import add_to_groups
 from monitor.engine.labels.ageing import Ageing, Marks
+from monitor.engine.labels.between import BetweenGroups
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, JoinState, LabelJoin, LabelJoinLogic, Matches
 from monitor.engine.labels.matching import labels_along, match_directly, merged
@@ -142,6 +143,7 @@ class TaskEngine:
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.ageing)
         self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
         self.series: list[Series] = []
+        self._between: dict[tuple[str, str], BetweenGroups] = {}
         self._index = SeriesIndex(task.max_series, state.dropped, state.dropped_count)
         self._given: list[int] = []
         self._gave_revisions = False
@@ -344,8 +346,10 @@ class TaskEngine:
     def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
         """A window's report, then the last ones of earlier windows that are let go of for it."""
         number = self._number(window)
-        report = self.series[number].close(window, evaluation)
-        if not window.series.group:
+        group, model = window.series.group, window.series.model
+        whole = self.series[self._index.series_of(model, "")] if group else None
+        report = self.series[number].close(window, evaluation, whole)
+        if not group:
             if self.refits is not None:
                 self.refits.close_window(now)
             if self.recalibrations is not None:
@@ -450,6 +454,10 @@ class TaskEngine:
         if self.recalibrations is not None:
             self.recalibrations.look(len(self.series) - 1, series)
         if group:
+            series.checks.between = self._between.setdefault(
+                (model, group.partition("=")[0]), BetweenGroups()
+            )
+            series.checks.between.join(series.checks.group)
             whole = self.series[self._index.series_of(model, "")]
             if saved is None:
                 series.follow(whole)  # one that comes later has the calibration that its model has by then

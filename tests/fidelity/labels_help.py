@@ -1,12 +1,16 @@
 """What labels do to the intervals of a stream: width and coverage with labels and without.
 
-    python -m tests.fidelity.labels_help [models] [trust] [--streams 200] [--lives 1000]
+    python -m tests.fidelity.labels_help [models] [groups] [trust] [--streams 200] [--lives 1000]
 
 Simulated answers (Kivimäki et al., Table 2) with distorted scores: a labelled reference of 4,000 rows with an
 isotonic calibration, then 20,000 answers in windows of 1,000, through the engine with recalibration on labels
 (`refit_labels: 50`). Labels of 2 % of the answers come 2,000 answers late. Each stream runs with its labels
 and without them; width and coverage of a stream are means over its windows, so that the standard errors are
 those of independent streams. In `jump` the confidences are five points too high from the 8,000th answer on.
+
+`groups`: the same of five groups with equal shares of 40,000 answers, in windows of 1,000 of each group; the
+labels of 2 % are 20 a window. In `differ` the groups' logits are off by a normal deviate each, of 0.4; in
+`one` those of one group are five points too high from its 3,000th answer on, and only its windows count.
 
 `trust`: the labels of one group until its trust is lost, where all its confidences are alike and too high,
 from its first label on or from its 500th; beside them those of the ideal test, which knows the accuracy that
@@ -148,18 +152,25 @@ def table(streams: int = STREAMS) -> Iterator[str]:
         f"streams of {WINDOWS} windows of {SIZE:,}, labels of {100 * SHARE:g} %, reference of {REFERENCE:,} "
         "rows; ± one standard error over streams"
     )
-    heads = f"{'width without':>15s}{'with':>7s}{'wider by':>18s}{'held without, %':>18s}{'with':>14s}"
-    yield f"{'streams':14s}{heads}"
+    yield _heads()
     for jump, many in ((False, streams), (True, max(streams // 4, 2))):
-        found = lives(many, jump)
-        by, error = widening(found)
-        plain, told = (np.array([getattr(one, name) for one in found]) for name in ("plain", "told"))
-        cells = []
-        for name in ("plain_held", "told_held"):
-            held = 100 * np.array([getattr(one, name) for one in found])
-            cells.append(f"{held.mean():6.1f} ± {held.std(ddof=1) / sqrt(many):.1f}")
-        widths = f"{plain.mean():15.2f}{told.mean():7.2f}{by:+10.3f} ± {error:.3f}"
-        yield f"{many:5d} {'jump' if jump else 'stable':8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
+        yield _row("jump" if jump else "stable", lives(many, jump))
+
+
+def _heads() -> str:
+    heads = f"{'width without':>15s}{'with':>7s}{'wider by':>18s}{'held without, %':>18s}{'with':>14s}"
+    return f"{'streams':14s}{heads}"
+
+
+def _row(case: str, found: list[Life]) -> str:
+    by, error = widening(found)
+    plain, told = (np.array([getattr(one, name) for one in found]) for name in ("plain", "told"))
+    cells = []
+    for name in ("plain_held", "told_held"):
+        held = 100 * np.array([getattr(one, name) for one in found])
+        cells.append(f"{held.mean():6.1f} ± {held.std(ddof=1) / sqrt(len(found)):.1f}")
+    widths = f"{plain.mean():15.2f}{told.mean():7.2f}{by:+10.3f} ± {error:.3f}"
+    return f"{len(found):5d} {case:8s}{widths}{cells[0]:>18s}{cells[1]:>14s}"
 
 
 def labels_until_lost(
@@ -191,6 +202,62 @@ def ideal(estimated: float, true: float) -> float:
     return log(20) / (true * log(true / estimated) + wrong)
 
 
+GROUPS, GROUP_WINDOWS = 5, 8
+
+
+def life_of_groups(seed: int, case: str = "alike") -> Life:
+    """One stream of a model with groups, with its labels and without; `case`: alike, differ or one."""
+    rng = np.random.default_rng([seed, 19])
+    many = GROUPS * GROUP_WINDOWS * SIZE
+    chance = np.clip(confidences(rng, ORIGINAL, (REFERENCE + many,)), 1e-9, 1 - 1e-9)
+    of = np.arange(REFERENCE + many) % GROUPS
+    off = {
+        "alike": np.zeros(len(of)),
+        "differ": rng.normal(0.0, 0.4, GROUPS)[of],
+        "one": np.where((of == 0) & (np.arange(len(of)) >= REFERENCE + GROUPS * 3000), -shift_of(0.05), 0.0),
+    }[case]
+    off[:REFERENCE] = 0.0
+    sure = expit(np.abs(logit(chance)) + off)
+    right = rng.random(len(of)) < sure
+    records = [
+        one | {"groups": {"region": f"r{group}"}}
+        for one, group in zip(_answers(expit(1.5 * logit(chance))), of.tolist(), strict=True)
+    ]
+    settings = task(
+        window={"size": SIZE},
+        reference={"path": "r.ndjson"},
+        estimators=["average_confidence"],
+        chart={"sigmas": 3},
+        groups=["region"],
+    )
+    known = [one | {"label": _label(one, hit)} for one, hit in zip(records, right[:REFERENCE], strict=False)]
+    references = {"t": reference_of(settings, known)}
+    stream, hits = records[REFERENCE:], right[REFERENCE:]
+    picked = np.flatnonzero(rng.random(many) < SHARE)
+    measured = []
+    for labels in (picked[:0], picked):
+        reports = Rig(settings, references, recalibrate=recalibrate).feed(_with_labels(stream, hits, labels))
+        found = []
+        for group in range(1 if case == "one" else GROUPS):
+            truth = hits[group::GROUPS].reshape(GROUP_WINDOWS, SIZE).mean(axis=1)
+            found.append(_measured([one for one in reports if one.group == f"region=r{group}"], truth))
+        measured.append(np.mean(found, axis=0))
+    (plain, plain_held), (told, told_held) = measured
+    return Life(float(plain), float(told), float(plain_held), float(told_held))
+
+
+def groups(streams: int = STREAMS) -> Iterator[str]:
+    """The intervals of groups, a line at a time."""
+    yield "Intervals of groups of 95 % with labels and without (python -m tests.fidelity.labels_help groups)"
+    yield (
+        f"{GROUPS} groups, {GROUP_WINDOWS} windows of {SIZE:,} each, labels of {100 * SHARE:g} %, "
+        f"reference of {REFERENCE:,} rows; ± one standard error over streams"
+    )
+    yield _heads()
+    for case, share in (("alike", 1), ("differ", 4), ("one", 4)):
+        yield _row(case, [life_of_groups(i, case) for i in range(max(streams // share, 2))])
+
+
 def trust(lives: int = LIVES) -> Iterator[str]:
     """Labels until a group's trust is lost, a line at a time."""
     yield "Labels of a group until its trust is lost (python -m tests.fidelity.labels_help trust)"
@@ -212,4 +279,4 @@ def trust(lives: int = LIVES) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run({"models": table, "trust": trust})
+    run({"models": table, "groups": groups, "trust": trust})

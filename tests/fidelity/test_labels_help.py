@@ -7,7 +7,17 @@ import re
 import numpy as np
 from scipy.stats import binom
 
-from tests.fidelity.labels_help import DROPS, ideal, labels_until_lost, lives, table, trust, widening
+from tests.fidelity.labels_help import (
+    DROPS,
+    groups,
+    ideal,
+    labels_until_lost,
+    life_of_groups,
+    lives,
+    table,
+    trust,
+    widening,
+)
 from tests.harness import kept
 
 STREAMS = 12
@@ -37,6 +47,26 @@ def test_the_kept_table_says_that_labels_find_a_jump() -> None:
     )
     assert found is not None
     assert float(found[2]) > float(found[1])
+
+
+def test_labels_cost_groups_that_are_alike_no_width() -> None:
+    """Two standard errors of the mean over streams, and a tenth of a point for single suspicious streams."""
+    wider, error = widening([life_of_groups(100 + i) for i in range(4)])
+    assert wider <= 2 * error + 0.1
+
+
+def test_the_kept_table_says_so_of_two_hundred_streams_of_groups() -> None:
+    rows = re.findall(
+        r"^ +\d+ (\w+) +[\d.]+ +[\d.]+ +([+-][\d.]+) ± ([\d.]+) +([\d.]+) ± [\d.]+ +([\d.]+) ± ([\d.]+)$",
+        kept(groups, "groups"),
+        re.MULTILINE,
+    )
+    cases = {case: tuple(map(float, numbers)) for case, *numbers in rows}
+    assert list(cases) == ["alike", "differ", "one"]
+    wider, error, plain, told, error_held = cases["alike"]
+    assert wider <= 2 * error
+    assert told >= min(plain, 95) - 2 * error_held
+    assert cases["differ"][3] > cases["differ"][2], "where groups differ, labels hold more of their windows"
 
 
 def test_a_groups_trust_is_lost_within_one_and_a_half_times_the_labels_of_the_ideal_test() -> None:

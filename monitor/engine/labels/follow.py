@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
+from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.bias_filter import BLOCK_ROWS, BiasFilter, BiasFilterLogic, BiasFilterState
 from monitor.stats.estimate.bias_law import BiasLaw
 from monitor.stats.estimate.filtered import law_of_window
@@ -104,6 +105,28 @@ class BiasFollower:
         if self._logic is None or not self._logic.labelled or not len(confidence):
             return None
         return law_of_window(model, self._logic, confidence, window * self._rows, predicted)
+
+    def law_of_group(
+        self,
+        closed: int,
+        confidence: Floats,
+        model: Predictive,
+        predicted: Ints | None,
+        beyond: Deviation | None,
+    ) -> BiasLaw | None:
+        """As `law`, of a group's window that closes as this model has closed so many windows.
+
+        Parameters
+        ----------
+        model : Predictive
+            The group's.
+        beyond : Deviation or None
+            The group's.
+        """
+        if self._logic is None or not self._logic.labelled or not len(confidence):
+            return None
+        start = max(closed * self._rows - len(confidence), 0)
+        return law_of_window(model, self._logic, confidence, start, predicted, True, beyond)
 
     def snapshot(self) -> BiasState:
         """The filter; an empty one where it follows nothing."""

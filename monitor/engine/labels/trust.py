@@ -60,7 +60,7 @@ from monitor.base.records import Floats, Ints
 from monitor.engine.labels.audit import first_labels
 from monitor.engine.labels.bias import bias
 from monitor.engine.labels.columns import Matches
-from monitor.reports.trust import Bias, Trust
+from monitor.reports.trust import Trust
 
 SHIFTS = (0.15, 0.3, 0.6, 1.2)
 """Logits beyond ε; a bias between two of them is found nearly as soon."""
@@ -292,9 +292,10 @@ class TrustLogic:
         if not self._seen and self.trusted:
             return None
         if self._last is None:
-            bias = None if self.trusted or not len(self._right) else self._bias()
+            known = not self.trusted and len(self._right) > 0
+            found = bias(*self.since_change(), self._settings.level) if known else None
             self._last = Trust(
-                self.trusted, self.evidence, self._seen, bias, on_probation=self._regained is not None
+                self.trusted, self.evidence, self._seen, found, on_probation=self._regained is not None
             )
         return self._last
 
@@ -369,14 +370,17 @@ class TrustLogic:
             total = total + stake * bets[:, column]
         return total
 
-    def _bias(self) -> Bias:
-        """Over the rows kept from the one on from which the bet that won would have won most."""
+    def since_change(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Confidence and outcome of the rows that are kept of those since the change that cost the trust.
+
+        From the one on from which the bet that won would have won most.
+        """
         assert self._found is not None
         edge = math.copysign(self._epsilon, self._found)
         gains = np.log(ratio(self._confidence, self._right, edge, self._found))
         from_here = gains[::-1].cumsum()[::-1]
         start = int(from_here.argmax()) if from_here.max() > 0 else 0
-        return bias(self._confidence[start:], self._right[start:], self._settings.level)
+        return self._confidence[start:], self._right[start:]
 
 
 def add_together(

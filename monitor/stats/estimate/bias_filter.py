@@ -53,7 +53,18 @@ from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints
-from monitor.stats.estimate.bias_law import LATTICE, NODES, STEP, BiasLaw, cosines, damped, on_lattice, spread
+from monitor.stats.estimate.bias_law import (
+    LATTICE,
+    NODES,
+    STEP,
+    UNIT,
+    BiasLaw,
+    cosines,
+    damped,
+    gains_of,
+    on_lattice,
+    spread,
+)
 from monitor.stats.estimate.variance_components import Components, remembered
 
 WALKS = (0.0, 0.003, 0.03, 0.3)
@@ -73,7 +84,6 @@ _RETURN = 0.05  # of the weight, in so many rows
 _LEAST = 1e-5  # of a block's likelihood
 _KEPT = 1e-12  # of the weights: so much the still hypothesis has at least
 _SPEAKS = 3.0  # so many times as likely must labels be if the bias moves
-_UNIT = 2.0**-30  # nats
 _CACHED, _CACHED_EVERY = 4, 8  # blocks whose state is kept: the newest, and every eighth
 
 
@@ -199,6 +209,10 @@ class BiasFilterLogic:
         """The number of labelled rows so far."""
         return self._labelled
 
+    def beyond(self, of: Components | None) -> float:
+        """Variance of a group's lasting drift beyond the model's, in logits²."""
+        return max(of.lasting - self._lasting, 0.0) if of else 0.0
+
     @property
     def shared_variance(self) -> float:
         """Variance of the calibration's error as a shift, 1/I_ref in logits²: labels can reduce this part."""
@@ -225,15 +239,16 @@ class BiasFilterLogic:
         newest = np.maximum(np.maximum.accumulate(block), self._newest)
         block = np.maximum(block, newest - (BLOCKS_OPEN - 1))
         self._newest = int(newest[-1])
-        gains = right[kept][:, None] * NODES - np.log1p(confidence[:, None] * np.expm1(NODES))
-        units = np.rint(gains / _UNIT).astype(np.int64)
+        units = gains_of(confidence, right[kept])
         for one in np.unique(block).tolist():
             self._gains[one] = self._gains.get(one, 0) + units[block == one].sum(axis=0)
         changed = int(block.min())
         self._cache = [(one, joint) for one, joint in self._cache if one < changed]
         self._close_old_blocks()
 
-    def of_window(self, start: int, n: int, information: float, variance: float = 0.0) -> BiasLaw:
+    def of_window(
+        self, start: int, n: int, information: float, variance: float = 0.0, of: Components | None = None
+    ) -> BiasLaw:
         """The distribution of a window's mean bias, from the labels of rows up to its end.
 
         Parameters
@@ -246,13 +261,15 @@ class BiasFilterLogic:
             Σ c(1 − c) over them.
         variance : float
             Other variance of the bias of these very rows, in logits².
+        of : Components, optional
+            Of a group, whose rows these are; its lasting part counts up to that of the model.
         """
         at, joint = self._up_to(start + n)
         joint = self._moved(joint, start + n / 2 - at)
         still = joint[:-1].sum() < _SPEAKS * joint[-1].sum()
         joint = joint * (self._still == still)[:, None]
-        variance += still * self._lasting
-        mass = spread(joint, self._varying(n, information) + variance).sum(axis=0)
+        variance += still * (self._lasting if of is None else min(self._lasting, of.lasting))
+        mass = spread(joint, self._varying(n, information, of) + variance).sum(axis=0)
         return BiasLaw(mass / mass.sum())
 
     def snapshot(self) -> BiasFilterState:
@@ -265,9 +282,9 @@ class BiasFilterLogic:
             return taken
         return msgspec.structs.replace(taken, gains=np.stack([self._gains[one] for one in blocks]))
 
-    def _varying(self, n: int, information: float) -> Floats:
+    def _varying(self, n: int, information: float, of: Components | None = None) -> Floats:
         """The variance between one stretch of n rows and another, for each hypothesis."""
-        components = self._settings.components
+        components = of or self._settings.components
         known = components.moving(n, information) if components else 0.0
         return known + self._noise * remembered(n, _NOISE_LENGTH)
 
@@ -294,7 +311,7 @@ class BiasFilterLogic:
     def _after(self, joint: Floats, at: float, block: int) -> Floats:
         """The weights after a block's labels."""
         joint = self._moved(joint, self._centre(block) - at)
-        gains = on_lattice(self._gains[block].astype(np.float64) * _UNIT)
+        gains = on_lattice(self._gains[block].astype(np.float64) * UNIT)
         likelihood = np.broadcast_to(np.exp(gains - gains.max()), joint.shape)
         likelihood = spread(likelihood, self._block_noise)
         joint = joint * (likelihood / likelihood.max() + _LEAST)

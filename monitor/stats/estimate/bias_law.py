@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from monitor.base.records import Floats
+from monitor.base.records import Floats, Ints
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.solvers import convolve
 
@@ -35,12 +36,35 @@ everywhere."""
 _TO_LATTICE: Floats = np.polynomial.chebyshev.chebvander(LATTICE / FARTHEST, 16) @ np.linalg.inv(
     np.polynomial.chebyshev.chebvander(NODES / FARTHEST, 16)
 )
+UNIT = 2.0**-30
+"""Of sums of log-likelihoods, in nats: whole numbers, so that no order of rows can be seen."""
+
 _NEGLIGIBLE = 1e-9  # of the mass, at each end
 
 
 def on_lattice(at_nodes: Floats) -> Floats:
     """A smooth function of the bias, (17,) at the nodes, as (129,) on the lattice."""
     found: Floats = _TO_LATTICE @ at_nodes
+    return found
+
+
+def gains_of(confidence: Floats, right: NDArray[np.bool_]) -> Ints:
+    """(n, 17) log-likelihood of each outcome at the `NODES`, less that without a bias, in whole `UNIT`.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+        From 0 to 1.
+    right : (n,) bool
+
+    Examples
+    --------
+    >>> found = gains_of(np.array([0.9]), np.array([False]))
+    >>> round(float(on_lattice(found[0] * UNIT)[64]), 6)    # without a bias, less itself
+    0.0
+    """
+    gains = right[:, None] * NODES - np.log1p(confidence[:, None] * np.expm1(NODES))
+    found: Ints = np.rint(gains / UNIT).astype(np.int64)
     return found
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate.between_groups import Deviation, beside
 from monitor.stats.estimate.bias_filter import BiasFilterLogic
 from monitor.stats.estimate.bias_law import BiasLaw, biased
 from monitor.stats.estimate.poisson_binomial import (
@@ -37,6 +38,8 @@ def law_of_window(
     confidence: Floats,
     start: int,
     predicted: Ints | None = None,
+    of_group: bool = False,
+    beyond: Deviation | None = None,
 ) -> BiasLaw:
     """The distribution of the bias of a window's confidences.
 
@@ -50,13 +53,22 @@ def law_of_window(
         Position of the window's first row in the stream of the model's answers.
     predicted : (n,) int64, optional
         Predicted classes, as in `Predictive.variance`.
+    of_group : bool
+        Whether the rows are those of a group of the model that `filtered` follows.
+    beyond : Deviation, optional
+        The group's, where labels say that groups differ. By default the lasting drift of its own rows of
+        the reference, beyond that of the model's, is not known.
     """
     information = float((confidence * (1 - confidence)).sum())
     shape = 0.0
     if information > 0:
         curves = len(confidence) ** 2 * replace(model, components=None).variance(confidence, None, predicted)
         shape = max(curves / information**2 - filtered.shared_variance, 0.0)
-    return filtered.of_window(start, len(confidence), information, shape)
+    if not of_group:
+        return filtered.of_window(start, len(confidence), information, shape)
+    unknown = filtered.beyond(model.components) if beyond is None else 0.0
+    law = filtered.of_window(start, len(confidence), information, shape + unknown, model.components)
+    return law if beyond is None else beside(law, beyond)
 
 
 def filtered_interval(

@@ -159,12 +159,54 @@ def test_without_a_reference_there_is_nothing_to_follow() -> None:
     assert bare.engine.series["t"][0].snapshot().bias == BiasState()
 
 
-def test_groups_and_charts_are_as_they_would_be_without_labels() -> None:
+def test_charts_are_as_they_would_be_without_labels_and_a_group_of_all_answers_is_its_model() -> None:
     more = {"groups": {"region": "eu"}}
     labelled = rig(groups=["region"]).feed(stream(**more))
     alone = rig(groups=["region"]).feed([one for one in stream(**more) if "scores" in one])
-    assert accuracies(labelled, "region=eu") == accuracies(alone, "region=eu")
+    assert accuracies(labelled, "region=eu") == accuracies(labelled)
     assert [r.charts for r in labelled if not r.revision] == [r.charts for r in alone]
+
+
+def of_groups(shifts: dict[str, float], share: dict[str, float], windows: int = 8) -> list[Record]:
+    """Answers of groups in turn, windows of 100 each, with labels of a share; odds are shifted by group."""
+    names = list(shifts)
+    records = answers(np.random.default_rng(3), 100 * windows * len(names))
+    rng, found = np.random.default_rng(4), []
+    for i, one in enumerate(records):
+        name = names[i % len(names)]
+        odds = np.exp(shifts[name]) / (1 / min(max(one["scores"]), 1 - 1e-9) - 1)
+        right = rng.random() < odds / (1 + odds)
+        found.append(one | {"groups": {"region": name}})
+        if rng.random() < share[name]:
+            found += labels_of([one], [right])
+    return found
+
+
+def newest(records: list[Record], group: str) -> dict[str, Any]:
+    return accuracies(rig(groups=["region"]).feed(records), f"region={group}")[-1]
+
+
+def test_twenty_labels_do_not_swing_a_group_and_hundreds_decide_for_it() -> None:
+    """Eight groups, of which one is off by a logit, ten points: with 20 labels, and with all of them."""
+    alike = dict.fromkeys("abcdefg", 0.0)
+    shares = dict.fromkeys("abcdefg", 1.0)
+    few, many = (newest(of_groups(alike | {"h": -1.0}, shares | {"h": share}), "h") for share in (0.025, 1.0))
+    plain = newest(
+        [one for one in of_groups(alike | {"h": -1.0}, shares | {"h": 0.0}) if "scores" in one], "h"
+    )
+    assert few["value"] == many["value"] == plain["value"]
+    assert few["lower"] > plain["lower"] - 0.05
+    assert many["lower"] < plain["lower"] - 0.06, "its own labels say that it is ten points worse"
+    neighbour = newest(of_groups(alike | {"h": -1.0}, shares | {"h": 1.0}), "a")
+    assert neighbour["lower"] >= plain["lower"] - 0.025
+
+
+def test_groups_that_differ_leave_room_for_one_without_labels() -> None:
+    differ = dict(zip("abcdefg", (-1.2, 0.9, -0.6, 0.6, -1.0, 1.1, 0.3), strict=True))
+    shares = dict.fromkeys("abcdefg", 1.0) | {"h": 0.0}
+    told = newest(of_groups(differ | {"h": 0.0}, shares), "h")
+    plain = newest([one for one in of_groups(differ | {"h": 0.0}, shares) if "scores" in one], "h")
+    assert told["upper"] - told["lower"] > plain["upper"] - plain["lower"] + 0.04
 
 
 @pytest.mark.parametrize("cuts", [[1], [401, 555], list(range(0, 1600, 37))])
