@@ -26,7 +26,7 @@ from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.estimate.predictive import Predictive
 
 
-class CalibrationState(msgspec.Struct, frozen=True):
+class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A calibration, of whatever method, with what is said of it."""
 
     fit: dict[str, Any]
@@ -36,6 +36,8 @@ class CalibrationState(msgspec.Struct, frozen=True):
     predictive: Predictive | None = None
     reference: str | None = None  # the fingerprint of the one on which calibrations for windows are fitted
     adapted: dict[str, Any] | None = None
+    shift: float = 0.0
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ class ActiveCalibration:
         By which they are.
     adapted : Calibration or None
         That of the newest closed window; None before the first.
+    shift, spread : float
+        Of a group: by how many logits its labels shift the confidences of its model's calibration, and the
+        variance of what they leave unknown, in logits².
     """
 
     calibration: Calibration
@@ -63,6 +68,8 @@ class ActiveCalibration:
     reference: Reference | None = None
     features: Mapping[str, FeatureKind] = field(default_factory=dict)
     adapted: Calibration | None = None
+    shift: float = 0.0
+    spread: float = 0.0
 
     @classmethod
     def at_start(
@@ -127,7 +134,7 @@ class ActiveCalibration:
             predictive = _learnt(task, reference, group, view.version)
         active = cls(calibration, view).with_predictive(predictive)._by_window(task, reference)
         adapted = None if state.adapted is None else calibration_from_snapshot(state.adapted)
-        return replace(active, adapted=adapted)
+        return replace(active, adapted=adapted, shift=state.shift, spread=state.spread)
 
     def _by_window(self, task: Task, reference: Reference | None) -> ActiveCalibration:
         """With calibrations for single windows, where the task asks for them."""
@@ -154,6 +161,8 @@ class ActiveCalibration:
             self.predictive,
             reference=None if self.reference is None else self.reference.fingerprint,
             adapted=None if self.adapted is None else self.adapted.snapshot(),
+            shift=self.shift,
+            spread=self.spread,
         )
 
     def confidence(self, scores: Floats, predicted: Ints) -> Floats:
@@ -172,7 +181,7 @@ class ActiveCalibration:
         -------
         (n,) float64
         """
-        calibrated = calibrate(self.adapted or self.calibration, scores)
+        calibrated = calibrate(self.adapted or self.calibration, scores, predicted, self.shift)
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:
@@ -180,7 +189,7 @@ class ActiveCalibration:
         request = EstimationRequest(
             scores=window.scores,
             predicted=window.predicted,
-            calibrated=calibrate(self.calibration, window.scores),
+            calibrated=calibrate(self.calibration, window.scores, window.predicted, self.shift),
             metrics=task.metrics,
             positive=task.positive_index,
             level=task.level,
@@ -217,14 +226,21 @@ class ActiveCalibration:
         """The same, flagged as fitted on answers of another version of the model, where it was fitted."""
         return replace(self, view=replace(self.view, foreign=True)) if self.view.version else self
 
-    def following(self, model: ActiveCalibration) -> ActiveCalibration:
-        """A group's next: its model's calibration with its own intervals; itself where it has that one."""
+    def following(
+        self, model: ActiveCalibration, shift: float = 0.0, spread: float = 0.0
+    ) -> ActiveCalibration:
+        """A group's next: its model's calibration, shifted, with its own intervals."""
+        predictive = self.predictive
+        if predictive is not None and model.predictive is not None:
+            predictive = predictive.with_curves_of(model.predictive)
+        found = replace(model.with_predictive(predictive), shift=shift, spread=spread)
+        version = max(self.view.version + 1, model.view.version)  # no two of a group have one number
+        return replace(found, view=replace(found.view, version=version))
+
+    def is_of(self, model: ActiveCalibration) -> bool:
+        """Whether a group has its model's calibration."""
         own, theirs = self.view, model.view
-        if (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time):
-            return self
-        if self.predictive is None or model.predictive is None:
-            return model.with_predictive(self.predictive)
-        return model.with_predictive(self.predictive.with_curves_of(model.predictive))
+        return (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time)
 
     def followed_by(
         self, calibration: Calibration, time: float, fits: int, rests_on: RestsOn | None = None

@@ -16,7 +16,7 @@ import numpy as np
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
-from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.base import Calibration, confidence_of, shifted
 from monitor.stats.calibration.covariates import Adapted, CovariateReference
 from monitor.stats.estimate.average_confidence import counts_of_right, exact_estimate
 from monitor.stats.estimate.bias_law import BiasLaw
@@ -144,9 +144,9 @@ class Evaluation:
     adapted: Adapted | None = None
 
 
-def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
-    """Calibrated scores, or None where the calibration is none."""
-    return None if calibration.method == "none" else calibration.apply(scores)
+def calibrate(calibration: Calibration, scores: Floats, predicted: Ints, shift: float = 0.0) -> Floats | None:
+    """Calibrated scores, with a group's shift; None where the calibration is none."""
+    return None if calibration.method == "none" else shifted(calibration.apply(scores), predicted, shift)
 
 
 def evaluate(requests: Sequence[EstimationRequest]) -> list[Evaluation]:

@@ -24,6 +24,7 @@ from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
+from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.bias_law import biased, gains_of
 from monitor.stats.estimate.predictive import mid_p_estimate
 
@@ -146,15 +147,21 @@ class LabelChecks:
             return evaluation
         confidence, predicted = evaluation.confidence, window.predicted
         if self.between is None or whole is None:
-            whole, law = self.bias, self.bias.law(window.number, confidence, model, predicted)
+            labels, speaks = self.bias.labelled, True
+            law = self.bias.law(window.number, confidence, model, predicted)
         else:
-            beyond = self.between.of(self.group)
-            law = whole.law_of_group(closed, confidence, model, predicted, beyond)
+            beyond, spread = self.deviation(), self.group.spread
+            law = whole.law_of_group(closed, confidence, model, predicted, beyond, spread)
+            # A shift of logits is a little wider than the reference's normal law where both say the same.
+            labels, speaks = whole.labelled, bool(beyond or spread or whole.speaks(closed, len(confidence)))
         if law is None:
             return evaluation
-        informed = mid_p_estimate(plain.value, biased(pmf, evaluation.confidence, law), plain.level)
+        informed = mid_p_estimate(plain.value, biased(pmf, confidence, law), plain.level)
+        wider = informed.upper - informed.lower > plain.upper - plain.lower
+        if wider and not speaks:
+            return evaluation
         estimates = {**evaluation.estimates, "accuracy": informed}
-        return replace(evaluation, estimates=estimates, labels=whole.labelled, bias=law)
+        return replace(evaluation, estimates=estimates, labels=labels, bias=law)
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.
@@ -180,6 +187,10 @@ class LabelChecks:
         if first or epsilon is not None:
             self.audit.begin_anew(clean)
             self.curve.begin_anew(clean)
+
+    def deviation(self) -> Deviation | None:
+        """A group's from its model's bias; None where labels do not say that groups differ."""
+        return None if self.between is None else self.between.of(self.group)
 
     def begin_anew(self, window: int) -> None:
         """Another version of the model, or another baseline, from this window on."""
@@ -229,15 +240,19 @@ def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
     """
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
+    ends = [*np.flatnonzero(np.diff(of)) + 1, len(of)]
+    for start, stop in zip([0, *ends[:-1]], ends if len(of) else [], strict=False):
+        piece = slice(start, stop)
+        confidence[piece] = checks[of[start]].group.announced(window[piece], confidence[piece])
     cost = add_together([each.test for each in checks], of, window, confidence, right)
     since = np.array([each.group.since for each in checks])
     kept = np.flatnonzero((window >= since[of]) & ~np.isnan(confidence))
     gains, of = gains_of(confidence[kept], right[kept]), of[kept]
     starts = np.flatnonzero(np.diff(of, prepend=-1))
-    for place, sums in zip(
-        of[starts].tolist(), np.add.reduceat(gains, starts) if len(of) else (), strict=True
-    ):
-        checks[place].group.add(sums)
+    counts = np.diff(starts, append=len(of)).tolist()
+    sums = np.add.reduceat(gains, starts) if len(of) else gains
+    for place, total, count in zip(of[starts].tolist(), sums, counts, strict=True):
+        checks[place].group.add(total, count)
     for place in (each for each in cost if not checks[each].trusted):
         checks[place].group.count_only(*checks[place].test.since_change())
     return cost

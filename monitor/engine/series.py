@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from monitor.reports.views import SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.rests_on import RestsOn
+from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.hajek import Excess
 from monitor.stats.histograms import ConfidenceHistogram, Distributions
 
@@ -152,6 +154,7 @@ class Series:
         self._unusable = dict(state.unusable)
         saved = state.calibration
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
+        self.checks.group.calibrated(self.active.shift, self.active.spread)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state.recalibration)
         if saved is None and reference is not None:
@@ -289,11 +292,30 @@ class Series:
 
     def follow(self, model: Series) -> None:
         """A group takes over the calibration that its model has, and what its uncertainty excuses."""
-        epsilon = model.checks.test.epsilon
-        if (active := self.active.following(model.active)) is not self.active:
-            self._take_over(active, epsilon)
+        if self.active.is_of(model.active):
+            self.checks.excuse(model.checks.test.epsilon)
         else:
-            self.checks.excuse(epsilon)
+            self._take_over(self.active.following(model.active), model.checks.test.epsilon)
+
+    def after_fit(self, model: Series, taken: bool, beyond: Deviation | None) -> None:
+        """A group's calibration after a fit of its model's: that one, shifted by the group's own labels.
+
+        Parameters
+        ----------
+        model : Series
+        taken : bool
+            Whether the model has another calibration.
+        beyond : Deviation or None
+            What labels said of the group as the fit ended; None where they do not say that groups differ.
+        """
+        shift, spread = self.active.shift, self.active.spread
+        moves = beyond is not None and self.checks.group.favour(beyond, self.checks.trusted)
+        if beyond is not None:
+            shift += beyond.mean * moves
+            spread = beyond.variance + (0.0 if moves else beyond.mean**2)
+        if taken or moves:
+            epsilon = math.hypot(model.checks.test.epsilon, math.sqrt(spread))
+            self._take_over(self.active.following(model.active, shift, spread), epsilon)
 
     def _take_over(self, active: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True
@@ -301,6 +323,8 @@ class Series:
         self.active = active
         self._comparisons.recalibrated(active.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
+        clean = self._windows.number + bool(self._windows.pending)
+        self.checks.group.calibrated(active.shift, active.spread, clean)
         if first:
             self._judge.begin_anew()
             self._output.forget_charts()

@@ -337,7 +337,13 @@ class TaskEngine:
     def _audit_groups(self, matches: Matches) -> None:
         matches = matches.take(np.argsort(matches.series, kind="stable"))
         codes, place = np.unique(matches.series, return_inverse=True)
-        add_to_groups([self.series[code].checks for code in codes.tolist()], replace(matches, series=place))
+        groups = [self.series[code] for code in codes.tolist()]
+        for lost in add_to_groups([each.checks for each in groups], replace(matches, series=place)):
+            code = self._index.series_of(groups[lost].settings.model, "")
+            if self.recalibrations is not None and (due := self.series[code].recalibration) is not None:
+                due.group_lost_trust()
+                self.series[code].changed = True
+                self.recalibrations.look(code, self.series[code])
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
         """What is to be estimated of a window."""

@@ -143,15 +143,18 @@ class TaskRecalibrations:
                 calibration = self._read(result.calibration)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 refused = f"what the fit brought cannot be read: {error}"
+        groups = [each for each in series if each.settings.group and each.settings.model == result.model]
+        beyond = [] if refused is not None else [each.checks.deviation() for each in groups]
         if calibration is None:
             schedule.end("kept" if refused is None else "refused", refused)
+            for group, said in zip(groups, beyond, strict=False):
+                group.after_fit(series[code], False, said)
             return True
         schedule.end("taken", seen=result.sequence)
         rows = rests_on(job.labelled, job.reference, result.weight)
         series[code].recalibrate(calibration, result.time, rows, result.epsilon)
-        for other in series:
-            if other.settings.group and other.settings.model == result.model:
-                other.follow(series[code])
+        for group, said in zip(groups, beyond, strict=True):
+            group.after_fit(series[code], True, said)
         return True
 
     def snapshot(self) -> RecalibrationsState:

@@ -195,10 +195,8 @@ class Verifier:
         calibration = self._calibrations.of(line, task)
         predictive = self._calibrations.predictive(line)
         reference = self._calibrations.reference(line)
-        every = [
-            compared(line, task, each, calibration, predictive, reference)
-            for each in self._readings(line, rows)
-        ]
+        told = calibration, predictive, reference, self._calibrations.shift(line)
+        every = [compared(line, task, each, *told) for each in self._readings(line, rows)]
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
         found.rivals += sum(e.estimator in COMPARISON_ESTIMATORS for e in line.estimates)

@@ -113,6 +113,7 @@ class BiasFollower:
         model: Predictive,
         predicted: Ints | None,
         beyond: Deviation | None,
+        unknown: float,
     ) -> BiasLaw | None:
         """As `law`, of a group's window that closes as this model has closed so many windows.
 
@@ -122,11 +123,20 @@ class BiasFollower:
             The group's.
         beyond : Deviation or None
             The group's.
+        unknown : float
+            Variance of what is not known of its calibration's shift.
         """
         if self._logic is None or not self._logic.labelled or not len(confidence):
             return None
-        start = max(closed * self._rows - len(confidence), 0)
-        return law_of_window(model, self._logic, confidence, start, predicted, True, beyond)
+        start = self._start(closed, len(confidence))
+        return law_of_window(model, self._logic, confidence, start, predicted, True, beyond, unknown)
+
+    def speaks(self, closed: int, rows: int) -> bool:
+        """Whether labels speak against the calibration, in a group's window of so many rows."""
+        return self._logic is not None and self._logic.speaks(self._start(closed, rows), rows)
+
+    def _start(self, closed: int, rows: int) -> int:
+        return max(closed * self._rows - rows, 0)
 
     def snapshot(self) -> BiasState:
         """The filter; an empty one where it follows nothing."""

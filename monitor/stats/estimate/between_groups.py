@@ -12,9 +12,9 @@ much they are is learnt from the labels of all groups (empirical Bayes):
 
 The likelihood of a group's labels at each bias is exact (`monitor.stats.estimate.bias_filter` has its
 form); that of all groups is the product over groups, averaged over μ. A spread counts by its likelihood.
-**Labels that do not say that groups differ change nothing:** until the five together are three times as
+**Labels that do not say that groups differ change nothing:** until the five together are twenty times as
 likely as "nothing differs", that alone is believed. In groups that are alike they ever reach this ratio in
-at most one of three sets of groups.
+at most one of twenty sets of groups.
 
 What is told of a group is its deviation from the model's bias, with its variance: 0 and 0 where nothing
 differs; the spread of the groups where the group has no labels; mostly its own labels where it has many.
@@ -29,7 +29,7 @@ about how much groups differ. Assumptions on labels: as for the filter.
 Sources: B. Efron, C. Morris, *Stein's estimation rule and its competitors: an empirical Bayes approach*,
 Journal of the American Statistical Association 68 (1973); D. Rubin, *Estimation in parallel randomized
 experiments*, Journal of Educational Statistics 6 (1981), who averages over the spread too. The spreads, the
-lone group and the ratio of three are ours.
+lone group and the ratio of twenty are ours.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SPREADS = (0.0, 0.1, 0.2, 0.4, 0.8)
 
 ALONE, ALONE_SHARE = 0.8, 0.05
 
-_SPEAKS = 3.0  # so many times as likely must labels be if groups differ
+_SPEAKS = 20.0  # so many times as likely must labels be if groups differ
 _LEAST = 1e-15  # of the largest likelihood: rounding errors of the lattice are of this size
 _VARIANCES = np.square((*SPREADS, ALONE))
 
@@ -58,10 +58,13 @@ class Deviation(NamedTuple):
     Parameters
     ----------
     mean, variance : float
+    model : float
+        The mean of its model's bias.
     """
 
     mean: float
     variance: float
+    model: float = 0.0
 
 
 NO_DEVIATION = Deviation(0.0, 0.0)
@@ -130,7 +133,8 @@ def deviation(gains: Ints, own: Ints, total: Ints) -> Deviation | None:
     laws = prior * np.exp(logs - logs.max())
     laws /= laws.sum(axis=1, keepdims=True)
     of_group, of_model = BiasLaw(weights @ laws), BiasLaw(_law(_nats(total[0])))
-    return Deviation(of_group.mean - of_model.mean, max(of_group.variance - of_model.variance, 0.0))
+    apart = of_group.mean - of_model.mean
+    return Deviation(apart, max(of_group.variance - of_model.variance, 0.0), of_model.mean)
 
 
 def beside(law: BiasLaw, by: Deviation, more: float = 0.0) -> BiasLaw:

@@ -209,6 +209,10 @@ class BiasFilterLogic:
         """The number of labelled rows so far."""
         return self._labelled
 
+    def speaks(self, start: int, n: int) -> bool:
+        """Whether labels speak for a bias that is not the calibration's own error, in a window."""
+        return not _still(self._in_window(start, n))
+
     def beyond(self, of: Components | None) -> float:
         """Variance of a group's lasting drift beyond the model's, in logits²."""
         return max(of.lasting - self._lasting, 0.0) if of else 0.0
@@ -264,9 +268,8 @@ class BiasFilterLogic:
         of : Components, optional
             Of a group, whose rows these are; its lasting part counts up to that of the model.
         """
-        at, joint = self._up_to(start + n)
-        joint = self._moved(joint, start + n / 2 - at)
-        still = joint[:-1].sum() < _SPEAKS * joint[-1].sum()
+        joint = self._in_window(start, n)
+        still = _still(joint)
         joint = joint * (self._still == still)[:, None]
         variance += still * (self._lasting if of is None else min(self._lasting, of.lasting))
         mass = spread(joint, self._varying(n, information, of) + variance).sum(axis=0)
@@ -281,6 +284,11 @@ class BiasFilterLogic:
         if not blocks:
             return taken
         return msgspec.structs.replace(taken, gains=np.stack([self._gains[one] for one in blocks]))
+
+    def _in_window(self, start: int, n: int) -> Floats:
+        """The weights at the middle of a window, from the labels of rows up to its end."""
+        at, joint = self._up_to(start + n)
+        return self._moved(joint, start + n / 2 - at)
 
     def _varying(self, n: int, information: float, of: Components | None = None) -> Floats:
         """The variance between one stretch of n rows and another, for each hypothesis."""
@@ -348,3 +356,7 @@ class BiasFilterLogic:
             self._base, self._at = self._after(joint, self._at, one), self._centre(one)
             del self._gains[one]
             self._cache = [each for each in self._cache if each[0] > one]
+
+
+def _still(joint: Floats) -> bool:
+    return bool(joint[:-1].sum() < _SPEAKS * joint[-1].sum())

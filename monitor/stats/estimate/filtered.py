@@ -40,6 +40,7 @@ def law_of_window(
     predicted: Ints | None = None,
     of_group: bool = False,
     beyond: Deviation | None = None,
+    unknown: float = 0.0,
 ) -> BiasLaw:
     """The distribution of the bias of a window's confidences.
 
@@ -58,6 +59,8 @@ def law_of_window(
     beyond : Deviation, optional
         The group's, where labels say that groups differ. By default the lasting drift of its own rows of
         the reference, beyond that of the model's, is not known.
+    unknown : float
+        By default, for a group: the variance of what is not known of its calibration's shift, logits².
     """
     information = float((confidence * (1 - confidence)).sum())
     shape = 0.0
@@ -66,7 +69,7 @@ def law_of_window(
         shape = max(curves / information**2 - filtered.shared_variance, 0.0)
     if not of_group:
         return filtered.of_window(start, len(confidence), information, shape)
-    unknown = filtered.beyond(model.components) if beyond is None else 0.0
+    unknown = max(filtered.beyond(model.components), unknown) if beyond is None else 0.0
     law = filtered.of_window(start, len(confidence), information, shape + unknown, model.components)
     return law if beyond is None else beside(law, beyond)
 

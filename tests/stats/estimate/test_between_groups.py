@@ -61,7 +61,7 @@ def slowly(groups: list[tuple[np.ndarray, np.ndarray]], group: int) -> Deviation
         weights.append((others * given[group]).sum())
         joint = (others @ prior(tau)) * likelihood[group]
         laws.append(joint / joint.sum())
-    if np.mean(weights) < 3 * nothing.sum():
+    if np.mean(weights) < 20 * nothing.sum():
         return None
     law = np.average(laws, axis=0, weights=weights)
     of_group, of_model = BiasLaw(law / law.sum()), BiasLaw(nothing / nothing.sum())
@@ -82,11 +82,11 @@ def test_the_lattice_says_what_sums_over_all_biases_say(shifts: tuple[float, ...
             assert math.sqrt(found.variance) == pytest.approx(math.sqrt(expected.variance), abs=0.02)
 
 
-def test_groups_that_are_alike_are_left_alone_in_two_of_three_sets_at_least() -> None:
-    """40 sets of six groups of 60 labels; at one in three more than 18 have a chance of 3 %."""
-    assert binom.sf(18, 40, 1 / 3) < 0.06
+def test_groups_that_are_alike_are_left_alone_in_nineteen_of_twenty_sets_at_least() -> None:
+    """40 sets of six groups of 60 labels; at one in twenty more than 5 have a chance of 1.4 %."""
+    assert binom.sf(5, 40, 1 / 20) < 0.02
     spoke = [told([rows(60, 0.0, 100 * i + k) for k in range(6)], 0) is not None for i in range(40)]
-    assert sum(spoke) <= 18
+    assert sum(spoke) <= 5
 
 
 def test_the_more_labels_a_group_has_the_more_its_own_decide() -> None:
