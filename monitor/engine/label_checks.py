@@ -117,8 +117,8 @@ class LabelChecks:
             self.bias.calibrated_on(known, active.predictive.components, window)
 
     def excuse(self, epsilon: float) -> None:
-        """What a group's calibration excuses, as that is its model's; no change once labels were tested."""
-        if self._excuses_nothing or self.test.trust() is None:
+        """What a group's calibration excuses, as that is its model's, where nothing was excused so far."""
+        if self._excuses_nothing or (self.test.trust() is None and not self.test.epsilon):
             self.test.recalibrated(0, epsilon)
             self._excuses_nothing = False
 
