@@ -93,6 +93,8 @@ WINDOWS = {
     "few negatives": np.random.default_rng(4).beta(3.0, 0.25, 300),
     "ties": np.round(np.random.default_rng(5).beta(1.0, 2.0, 150), 1).clip(0.01),
 }
+DRAWN_ALONE = [("few positives", "precision")]
+"""Where too few rows are expected for theory."""
 DRAWS = 40_000
 
 
@@ -104,12 +106,23 @@ def drawn(chance: Floats, metric: str) -> Floats:
     return np.concatenate([drawn_values(scores, [one], [1], [metric], seed)[metric][0] for seed in seeds])
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("window", WINDOWS)
+def test_theory_serves_all_of_these_windows_but_one() -> None:
+    drawn_alone = [
+        (name, metric)
+        for name, window in WINDOWS.items()
+        for metric in METRICS
+        if label_cumulants([Expansion(one_class(window), metric)])[0] is None
+    ]
+    assert drawn_alone == DRAWN_ALONE
+
+
+@pytest.mark.parametrize(
+    ("window", "metric"),
+    [(name, metric) for name in WINDOWS for metric in METRICS if (name, metric) not in DRAWN_ALONE],
+)
 def test_cumulants_and_ends_are_those_of_draws(window: str, metric: str) -> None:
     [found] = label_cumulants([Expansion(one_class(WINDOWS[window]), metric)])
-    if found is None:
-        pytest.skip("theory does not serve")
+    assert found is not None
     values = drawn(WINDOWS[window], metric)
     sd = float(values.std())
     assert abs(found.mean - values.mean()) < 4 * sd / np.sqrt(DRAWS) + 0.01 * sd
