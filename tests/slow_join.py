@@ -120,6 +120,7 @@ class SlowJoin:
         if known is not None and known.label == label.value:
             self.outcomes[LabelOutcome.DUPLICATE] += 1
             return
+        changes = known is not None
         if known is not None:
             self.outcomes[LabelOutcome.CONFLICTING] += 1
             known.label, known.sequence = label.value, sequence
@@ -139,7 +140,7 @@ class SlowJoin:
             if answer.label is None:
                 answer.weight = weight_of(known.record)
             self._give(answer, label.value, sequence)
-        if known.record is not label:  # what became of the label that it changes is settled without it
+        if changes:  # what became of the label that it changes is settled without it
             return
         if near:
             self._settle(known, LabelOutcome.MATCHED)

@@ -165,6 +165,9 @@ _any_records = st.lists(
 )
 
 
+LATE = Label("x", 1, 1200.0, model=1)
+
+
 @settings(max_examples=600)
 @given(_any_records, _cuts)
 @example([Label("x", 1, 0.0), Label("x", 0, 0.0), Answer("x", 0, 0.0)], set())
@@ -174,6 +177,7 @@ _any_records = st.lists(
 @example(
     [Label("x", 1, 0.0), Label("x", 1, 0.0, model=0), Label("x", 0, 0.0), Answer("x", 0, 0.0)], {1, 2, 3}
 )
+@example([LATE, Answer("x", 1, 0.0), Label("x", 0, 1800.0, model=1), LATE], set())
 def test_ids_used_again_are_told_apart_where_answers_and_labels_come_in_steps_of_their_own(
     records: list[Record], cuts: set[int]
 ) -> None:
