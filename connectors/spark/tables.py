@@ -80,11 +80,8 @@ def _refuse_type(path: Path, column: Any) -> None:
         allowed: tuple[Callable[[Any], bool], ...] = (*_NUMBER, _is_list_of_numbers)
         what = "a list of numbers, or a number"
     else:
-        prefix = next(
-            (name for name in ("scores.", "groups.", "features.") if column.name.startswith(name)),
-            column.name,
-        )
-        allowed, what = _ALLOWED.get(prefix, ((), ""))
+        prefixes = (name for name in _ALLOWED if name.endswith(".") and column.name.startswith(name))
+        allowed, what = _ALLOWED.get(next(prefixes, column.name), ((), ""))
     found = column.type.value_type if types.is_dictionary(column.type) else column.type
     if allowed and not types.is_null(found) and not any(is_one(found) for is_one in allowed):
         raise ConfigError(
