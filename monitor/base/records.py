@@ -210,7 +210,7 @@ class Batch:
     features: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
-        if not len(self.features):
+        if not len(self.features) and len(self.time):
             object.__setattr__(self, "features", no_features(len(self.time)))
         if not len(self.request):
             object.__setattr__(self, "request", np.full(len(self.time), NO_ID))

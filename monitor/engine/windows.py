@@ -64,7 +64,7 @@ class AnswerRows:
     features: Floats = field(default_factory=lambda: no_features(0))
 
     def __post_init__(self) -> None:
-        if not len(self.features):
+        if not len(self.features) and len(self.time):
             object.__setattr__(self, "features", no_features(len(self.time)))
 
     def __len__(self) -> int:
