@@ -161,6 +161,11 @@ class Metrics:
         assert len(found) <= 1, f"{name} {labels}: {len(found)} samples"
         return found[0] if found else None
 
+    @property
+    def used(self) -> float:
+        """Answers in windows, closed or open, of all models."""
+        return self.total("predictions_total") + self.total("answers_pending")
+
     def total(self, name: str, **labels: str) -> float:
         """The sum over the samples of a name that have these labels."""
         return sum(self.all(name, **labels).values())
@@ -270,6 +275,10 @@ class DaemonProcess:
     def until_value(self, wanted: float | None, name: str, **labels: str) -> None:
         """Wait until a sample has this value."""
         self.until(lambda: self.metrics().value(name, **labels) == wanted, f"{name} {labels} is {wanted}")
+
+    def until_used(self, answers: int) -> None:
+        """Wait until so many answers are in windows, closed or open, since its counts began."""
+        self.until(lambda: self.metrics().used == answers, f"{answers} answers are used")
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""

@@ -47,7 +47,7 @@ def test_posts_become_windows_and_a_restart_uses_none_twice(tmp_path: Path) -> N
             assert answer.json() == {"accepted": 250, "rejected": 0}
             bad = {"id": "x", "model": "erm", "scores": [0.5, 1.7]}
             assert client.post(url, json=[bad, records[250]]).json()["accepted"] == 1
-            daemon.until_value(51, "answers_pending", task="t", model="erm")
+            daemon.until_used(251)
             metrics = assert_adds_up(daemon)
             assert metrics.value("answers_received_total", source="http") == 252
             assert metrics.value("rejected_total", source="http", reason="out_of_range") == 1
@@ -62,7 +62,7 @@ def test_posts_become_windows_and_a_restart_uses_none_twice(tmp_path: Path) -> N
         with DaemonProcess(tmp_path, config) as daemon:
             daemon.until_value(1, "source_up", source="http")
             assert client.post(url, json=records[251:]).status_code == 202
-            daemon.until_value(99, "answers_pending", task="t", model="erm")
+            daemon.until_used(199)
             assert daemon.end()[0] == 0
     windows = read_windows(tmp_path / "windows.ndjson")
     assert [window["size"] for window in windows] == [100, 100, 51, 100, 99]
@@ -89,7 +89,7 @@ def test_with_a_store_a_killed_daemon_goes_on_in_the_middle_of_a_window(tmp_path
                 daemon.process.kill()
                 daemon.process.wait()
             else:
-                daemon.until_value(50, "answers_pending", task="t", model="erm")
+                daemon.until_used(450)
                 assert labels_account(assert_adds_up(daemon)).received == 450
                 assert daemon.end()[0] == 0
     windows = read_windows(tmp_path / "windows.ndjson")

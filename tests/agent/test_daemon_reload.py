@@ -44,8 +44,7 @@ class Following:
 
     @property
     def used(self) -> float:
-        found = assert_adds_up(self.daemon)
-        return found.total("predictions_total") + found.total("answers_pending")
+        return assert_adds_up(self.daemon).used
 
     def windows(self, n: int) -> list[dict[str, Any]]:
         """The windows written, once there are so many."""
@@ -62,7 +61,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     folder = tmp_path_factory.mktemp("reload")
     (folder / "in.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 620)))
     with DaemonProcess(folder, config()) as started:
-        started.until_value(20, "answers_pending", **SERIES)
+        started.until_used(620)
         yield started
 
 

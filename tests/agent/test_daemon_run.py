@@ -48,7 +48,7 @@ def daemon(folder: Path) -> Iterator[DaemonProcess]:
     (folder / "in.ndjson").write_bytes(ndjson([*stream(850), *spoilt]))
     objective = {"accuracy": {"min": 0.5}}
     with DaemonProcess(folder, following(folder, task={"objective": objective})) as started:
-        started.until_value(50, "answers_pending", task="t", model="erm")
+        started.until_used(850)
         yield started
 
 
@@ -139,10 +139,10 @@ def test_promtool_finds_nothing_wrong_with_the_live_scrape(scrape: Metrics) -> N
 def test_a_signal_drains_and_ends_within_five_seconds(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "in.ndjson").write_bytes(ndjson(stream(230)))
     with DaemonProcess(tmp_path, following(tmp_path)) as daemon:
-        daemon.until_value(30, "answers_pending", task="t", model="erm")
+        daemon.until_used(230)
         with (tmp_path / "in.ndjson").open("ab") as more:
             more.write(ndjson(stream(45, start=1.75e9)))
-        daemon.until_value(75, "answers_pending", task="t", model="erm")
+        daemon.until_used(275)
         code, seconds = daemon.end(number)
         windows = read_windows(tmp_path / "windows.ndjson")
         log = daemon.log
@@ -179,7 +179,7 @@ def test_records_come_through_a_pipe_until_it_is_closed(tmp_path: Path) -> None:
         assert daemon.process.stdin is not None
         daemon.process.stdin.write(ndjson(stream(120)))
         daemon.process.stdin.flush()
-        daemon.until_value(20, "answers_pending", task="t", model="erm")
+        daemon.until_used(120)
         assert daemon.metrics().value("source_up", source="stdin") == 1
         daemon.process.stdin.write(ndjson(stream(30, start=1.75e9)))
         daemon.process.stdin.close()
@@ -211,7 +211,7 @@ def test_whatever_comes_in_between_good_records_is_counted_by_its_reason(tmp_pat
         for i, line in enumerate(broken.values()):
             with (tmp_path / "in.ndjson").open("ab") as file:
                 file.write(ndjson([*good[10 * i : 10 * i + 10], line]))
-        daemon.until_value(90, "answers_pending", task="t", model="erm")
+        daemon.until_used(90)
         daemon.until(lambda: daemon.metrics().total("rejected_total") >= len(broken), "all are counted")
         found = daemon.metrics()
         assert {reason: found.value("rejected_total", reason=reason) for reason in broken} == dict.fromkeys(
@@ -235,7 +235,7 @@ def test_a_damaged_file_is_shown_down_while_the_other_source_goes_on(tmp_path: P
     config = following(tmp_path)
     config["sources"].append({"kind": "file", "path": "old.ndjson.gz"})
     with DaemonProcess(tmp_path, config) as daemon:
-        daemon.until_value(50, "answers_pending", task="t", model="irm")
+        daemon.until_used(150)
         daemon.until_value(0, "source_up", source="old.ndjson.gz")
         daemon.until_value(1, "rejected_total", source="old.ndjson.gz", reason="malformed")
         status, text = daemon.get("/-/ready")

@@ -190,7 +190,7 @@ def test_a_followed_file_that_is_gone_is_logged_and_makes_the_daemon_unready(tmp
     path.write_bytes(ndjson(answers(np.random.default_rng(1), 30)))
     config = configuration(sources=[{"kind": "file", "path": "in.ndjson", "follow": True}])
     with DaemonProcess(tmp_path, config) as daemon:
-        daemon.until_value(30, "answers_pending", task="t", model="erm")
+        daemon.until_used(30)
         assert daemon.metrics().value("source_up", source="in.ndjson") == 1
         path.unlink()
         daemon.until_value(0, "source_up", source="in.ndjson")
@@ -199,6 +199,6 @@ def test_a_followed_file_that_is_gone_is_logged_and_makes_the_daemon_unready(tmp
         assert (status, gone in text) == (503, True)
         assert daemon.log.count(f"ERROR in.ndjson: {gone}") == 1
         path.write_bytes(ndjson(answers(np.random.default_rng(2), 12, start=1.75e9)))
-        daemon.until_value(42, "answers_pending", task="t", model="erm")
+        daemon.until_used(42)
         daemon.until_value(1, "source_up", source="in.ndjson")
         assert daemon.get("/-/ready")[0] == 200

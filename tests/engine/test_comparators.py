@@ -292,7 +292,7 @@ def test_the_daemon_exports_them_and_goes_on_with_the_same_fits_after_a_restart(
         daemon.until_value(2, "windows_closed_total", task="t", model="erm")
         daemon.end()
     with DaemonProcess(tmp_path, config) as again:
-        again.until_value(50, "answers_pending", task="t", model="erm")
+        again.until_used(250)
         with (tmp_path / "in.ndjson").open("ab") as file:
             file.write(ndjson(records[250:]))
         again.until_value(4, "windows_closed_total", task="t", model="erm")

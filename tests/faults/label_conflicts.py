@@ -95,11 +95,8 @@ class Hands:
         self.post("/v1/labels", true, "annotators")
         self.post("/v1/labels", other, "stranger")
         self.post("/v1/predictions", answers[-1:], "annotators")
-        self._daemon.until(lambda: self._used() >= (number + 1) * WINDOW, f"window {number} is used")
-
-    def _used(self) -> float:
-        metrics = self._daemon.metrics()
-        return metrics.total("predictions_total") + metrics.total("answers_pending")
+        used = (number + 1) * WINDOW
+        self._daemon.until(lambda: self._daemon.metrics().used >= used, f"window {number} is used")
 
 
 def attack(folder: Path, settings: dict[str, Any]) -> Iterator[str]:

@@ -258,12 +258,7 @@ def test_a_frozen_agent_holds_up_no_call_and_gets_all_when_it_goes_on(tmp_path: 
             daemon.send(signal.SIGCONT)
             wait_until(lambda: client.counts()["predictions"].sent == 200, "all is sent")
             assert_balanced(client)
-        daemon.until(
-            lambda: (
-                daemon.metrics().total("predictions_total") + daemon.metrics().total("answers_pending") == 200
-            ),
-            "each is used once, also what was posted twice",
-        )
+        daemon.until_used(200)  # each once, also what was posted twice
         assert_adds_up(daemon)
 
 

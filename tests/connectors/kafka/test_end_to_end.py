@@ -13,7 +13,7 @@ import numpy as np
 from monitor.cli.daemon import Daemon
 from monitor.config.file import config_from, resolve_paths
 from tests.accounting import assert_adds_up
-from tests.daemon import DaemonProcess, Metrics, configuration, read_windows
+from tests.daemon import DaemonProcess, configuration, read_windows
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST, Driver
 from tests.streams import answers
@@ -39,10 +39,6 @@ def config(
     )
 
 
-def used(metrics: Metrics) -> float:
-    return metrics.total("predictions_total") + metrics.total("answers_pending")
-
-
 def stream(n: int, **more: Any) -> list[dict[str, Any]]:
     return answers(np.random.default_rng(8), n, **more)
 
@@ -64,13 +60,13 @@ def test_each_of_100_000_messages_over_6_partitions_is_used_once(
     with DaemonProcess(
         tmp_path, config(kafka_broker.address, "whole", size=PART, driver=kafka_driver)
     ) as daemon:
-        daemon.until(lambda: used(daemon.metrics()) >= MESSAGES - 2, "all is used")
+        daemon.until(lambda: daemon.metrics().used >= MESSAGES - 2, "all is used")
         scrape = assert_adds_up(daemon)
         assert daemon.get("/-/ready")[0] == 200
         code, seconds = daemon.end()
     assert (code, seconds < 5) == (0, True)
     assert scrape.total("answers_received_total") == MESSAGES - 1, "all but the label"
-    assert used(scrape) == MESSAGES - 2
+    assert scrape.used == MESSAGES - 2
     assert scrape.total("rejected_total") == 1
     assert scrape.total("duplicates_total") == scrape.total("shed_total") == 0
     assert scrape.value("labels_total", task="t", outcome="matched") == 1
@@ -118,13 +114,13 @@ def test_a_message_may_hold_one_record_an_array_or_lines_and_labels_among_them(
     with DaemonProcess(
         tmp_path, config(kafka_broker.address, "shapes", group="shapes", driver=kafka_driver)
     ) as daemon:
-        daemon.until(lambda: used(daemon.metrics()) >= 300, "all is used")
+        daemon.until(lambda: daemon.metrics().used >= 300, "all is used")
         daemon.until_value(150, "labels_total", task="t", outcome="matched")
         daemon.until_value(1, "duplicates_total", task="t", model="erm")
         daemon.until(lambda: daemon.metrics().total("rejected_total") >= 2, "what is broken is counted")
         scrape = assert_adds_up(daemon)
         assert daemon.end()[0] == 0
-    assert used(scrape) == 300
+    assert scrape.used == 300
     assert scrape.total("duplicates_total") == 1
     assert scrape.value("rejected_total", source="kafka", reason="encoding") == 1
     assert scrape.value("rejected_total", source="kafka", reason="no_scores") == 1
@@ -149,13 +145,13 @@ def test_two_agents_of_one_group_share_the_answers_and_one_takes_over(
         for daemon in (first, second):
             daemon.until_value(1, "source_up", source="kafka")
         kafka_broker.produce("shared-by-agents", values[:4_000], partitions=4)
-        first.until(lambda: used(first.metrics()) + used(second.metrics()) >= 4_000, "all is used")
-        assert min(used(first.metrics()), used(second.metrics())) > 0, "both work"
-        assert used(assert_adds_up(first)) + used(assert_adds_up(second)) == 4_000
+        first.until(lambda: first.metrics().used + second.metrics().used >= 4_000, "all is used")
+        assert min(first.metrics().used, second.metrics().used) > 0, "both work"
+        assert assert_adds_up(first).used + assert_adds_up(second).used == 4_000
         assert first.end()[0] == 0
         kafka_broker.produce("shared-by-agents", values[4_000:], partitions=4)
         by_first = sum(window["size"] for window in read_windows(folders[0] / "windows.ndjson"))
-        second.until(lambda: used(second.metrics()) >= 6_000 - by_first, "the second takes over")
+        second.until(lambda: second.metrics().used >= 6_000 - by_first, "the second takes over")
         assert_adds_up(second)
         assert second.end()[0] == 0
     windows = [window for folder in folders for window in read_windows(folder / "windows.ndjson")]
@@ -170,7 +166,7 @@ def test_an_agent_runs_without_its_broker_says_so_and_uses_its_other_source_mean
     settings["sources"].append({"kind": "file", "path": "in.ndjson", "follow": True})
     (tmp_path / "in.ndjson").write_bytes(b"".join(encode(r) + b"\n" for r in stream(130, model="irm")))
     with DaemonProcess(tmp_path, settings) as daemon:
-        daemon.until(lambda: used(daemon.metrics()) == 130, "the file is used")
+        daemon.until(lambda: daemon.metrics().used == 130, "the file is used")
         assert daemon.get("/-/ready") == (
             503,
             "Blindsight is not ready.\nSource kafka is not connected.\n",
@@ -183,7 +179,7 @@ def test_an_agent_runs_without_its_broker_says_so_and_uses_its_other_source_mean
         broker.start()
         broker.create_topic("late", 2)
         broker.produce("late", [encode(record) for record in stream(250)], partitions=2)
-        daemon.until(lambda: used(daemon.metrics()) == 380, "the topic is used")
+        daemon.until(lambda: daemon.metrics().used == 380, "the topic is used")
         assert_adds_up(daemon)
         assert daemon.get("/-/ready")[0] == 200
         counters = ("gap_records", "taken_over_records", "overlap_records", "rebuilds")
