@@ -172,7 +172,16 @@ def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faul
 def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
     """The sentence about a class that the task does not have."""
     allowed = listing(layout.classes)
-    hint = nearest(text_of(value), layout.classes) if values_are_shown() else ""  # which says much of it
+    hint = ""
+    if values_are_shown():  # a hint says much of them
+        text = text_of(value)
+        at = int(text) if text.isdecimal() and len(text) < 6 else len(layout.classes)
+        named = (
+            f"; send names, not numbers: class {at} is {layout.classes[at]}"
+            if at < len(layout.classes)
+            else ""
+        )
+        hint = named or nearest(text, layout.classes)
     return f"{path}: task {layout.name} has no class {shown(value)}; its classes are {allowed}{hint}"
 
 

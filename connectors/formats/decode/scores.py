@@ -110,7 +110,10 @@ def _number_fault(value: float, path: str) -> tuple[RejectReason, str]:
             f"{path}: expected a number from 0 to 1, got {shown(value)}; these look like logits: "
             "send probabilities (softmax)"
         )
-    return RejectReason.OUT_OF_RANGE, f"{path}: expected a number from 0 to 1, got {shown(value)}"
+    percent = (
+        "; if these are percentages, divide them by 100" if values_are_shown() and 2 < value <= 100 else ""
+    )
+    return RejectReason.OUT_OF_RANGE, f"{path}: expected a number from 0 to 1, got {shown(value)}{percent}"
 
 
 def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults) -> Floats:

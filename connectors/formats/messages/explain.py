@@ -181,7 +181,9 @@ def _field_fault(name: str, given: Any) -> Fault | None:
         return _literal_fault(given, f"$.{name}", expected)
     if isinstance(given, kinds) and (bool in kinds or not isinstance(given, bool)):
         return None
-    return RejectReason.WRONG_TYPE, f"$.{name}: expected {expected}, got {shown(given)}"
+    regression = name in ("prediction", "label") and isinstance(given, float)
+    instead = "; of a regression send `confidence`, or bin its numbers into classes" if regression else ""
+    return RejectReason.WRONG_TYPE, f"$.{name}: expected {expected}, got {shown(given)}{instead}"
 
 
 def _scores_fault(given: Any, path: str) -> Fault | None:

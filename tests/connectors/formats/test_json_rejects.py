@@ -33,6 +33,14 @@ WRONG = [
     (answer(scores={"toxic": 1.7, "ok": 0.3}), "out_of_range",
      "$.scores.toxic: expected a number from 0 to 1, got 1.7"),
     (answer(scores=1.7), "out_of_range", "$.scores: expected a number from 0 to 1, got 1.7"),
+    (answer(scores=87.5), "out_of_range",
+     "$.scores: expected a number from 0 to 1, got 87.5; if these are percentages, divide them by 100"),
+    (answer(prediction=0.37), "wrong_type",
+     "$.prediction: expected the name of a class, got 0.37; of a regression send `confidence`, "
+     "or bin its numbers into classes"),
+    (answer(label=1), "unknown_class",
+     "$.label: task toxicity has no class 1; its classes are ok, toxic; send names, not numbers: "
+     "class 1 is toxic"),
     (b'{"model": "erm", "scores": [0.5, 1e999]}', "out_of_range",
      "$.scores[1]: expected a number from 0 to 1, got 1e999"),
     (answer(scores=[0.5, 0.52]), "wrong_sum",
