@@ -131,8 +131,15 @@ BESIDE = ("$key", "$timestamp", "$headers")
 PLACEHOLDERS: Mapping[str, str] = {
     "model": "<name of the model>",
     "time_zone": "<zone of times without an offset, such as UTC or Europe/Berlin>",
+    "class": "<class of score {}>",
 }
-"""What `blindsight doctor` writes where only a person knows the value: no configuration is valid with one."""
+"""What `doctor` and `init` write where only a person knows the value: no configuration is valid with one."""
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether a value is still to be filled in."""
+    return re.fullmatch(r"<.+>", value) is not None
+
 
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
@@ -154,7 +161,7 @@ class Constants(Section):
         demand(
             (name, f"expected the {name} of every record, got the placeholder {value!r}: write its name here")
             for name, value in self
-            if value is not None and re.fullmatch(r"<.+>", value)
+            if value is not None and is_placeholder(value)
         )
         return self
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from monitor.base import registry
 from monitor.base.names import FeatureKind
 from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
 from monitor.config.labels import Ssme, WeightedLabels, unread_weights
+from monitor.config.mapping import is_placeholder
 from monitor.config.section import OneOf, Problem, Section, demand, explained, sane, unique
 
 _DAY = 86_400.0
@@ -242,6 +243,13 @@ class ModelConfig(Section):
     )
 
 
+def _or_names(node: dict[str, Any]) -> None:
+    """In JSON Schema: models by name, or their names alone."""
+    by_name = {key: node.pop(key) for key in ("additionalProperties", "type")}
+    names = {"items": {"type": "string"}, "type": "array"}
+    node["anyOf"] = [by_name, names]
+
+
 class Task(Section):
     """A classification task that several models answer."""
 
@@ -307,7 +315,9 @@ class Task(Section):
         "covariates: those by which the answers of a window may differ from the reference's. At most 16.",
     )
     models: dict[str, ModelConfig] = Field(
-        default={}, description="Optional: the models of the task, with their expected traffic."
+        default={},
+        description="Optional: the models of the task, with their expected traffic; or a list of names.",
+        json_schema_extra=_or_names,
     )
     max_series: int = Field(
         default=1000,
@@ -315,6 +325,16 @@ class Task(Section):
         le=1_000_000,
         description="Maximum number of models and groups of this task; the agent counts the others.",
     )
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _names_alone(cls, value: Any) -> Any:
+        """A list of names is a mapping without traffic."""
+        names = value if isinstance(value, list | tuple) else ()
+        if not names or not all(isinstance(name, str) for name in names):
+            return value
+        demand([unique("", names)])
+        return {name: {} for name in names}
 
     @property
     def positive_index(self) -> int:
@@ -467,6 +487,12 @@ class Task(Section):
         classes = ", ".join(self.classes)
         if len(self.classes) == 1:
             yield "classes", f"expected at least two classes, or none, got {self.classes[0]!r} only"
+        for k, name in enumerate(self.classes):
+            if is_placeholder(name):
+                yield (
+                    f"classes[{k}]",
+                    (f"expected the name of a class, got the placeholder {name!r}: write its name here"),
+                )
         yield unique("classes", self.classes)
         yield sane("classes", self.classes)
         if self.positive is not None and len(self.classes) != 2:

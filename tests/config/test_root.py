@@ -11,6 +11,7 @@ from monitor.config.root import (
     Config,
     FileSourceConfig,
     KafkaSourceConfig,
+    ModelConfig,
     ObjectiveConfig,
     ReferenceConfig,
     StdinSourceConfig,
@@ -109,6 +110,7 @@ def test_bounds_of_an_objective_are_those_that_are_set():
     [
         ({"classes": ["ok"]}, "classes: expected at least two classes, or none, got 'ok' only"),
         ({"classes": ["a", "b", "a"]}, "classes: expected each name once, got 'a' 2 times"),
+        ({"classes": ["a", "<class of score 1>"]}, "classes[1]: expected the name of a class, got the place"),
         ({"classes": ["a", "b", ""]}, "classes: expected names of 1 to 200 characters"),
         ({"classes": ["a", "b\n"]}, "without double quotes or control characters, got 'b\\\\n'"),
         ({"classes": ["a", "\ud800"]}, "without double quotes or control characters"),
@@ -302,3 +304,9 @@ def refused(data):
     with pytest.raises(ConfigError) as error:
         config_from(data)
     return str(error.value)
+
+
+def test_models_may_be_names_alone() -> None:
+    assert Task(models=["erm", "irm"]).models == {"erm": ModelConfig(), "irm": ModelConfig()}
+    with pytest.raises(ConfigError, match=r"tasks\.t\.models: expected each name once, got 'm' 2 times"):
+        config_from({"tasks": {"t": {"models": ["m", "n", "m"]}}})
