@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from connectors.build import build_lines_topic, build_rejects_topic, build_source
 from monitor.base.errors import SourceError
-from monitor.cli.check.calibrations import calibration_warnings, choice_lines, interval_sentences
+from monitor.cli.check.calibrations import (
+    calibration_warnings,
+    choice_lines,
+    interval_sentences,
+    surprise_warnings,
+)
 from monitor.cli.check.check import check
 from monitor.cli.check.text import render
 from monitor.cli.outputs import OTLP
@@ -38,7 +43,7 @@ def check_file(path: str) -> str:
         OTLP.require("export.otlp")
     tasks, references = config.scored_tasks, tried_references(config)
     report = check(config, reference_windows(config, references))
-    weak = calibration_warnings(tasks, references)
+    weak = [*surprise_warnings(tasks, references), *calibration_warnings(tasks, references)]
     intervals = interval_sentences(tasks, references)
     here = (*_unwritable(config), *_unusable(config))
     text = render(replace(report, warnings=(*report.warnings, *weak, *intervals, *here)))

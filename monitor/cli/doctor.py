@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,9 +17,9 @@ from connectors.formats.wires.choice import RECOGNISED, own_wire
 from connectors.formats.wires.wire import Wire
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from monitor.base.errors import BlindsightError, ConfigError
-from monitor.base.records import Chunk, id_look, id_shape
+from monitor.base.records import Chunk, TaskLayout, id_look, id_shape
 from monitor.base.source import Raw, RawMessages
-from monitor.cli.examine import Examination, Proposal, examine
+from monitor.cli.examine import Examination, Proposal, examine, refuse_reversed
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, SourceConfig
@@ -101,7 +101,7 @@ def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
         return [RawMessages([value], sample.name, [0])]
 
     known = layouts(config.tasks, numbered=True)
-    examined = examine(read(wire), known, sample.name, wire, read)
+    examined = _looked_at(read(wire), known, sample.name, wire, read)
     beside = f" with {len(headers)} headers" if headers else ""
     return _report(config, [f"{sample.name} (a body{beside})"], [examined])
 
@@ -274,7 +274,20 @@ def _examined(config: Config, source: SourceConfig) -> Examination:
         return _nothing(source, found)
     if not found:
         return _nothing(source, "nothing is there yet")
-    return examine(found, layouts(config.tasks, numbered=True), source.label, own_wire(source))
+    return _looked_at(found, layouts(config.tasks, numbered=True), source.label, own_wire(source))
+
+
+def _looked_at(
+    raws: Sequence[Raw],
+    known: Sequence[TaskLayout],
+    name: str,
+    wire: Wire,
+    read: Callable[[Wire], Sequence[Raw]] | None = None,
+) -> Examination:
+    found = examine(raws, known, name, wire, read)
+    for layout in known:
+        refuse_reversed(found.chunk, layout, name)
+    return found
 
 
 def _nothing(source: SourceConfig, why: str, wrong: bool = False) -> Examination:

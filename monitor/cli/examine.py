@@ -14,6 +14,7 @@ import numpy as np
 import yaml
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.table_rows import plain_cell
 from connectors.formats.messages.proposal import NAME_OF_MODEL, propose, vectors, written
 from connectors.formats.wires.choice import compiled
 from connectors.formats.wires.kserve import KserveWire
@@ -149,16 +150,11 @@ def examine(
         As it is configured.
     read : callable, optional
         From another wire to the same records as they would have been read for it, where that differs.
-
-    Raises
-    ------
-    ConfigError
-        A task's classes are the wrong way round, as at least 50 labelled answers tell.
     """
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
     left = [f"the mapping {left}" for left in _left(chunk)]
     lines = [*_held(chunk), *left, *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
-    values = list(_values(raws, wire))
+    values = list(records_of(raws, wire))
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = _no_probabilities([value.get("scores") for value in shaped])
     lines += odd
@@ -167,8 +163,6 @@ def examine(
         proposals = tuple(_proposals(read or (lambda _: raws), values, layouts, name, chunk))
         if not proposals:
             lines += _odd_elsewhere(values, layouts) or [_NOTHING]
-    for layout in layouts:
-        _refuse_reversed(chunk, layout, name)
     return Examination(
         answers=sum(map(len, chunk.batches)),
         labels=sum(map(len, chunk.labels)),
@@ -212,7 +206,7 @@ def _used(chunk: Chunk) -> int:
     return sum(map(len, chunk.batches)) + sum(map(len, chunk.labels))
 
 
-def _values(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
+def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
     """The records as they are, objects only."""
     for raw in raws:
         if isinstance(raw, RawTable):
@@ -233,10 +227,10 @@ def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
 
 
 def _number(cell: object) -> object:
-    """A cell of text that is a number, as one: CSV holds nothing but text."""
+    """A cell as JSON could have it; a text that is a number as one: CSV holds nothing but text."""
     for kind in (int, float):
         with suppress(ValueError):
-            return kind(cell) if isinstance(cell, str) else cell
+            return kind(cell) if isinstance(cell, str) else plain_cell(cell)
     return cell
 
 
@@ -258,7 +252,8 @@ def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list
 
 def _no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
     """The sentence about scores that are some other function of the model's output."""
-    rows = [list(each.values()) if isinstance(each, dict) else each for each in scores]
+    alone = [[each] if isinstance(each, int | float) else each for each in scores]
+    rows = [list(each.values()) if isinstance(each, dict) else each for each in alone]
     vectors = [
         row for row in rows if isinstance(row, list) and row and all(type(x) in (int, float) for x in row)
     ]
@@ -268,9 +263,9 @@ def _no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
     if low >= 0 and high <= 1:
         return []
     got = f"{name}: expected probabilities from 0 to 1, got {low:.4g} to {high:.4g}: they look like "
-    if low >= 0 and high <= 100.1 and all(abs(sum(row) - 100) < 0.5 for row in vectors):
+    if low >= 0 and high <= 100.1 and all(len(row) == 1 or abs(sum(row) - 100) < 0.5 for row in vectors):
         return [got + "percent; divide by 100 where they are sent"]
-    if high <= 0 and all(abs(sum(np.exp(row)) - 1) < 0.01 for row in vectors):
+    if high <= 0 and all(len(row) > 1 and abs(sum(np.exp(row)) - 1) < 0.01 for row in vectors):
         return [got + "logarithms of probabilities; send exp() of them"]
     return [got + "logits; send the softmax of them (of a single number the sigmoid)"]
 
@@ -285,7 +280,7 @@ def _proposals(
     """Mappings by which more of the records can be used than now, each tried on them."""
     events = compiled(FieldMapping(format="cloudevents", id="id"))
     in_events = list(
-        _values(read(events), events)
+        records_of(read(events), events)
     )  # in binary mode what an event says stands beside the value
     for mapping in _candidates(values, in_events if in_events != values else (), layouts):
         wire = compiled(mapping)
@@ -317,8 +312,14 @@ def _candidates(
             yield FieldMapping(**found)
 
 
-def _refuse_reversed(chunk: Chunk, layout: TaskLayout, source: str) -> None:
-    """Hold the classes' order against the labels in the sample."""
+def refuse_reversed(chunk: Chunk, layout: TaskLayout, source: str) -> None:
+    """Hold the classes' order against the labels in the sample.
+
+    Raises
+    ------
+    ConfigError
+        At least 50 labelled answers tell that they are the wrong way round.
+    """
     known = {
         int(key): int(label)
         for batch in chunk.labels

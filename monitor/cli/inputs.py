@@ -133,12 +133,13 @@ def open_inputs(
         wire = wire_of(name)
         decoder = Decoder(layouts, name, wire=wire)
         dump = is_console_dump(path)
-        raws = read_console_dump(path, name) if dump else _file(path, name, columns_of(wire))
+        raws = read_console_dump(path, name) if dump else read_file(path, name, columns_of(wire))
         readers.append(Reader(raws, decoder, name, whole=not dump))
     return Inputs(readers)
 
 
-def _file(path: Path, partition: str, mapped: Collection[str]) -> Iterator[Sequence[Raw]]:
+def read_file(path: Path, partition: str, mapped: Collection[str]) -> Iterator[Sequence[Raw]]:
+    """A file from its start to its end; `mapped` as in `FileSource`."""
     source = FileSource(path, mapped=mapped)
     source.partition = partition
     source.open({})

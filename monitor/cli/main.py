@@ -138,6 +138,26 @@ def replay(
 
 
 @app.command()
+def init(
+    predictions: Annotated[
+        Path, typer.Option("--from", metavar="FILE", help="Predictions: NDJSON, CSV or Parquet.")
+    ],
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Labels, by the ids of the predictions.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The configuration to write.")] = Path(
+        "blindsight.yaml"
+    ),
+    task: Annotated[str, typer.Option(help="The name of the task; default that of the file.")] = "",
+    model: Annotated[str, typer.Option(help="The name of the model of records that name none.")] = "",
+) -> None:
+    """Write a configuration for the stream that a file of predictions shows."""
+    from monitor.cli.init import write_configuration
+
+    typer.echo(write_configuration(predictions, labels, out, task, model))
+
+
+@app.command()
 def check(config: ConfigPath) -> None:
     """Check a configuration, and predict how many false alarms a week its charts will raise."""
     from monitor.cli.checking import check_file
@@ -156,11 +176,14 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Read a hundred records of each source; show fields, errors, and a mapping that reads them."""
+    """Read a hundred records of each source; show fields, errors, a mapping that reads them; then check."""
+    from monitor.cli.checking import check_file
     from monitor.cli.doctor import examine_sample, examine_sources
 
     text, well = examine_sources(config) if sample is None else examine_sample(config, sample)
     typer.echo(text)
+    if sample is None and well:
+        typer.echo(f"\n{check_file(config)}")
     raise typer.Exit(0 if well else 1)
 
 

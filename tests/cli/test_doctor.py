@@ -224,13 +224,14 @@ def test_exit_codes_and_what_is_not_looked_at(tmp_path: Path) -> None:
     code, text = outcome("doctor", path)
     assert code == 0
     assert "stdin (stdin):\n  not looked at: what is read of a pipe is gone" in text
+    assert "The configuration is valid." in text, "check follows"
     assert "later.ndjson (file):\n  not there yet; it is waited for" in text
     assert "http (http):\n  not looked at: it holds what is posted while the agent runs" in text
     missing = write_configuration(
         tmp_path, {"tasks": tasks, "sources": [{"kind": "file", "path": "no.ndjson"}]}
     )
     code, text = outcome("doctor", missing)
-    assert (code, "There is no file" in text) == (1, True)
+    assert (code, "There is no file" in text, "The configuration" in text) == (1, True, False)
     (tmp_path / "no.ndjson").write_text("".join(json.dumps(x) + "\n" for x in labelled(60, turned=True)))
     code, text = outcome("doctor", missing)
     assert (code, "reverse `classes`" in text) == (2, True)

@@ -21,6 +21,20 @@ ROWS = 8192
 """Rows a table: about 1 MiB of ordinary records."""
 
 
+class _EveryColumn(frozenset[str]):
+    """Holds every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __bool__(self) -> bool:
+        return True
+
+
+EVERY_COLUMN: frozenset[str] = _EveryColumn()
+"""As `mapped`: a table is read whole, to see what it holds."""
+
+
 def read_csv(
     path: Path,
     partition: str,

@@ -25,9 +25,10 @@ _WORDS: Mapping[str, str] = {
     "label": "label truth target groundtruth actual ytrue truelabel trueclass",
     "task": "task",
 }
-_NAMES = {field: frozenset(words.split()) for field, words in _WORDS.items()}
+_NAMES: Mapping[str, frozenset[str]] = {field: frozenset(words.split()) for field, words in _WORDS.items()}
 _SCORE = re.compile(r"score|prob|proba|likelihood|confidence|softmax|^p\d*$")
-_OUTPUT = re.compile(_SCORE.pattern + "|logit|output|percent")
+_ALONE = re.compile(_SCORE.pattern + "|logit|percent")
+_OUTPUT = re.compile(_ALONE.pattern + "|output")
 _UNITS: Sequence[tuple[float, TimeUnit]] = (
     (1e17, "nanoseconds"),
     (1e14, "microseconds"),
@@ -101,7 +102,8 @@ def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
     records : sequence of dict
         Decoded.
     layout : TaskLayout
-        The task they are of: an array has a number for each of its classes, an object a number by each.
+        The task they are of: an array has a number for each of its classes, an object a number by each; of
+        two classes it may be one number.
 
     Returns
     -------
@@ -116,9 +118,76 @@ def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for record in records:
         for path, value in _leaves(record, "", 0):
-            if _OUTPUT.search(_last(path)) and _has_a_number_a_class(value, layout.classes):
+            alone = len(layout.classes) == 2 and _is_number(value) and _ALONE.search(_last(path))
+            if alone or (_OUTPUT.search(_last(path)) and _has_a_number_a_class(value, layout.classes)):
                 found.setdefault(path, []).append(value)
     return found
+
+
+def named_path(field: str, records: Sequence[Any]) -> str | None:
+    """The path of a field of ours in the first records, by the usual names of it; None where there is none.
+
+    Examples
+    --------
+    >>> named_path("label", [{"id": 7, "out": {"y_true": "ok"}}]), named_path("time", [{"id": 7}])
+    ('out.y_true', None)
+    """
+    leaves = {path: value for record in records[:10] for path, value in _leaves(record, "", 0)}
+    return _named(field, leaves, (str, int, float))
+
+
+def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
+    """The classes that the names of the scores tell, in the order of the records; none where none tells.
+
+    Examples
+    --------
+    >>> shares_of_classes([{"scores": {"ok": 0.25, "toxic": 0.75}}]), shares_of_classes([{"p": [0.25, 0.75]}])
+    (('ok', 'toxic'), ())
+    >>> shares_of_classes([{"scores.ok": 0.25, "scores.toxic": 0.75}])
+    ('ok', 'toxic')
+    >>> shares_of_classes([{"out": {"proba_late": 0.25, "proba_early": 0.5, "proba_none": 0.25}}])
+    ('late', 'early', 'none')
+    """
+    for record in records[:10]:
+        within = [("", record), *((p, v) for p, v in _leaves(record, "", 0) if isinstance(v, dict))]
+        for path, value in within:
+            shares = {name: each for name, each in value.items() if _is_share(each)}
+            by_name = path and len(shares) == len(value) and _SCORE.search(_last(path))
+            found = shares if by_name else _of_one_prefix(shares)
+            if len(found) > 1 and abs(sum(found.values()) - 1) <= _SUM_TOLERANCE:
+                return tuple(found)
+    return ()
+
+
+def _of_one_prefix(shares: Mapping[str, float]) -> dict[str, float]:
+    """Of fields such as p_ok and p_toxic the shares, by what follows."""
+    found: dict[str, dict[str, float]] = {}
+    for name, share in shares.items():
+        parts = re.fullmatch(
+            r"(p|prob|proba|probability|probabilities|scores?)[_. -](.+)", name, re.IGNORECASE
+        )
+        if parts is not None:
+            found.setdefault(parts[1], {})[parts[2]] = share
+    return max(found.values(), key=len, default={})
+
+
+def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
+    """How many classes the scores have that name none, and their path; 0 where there are no scores.
+
+    Examples
+    --------
+    >>> numbers_at([{"id": 7, "out": {"probs": [0.2, 0.3, 0.5]}}]), numbers_at([{"score": 0.75}])
+    ((3, 'out.probs'), (2, 'score'))
+    """
+    for record in records[:10]:
+        named = [(p, v) for p, v in _leaves(record, "", 0) if _OUTPUT.search(_last(p)) and p[-1] != "]"]
+        for path, value in named:
+            if isinstance(value, list) and len(value) > 1 and all(map(_is_number, value)):
+                return len(value), path
+        for path, value in named:
+            if _is_number(value) and _last(path) != "confidence":
+                return 2, path
+    return 0, ""
 
 
 def _has_a_number_a_class(value: Any, classes: Sequence[str]) -> bool:
@@ -163,9 +232,9 @@ def _last(path: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _named(field: str, leaves: Mapping[str, Any]) -> str | None:
+def _named(field: str, leaves: Mapping[str, Any], kinds: tuple[type, ...] = ()) -> str | None:
     """The path whose last name is one of the field's; the least deep of several."""
-    kinds = (str, int, float) if field in ("time", "version") else (str, int, bool)
+    kinds = kinds or ((str, int, float) if field in ("time", "version") else (str, int))
     fitting = [
         path
         for path, value in leaves.items()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
+from monitor.cli.check.warnings import figure
 from monitor.config.root import Task
 from monitor.reports.window_view import PREDICTIVE
 
@@ -136,6 +137,63 @@ def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
             f"no row has the label {' or '.join(absent)}: {'it gets' if len(absent) == 1 else 'they get'} "
             "next to no probability, whatever the scores say (temperature leaves it what the scores "
             "give); give rows of every class"
+        )
+
+
+def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
+    """What would surprise with the first windows, as the references tell; a sentence each.
+
+    An objective that the reference itself misses, and groups whose windows take weeks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from monitor.engine.reference import Reference
+    >>> labels = np.tile([0, 0, 0, 1], 250)
+    >>> rows = Reference(np.full((1000, 2), 0.5), 0 * labels, labels, np.arange(1000.0), "", {})
+    >>> surprise_warnings({"spam": Task(objective={"accuracy": {"min": 0.9}})}, {"spam": {"m1": rows}})
+    ['tasks.spam.objective.accuracy: the accuracy of m1 in the reference is 0.750, outside the ...
+    """
+    return [
+        f"tasks.{name}.{said}"
+        for name, task in tasks.items()
+        for model, reference in references.get(name, {}).items()
+        for said in (*_missed_bound(task, model, reference), *_rare_groups(task, model, reference))
+    ]
+
+
+def _missed_bound(task: Task, model: str, reference: Reference) -> Iterator[str]:
+    bound = task.objective.accuracy
+    if bound is None or not len(reference.labels):
+        return
+    right = float((reference.predicted == reference.labels).mean())
+    missed = right < bound.min if bound.min is not None else bound.max is not None and right > bound.max
+    if missed:
+        yield (
+            f"objective.accuracy: the accuracy of {model} in the reference is {right:.3f}, outside the "
+            "bound, so that the objective is breached or at risk from the first windows on; move the bound, "
+            "or give a reference from a better time"
+        )
+
+
+def _rare_groups(task: Task, model: str, reference: Reference) -> Iterator[str]:
+    """Groups of which too few answers come for a window a week."""
+    known = task.models.get(model)
+    if known is None or known.answers_per_day is None or not len(reference.labels):
+        return
+    rate = known.answers_per_day / len(reference.labels)  # of a row of the reference, a day
+    rare = {
+        group: task.window.size / (rate * len(rows))
+        for group, rows in reference.groups.items()
+        if len(rows) * rate * 7 < task.window.size
+    }
+    if rare:
+        slowest = max(rare, key=lambda group: rare[group])
+        yield (
+            f"groups: of {model} {len(rare)} {'value has' if len(rare) == 1 else 'values have'} too few "
+            f"answers for a window of {task.window.size} a week; one of {slowest} would take "
+            f"{figure(rare[slowest])} days, and closes by age with fewer rows and a wide interval; group "
+            "more coarsely, or lower window.size"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,12 @@ import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints
-from monitor.cli.check.calibrations import calibration_warnings, choice_lines, refuse_one_class
+from monitor.cli.check.calibrations import (
+    calibration_warnings,
+    choice_lines,
+    refuse_one_class,
+    surprise_warnings,
+)
 from monitor.config.root import Task
 from monitor.engine.reference import Reference
 from tests.daemon import command_here, configuration, ndjson, write_configuration
@@ -115,6 +121,33 @@ def test_calibrations_for_each_window_tell_the_rows_that_they_rest_on() -> None:
     found = choice_lines({"t": covariates()}, {"t": reference_of(covariates(), rows)})
     which = "calibration for each window by carrier, hour"
     assert found == [f"t, erm: {which}; 380 of 500 rows of the reference have all of them"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [({"min": 0.7}, False), ({"min": 0.9}, True), ({"max": 0.9}, False), ({"max": 0.7}, True)],
+)
+def test_an_objective_that_the_reference_misses_is_told(bound: dict[str, float], told: bool) -> None:
+    labels = np.tile([0, 0, 0, 0, 1], 200)
+    task = Task.model_validate({"classes": ["a", "b"], "objective": {"accuracy": bound}})
+    found = surprise_warnings({"t": task}, {"t": {"m": reference(np.full((1000, 2), 0.5), labels)}})
+    said = "tasks.t.objective.accuracy: the accuracy of m in the reference is 0.800, outside the bound"
+    assert [each[: len(said)] for each in found] == [said] * told
+
+
+def test_groups_of_which_a_window_takes_weeks_are_told() -> None:
+    rows = replace(
+        reference(np.full((1000, 2), 0.5), np.tile([0, 1], 500)),
+        groups={"region=eu": np.arange(990), "region=us": np.arange(990, 1000)},
+    )
+    traffic = {"m": {"answers_per_day": 5000}}
+    task = Task(classes=("a", "b"), window={"size": 500}, groups=("region",), models=traffic)
+    (found,) = surprise_warnings({"t": task}, {"t": {"m": rows}})
+    assert found.startswith(
+        "tasks.t.groups: of m 1 value has too few answers for a window of 500 a week; one of region=us would "
+        "take 10 days, and closes by age with fewer rows and a wide interval; group more coarsely"
+    )
+    assert surprise_warnings({"t": Task(classes=("a", "b"), groups=("region",))}, {"t": {"m": rows}}) == []
 
 
 @pytest.mark.parametrize(("method", "told"), [("auto", True), ("beta", False)])

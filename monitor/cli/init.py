@@ -1,0 +1,505 @@
+"""`blindsight init`: a configuration from files of predictions and labels, looked at as `doctor` does.
+
+What the files do not tell is a placeholder in ``<…>``, which `check` names and refuses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import scipy
+import yaml
+
+from connectors.files import why_not_a_file
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.joining import join_batches
+from connectors.formats.files.tables import EVERY_COLUMN
+from connectors.formats.messages.proposal import (
+    NAME_OF_MODEL,
+    named_path,
+    numbers_at,
+    shares_of_classes,
+    written,
+)
+from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
+from connectors.formats.wires.wire import Wire
+from monitor.base.errors import ConfigError, SourceError
+from monitor.base.records import NO_ID, Batch, Chunk, Ints, Keys, TaskLayout
+from monitor.base.source import Raw, records_in
+from monitor.cli.examine import Examination, examine, records_of
+from monitor.cli.inputs import read_file
+from monitor.config.file import load_config
+from monitor.config.mapping import (
+    MISSING,
+    PLACEHOLDERS,
+    FieldMapping,
+    is_placeholder,
+    lookup,
+    parse_field_path,
+)
+from monitor.config.task import Window
+from monitor.reports.window_report import rfc3339
+
+LOOKED_AT = 1000
+"""Records from which fields and classes are told."""
+
+MOST_ROWS = 200_000
+"""Records of each file that are counted."""
+
+FEWEST_REFERENCE = 1000
+"""Labelled answers of each model from which their older half becomes a reference."""
+
+MOST_VALUES = 20
+"""A group with more values is not proposed: each has windows of its own."""
+
+_REFERENCE_WINDOWS = 20
+_FEWEST_IN_WINDOW = 50
+_MOST_NUMBERS = 50  # that name classes
+_NO_SCORES = (
+    "has no scores: expected probabilities from 0 to 1 in fields such as scores, probability or p_<class>, "
+    "got the fields {}"
+)
+_REGRESSION = (
+    "{}: expected classes, got numbers such as {}: Blindsight watches classifiers only. Bin the target into "
+    "classes, or send `confidence`: the probability that the number is within your tolerance"
+)
+
+
+def write_configuration(
+    predictions: Path, labels: Path | None, out: Path, task: str = "", model: str = ""
+) -> str:
+    """Look at files, write a configuration for their stream, and tell what is to be done next.
+
+    Where enough answers have a label, the older half of them is written beside it as the labelled reference.
+
+    Parameters
+    ----------
+    predictions : Path
+        NDJSON, CSV or Parquet. At most `MOST_ROWS` records of it are read.
+    labels : Path, optional
+        Labels by the ids of the predictions.
+    out : Path
+        The configuration; neither it nor the reference beside it may exist.
+    task : str
+        Its name; default that in the records, else that of the file.
+    model : str
+        Name of the one model of records that name none.
+
+    Raises
+    ------
+    ConfigError
+        A file is there already, or cannot be read, or holds nothing that can be used, and why.
+    """
+    reference = out.with_name(f"{out.stem}.reference.ndjson")
+    for path in (out, reference):
+        if path.exists():
+            raise ConfigError(
+                f"--out: {path} exists, and init overwrites no file; move it away, or give another"
+            )
+    found = _look(predictions, labels, task, model)
+    old = found.older_half()
+    if old is not None:
+        _create(reference, b"".join(line + b"\n" for line in found.lines(old)))
+    text = "\n".join([*_configuration(found, out, reference.name, old), ""])
+    _create(out, text.encode())
+    return "\n".join(_told(found, out, reference if old is not None else None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file, and how it is read."""
+
+    path: Path
+    mapping: FieldMapping | None
+
+    def section(self, folder: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {"kind": "file", "path": os.path.relpath(self.path, folder)}
+        if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json"):
+            found["follow"] = True
+        return found if self.mapping is None else {**found, "mapping": written(self.mapping)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the files hold."""
+
+    layout: TaskLayout
+    predictions: _Source
+    labels: _Source | None
+    answers: Batch
+    seen: tuple[str, ...] = ()
+    """The classes, where nothing tells their order."""
+
+    @property
+    def per_model(self) -> dict[str, Ints]:
+        """The rows of each model."""
+        codes = np.asarray(self.answers.models, dtype=object)[self.answers.model]
+        return {model: np.flatnonzero(codes == model) for model in sorted(set(codes.tolist()))}
+
+    def a_day(self, rows: Ints) -> int | None:
+        """Answers a day, two digits of them; None where times do not tell."""
+        times = self.answers.time[rows]
+        times = times[np.isfinite(times)]
+        span = float(np.ptp(times)) if len(times) > 1 else 0.0
+        if span <= 0:
+            return None
+        rate = len(times) / span * 86_400
+        return max(1, int(float(f"{rate:.2g}")))
+
+    def older_half(self) -> Ints | None:
+        """The rows of a reference, in order of time; None where a model has too few labels, or no name."""
+        every = []
+        if NAME_OF_MODEL in self.per_model:
+            return None
+        for rows in self.per_model.values():
+            known = rows[self.answers.label[rows] >= 0]
+            if len(known) < FEWEST_REFERENCE:
+                return None
+            ordered = known[np.argsort(self.answers.time[known], kind="stable")]
+            every.append(ordered[: len(ordered) // 2] if len(known) >= 2 * FEWEST_REFERENCE else ordered)
+        rows = np.concatenate(every)
+        found: Ints = rows[np.argsort(self.answers.time[rows], kind="stable")]
+        return found
+
+    def lines(self, rows: Ints) -> Iterator[bytes]:
+        """Labelled answers as records."""
+        answers, classes = self.answers, self.layout.classes
+        for i in rows.tolist():
+            row: dict[str, Any] = {"model": answers.models[int(answers.model[i])]}
+            if math.isfinite(answers.time[i]):
+                row["time"] = rfc3339(float(answers.time[i]))
+            label, scores = int(answers.label[i]), answers.scores[i].tolist()
+            if classes:
+                acted = int(answers.predicted[i])
+                row |= {"scores": scores, "label": classes[label]}
+                row |= {} if acted == int(np.argmax(scores)) else {"prediction": classes[acted]}
+            else:
+                row |= {"confidence": scores[0], "correct": label == 0}
+            groups = {
+                name: values[int(code[i])] for name, (values, code) in answers.groups.items() if code[i] >= 0
+            }
+            yield msgspec.json.encode(row | ({"groups": groups} if groups else {}))
+
+
+class _Classes(NamedTuple):
+    """Classes in the order of the scores, and whether the records tell them, and the order."""
+
+    names: tuple[str, ...]
+    sure: bool
+
+
+def _look(predictions: Path, labels: Path | None, task: str, model: str) -> _Found:
+    raws = _first(predictions)
+    values = [_one_model(value) for value in records_of(raws, RECOGNISED)]
+    if not values:
+        raise ConfigError(
+            f"--from: {predictions} holds no record; give a file of predictions (docs/records.md)"
+        )
+    beside = [] if labels is None else list(records_of(_first(labels), RECOGNISED))
+    name = task or _task_of(values) or re.sub(r"\W+", "_", predictions.name.split(".")[0]) or "task"
+    classes = _classes(predictions, values, beside)
+    groups = tuple(_groups(values))
+    layout = TaskLayout(name, classes.names, max(len(classes.names) - 1, 0), groups=groups)
+    if model:
+        layout = replace(layout, models=(model,))
+    mapping, looked = _readable(predictions, raws, layout)
+    if not looked.answers:
+        why = "; ".join(looked.lines[1:])
+        raise ConfigError(f"--from: {predictions} has no answer that can be used: {why}")
+    of_labels = None
+    if labels is not None:
+        by, told = _readable(labels, _first(labels), layout)
+        if not told.labels:
+            why = "; ".join(told.lines[1:])
+            raise ConfigError(f"--labels: {labels} has no label that can be used: {why}")
+        of_labels = _Source(labels, by)
+    found = _read_whole(layout, _Source(predictions, mapping), of_labels)
+    return found if classes.sure else _ordered(found, named_path("prediction", values) is not None)
+
+
+def _one_model(value: dict[str, Any]) -> dict[str, Any]:
+    """A record of several models as if it were of one of them."""
+    models = value.get("models")
+    return {**value, "scores": next(iter(models.values()))} if isinstance(models, dict) and models else value
+
+
+def _read_whole(layout: TaskLayout, predictions: _Source, labels: _Source | None) -> _Found:
+    answers = _answers(predictions, layout)
+    if labels is not None:
+        answers = _joined(answers, labels, layout)
+    return _Found(layout, predictions, labels, answers)
+
+
+def _first(path: Path) -> list[Raw]:
+    """What stands at the beginning of a file, all columns of a table."""
+    found: list[Raw] = []
+    for raws in _read(path, EVERY_COLUMN):
+        found += raws
+        if sum(map(records_in, found)) >= LOOKED_AT:
+            break
+    return found
+
+
+def _read(path: Path, mapped: Any) -> Iterator[Sequence[Raw]]:
+    problem = why_not_a_file(path)
+    if problem is not None:
+        raise ConfigError(problem)
+    try:
+        yield from read_file(path, path.name, mapped)
+    except SourceError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _task_of(values: Sequence[Mapping[str, Any]]) -> str:
+    """The one task that records name, or none."""
+    named = {value["task"] for value in values if isinstance(value.get("task"), str)}
+    if len(named) > 1:
+        listed = ", ".join(sorted(named)[:5])
+        raise ConfigError(
+            f"--from: expected the records of one task, got {listed}; give a file for each task"
+        )
+    return named.pop() if named else ""
+
+
+def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any]) -> _Classes:
+    """The classes: by the names of the scores, else by the values of labels and predictions."""
+    named = shares_of_classes(values)
+    if named:
+        return _Classes(named, True)
+    _refuse_numbers(path, [values, labels])
+    width, field = numbers_at(values)
+    if not width:
+        if any("confidence" in value for value in values):
+            return _Classes((), True)
+        raise ConfigError(f"--from: {path} {_NO_SCORES.format(_fields(values))}")
+    told = {_name(cell) for rows in (values, labels) for _, cells in _named_cells(rows) for cell in cells}
+    if len(told) > width:
+        raise ConfigError(
+            f"--from: {path}: expected {width} classes, as {field} tells, got {len(told)} values of labels "
+            f"and predictions: {', '.join(sorted(told, key=_natural)[:10])}; give each class one spelling"
+        )
+    if len(told) == width:
+        return _Classes(tuple(sorted(told, key=_natural)), False)
+    return _Classes(tuple(PLACEHOLDERS["class"].format(k) for k in range(width)), True)
+
+
+def _named_cells(rows: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The fields that name classes, and what stands there."""
+    for field in ("prediction", "label"):
+        path = named_path(field, rows)
+        if path is not None:
+            found = (lookup(row, parse_field_path(path)) for row in rows)
+            yield path, [cell for cell in found if cell is not MISSING and cell is not None and cell != ""]
+
+
+def _name(cell: Any) -> str:
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+
+
+def _fields(values: Sequence[Any]) -> str:
+    return ", ".join(itertools.islice(dict.fromkeys(name for value in values for name in value), 30))
+
+
+def _natural(name: str) -> tuple[int, float, str]:
+    """Numbers by their size, as scikit-learn orders classes, before words."""
+    try:
+        return 0, float(name), name
+    except ValueError:
+        return 1, 0.0, name
+
+
+def _refuse_numbers(path: Path, tables: Sequence[Sequence[Any]]) -> None:
+    """Refuse a regression: predictions or labels that are numbers with fractions, or of too many values."""
+    for rows in tables:
+        for field, cells in _named_cells(rows):
+            numbers = [cell for cell in cells if isinstance(cell, int | float) and not isinstance(cell, bool)]
+            many = len(set(numbers)) > _MOST_NUMBERS
+            if numbers and len(numbers) == len(cells) and (many or any(x % 1 for x in numbers)):
+                raise ConfigError(f"--from: {path}: {_REGRESSION.format(field, numbers[0])}")
+
+
+def _groups(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Names in the records' groups that have few values."""
+    seen: dict[str, set[str]] = {}
+    for value in values:
+        inner = value.get("groups")
+        pairs = list(inner.items()) if isinstance(inner, dict) else []
+        pairs += [(name[7:], each) for name, each in value.items() if name.startswith("groups.")]
+        for name, each in pairs:
+            seen.setdefault(name, set()).add(str(each))
+    return (name for name, each in seen.items() if len(each) <= MOST_VALUES)
+
+
+def _readable(path: Path, raws: Sequence[Raw], layout: TaskLayout) -> tuple[FieldMapping | None, Examination]:
+    """The mapping by which most of a file's records can be used (None: it needs none), and what it gives."""
+    looked = examine(raws, [layout], path.name, RECOGNISED)
+    best = max(looked.proposals, key=lambda each: each.used, default=None)
+    if best is None:
+        return None, looked
+    answers, labels = (sum(map(len, each)) for each in (best.chunk.batches, best.chunk.labels))
+    return best.mapping, replace(looked, answers=answers, labels=labels, chunk=best.chunk)
+
+
+def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
+    wire: Wire = RECOGNISED if source.mapping is None else compiled(source.mapping)
+    decoder = Decoder([layout], source.path.name, wire=wire)
+    count = 0
+    for raws in _read(source.path, columns_of(wire)):
+        yield decoder.decode(raws)
+        count += sum(map(records_in, raws))
+        if count >= MOST_ROWS:
+            return
+
+
+def _answers(source: _Source, layout: TaskLayout) -> Batch:
+    """All answers of a file, with the labels that came along: one of a request is each of its models'."""
+    answers = join_batches([batch for chunk in _decoded(source, layout) for batch in chunk.batches])
+    known = np.flatnonzero((answers.label >= 0) & (answers.key != NO_ID))
+    return _labelled(answers, answers.key[known], answers.label[known]) if len(known) else answers
+
+
+def _joined(answers: Batch, source: _Source, layout: TaskLayout) -> Batch:
+    """The answers with the labels of another file, by id."""
+    labels = [batch for chunk in _decoded(source, layout) for batch in chunk.labels]
+    keys, classes = (np.concatenate([getattr(batch, name) for batch in labels]) for name in ("key", "label"))
+    joined = _labelled(answers, keys, classes)
+    if (joined.label == answers.label).all():
+        raise ConfigError(
+            f"--labels: no label of {source.path} has the id of an answer: give labels the id of their "
+            "answer (`blindsight doctor` compares ids)"
+        )
+    return joined
+
+
+def _labelled(answers: Batch, keys: Keys, labels: Ints) -> Batch:
+    """The same with the labels of these keys."""
+    order = np.argsort(keys, kind="stable")
+    keys, labels = keys[order], labels[order]
+    place = np.minimum(np.searchsorted(keys, answers.key), len(keys) - 1)
+    known = (keys[place] == answers.key) & (answers.key != NO_ID)
+    return replace(answers, label=np.where(known, labels[place], answers.label))
+
+
+def _ordered(found: _Found, predicted: bool) -> _Found:
+    """With the classes in the order of the scores, where a file tells their names and not their order.
+
+    The class of a score is the one that most often is the label, or the class acted on, where that score is
+    the largest. Where too few rows tell, the classes are to be filled in.
+    """
+    answers, classes = found.answers, found.layout.classes
+    known = np.flatnonzero(answers.label >= 0)
+    enough = len(known) >= _FEWEST_IN_WINDOW
+    if not enough and not predicted:
+        names = tuple(PLACEHOLDERS["class"].format(k) for k in range(len(classes)))
+        return replace(found, layout=replace(found.layout, classes=names), seen=classes)
+    told = answers.label[known] if enough else answers.predicted
+    largest = answers.scores[known if enough else slice(None)].argmax(axis=1)
+    often = np.zeros((len(classes), len(classes)))
+    np.add.at(often, (largest, told), 1)
+    _, order = scipy.optimize.linear_sum_assignment(often, maximize=True)
+    if (order == np.arange(len(classes))).all():
+        return found
+    layout = replace(found.layout, classes=tuple(classes[k] for k in order))
+    return _read_whole(layout, found.predictions, found.labels)
+
+
+def _window(found: _Found, reference: Ints | None) -> tuple[int, int]:
+    """Rows of a window, and its greatest age in seconds."""
+    usual = Window()
+    per_model = found.per_model
+    rows = reference if reference is not None else np.arange(len(found.answers))
+    fewest = min(len(np.intersect1d(rows, own)) for own in per_model.values())
+    size = fewest // _REFERENCE_WINDOWS // 50 * 50
+    size = min(max(size, _FEWEST_IN_WINDOW), usual.size)
+    rates = [rate for own in per_model.values() if (rate := found.a_day(own)) is not None]
+    fills = size / min(rates) * 86_400 if rates else 0.0
+    if fills <= usual.max_age_seconds:
+        return size, int(usual.max_age_seconds)
+    return size, math.ceil(2 * fills / 3600) * 3600
+
+
+def _configuration(found: _Found, out: Path, reference: str, old: Ints | None) -> Iterator[str]:
+    """The lines of the file."""
+    yield "# By `blindsight init`. `blindsight check` says what is missing; config.example.yaml has all keys."
+    yield "tasks:"
+    yield f"  {_plain(found.layout.name)}:"
+    yield from (f"    {line}" for line in _task(found, reference, old))
+    yield "sources:"
+    for source in (found.predictions, found.labels):
+        if source is not None:
+            section = yaml.safe_dump([source.section(out.parent)], sort_keys=False, width=1000)
+            yield from (f"  {line}" for line in section.splitlines())
+    yield '  # - {kind: kafka, brokers: ["localhost:9092"], topics: [predictions, labels], group: blindsight}'
+    yield '  # - {kind: http, listen: "127.0.0.1:9108"}   # POST /v1/predictions, /v1/labels'
+    yield "store: {path: state}   # a restart loses nothing"
+    yield "reports: {path: windows.ndjson}   # one line for each closed window"
+
+
+def _task(found: _Found, reference: str, old: Ints | None) -> Iterator[str]:
+    """The lines of its section."""
+    classes, answers = found.layout.classes, found.answers
+    if classes:
+        seen = f"   # {', '.join(found.seen)}, in the order of the scores" if found.seen else ""
+        yield f"classes: {_plain(list(classes))}{seen}"
+    if len(classes) == 2 and not is_placeholder(classes[1]):
+        yield f"positive: {_plain(classes[1])}   # of the two"
+    size, age = _window(found, old)
+    slow = "" if age == Window().max_age_seconds else f", max_age_seconds: {age}"
+    yield f"window: {{size: {size}{slow}}}   # answers of one model; fewer once it is so old"
+    floor = "   # a floor of yours"
+    if old is None:
+        yield f"reference: {{first_windows: {_REFERENCE_WINDOWS}}}   # better {{path: FILE}}, with labels"
+    else:
+        right = float((answers.label[old] == answers.predicted[old]).mean())
+        floor += f"; the reference's accuracy is {right:.3f}"
+        yield f"reference: {{path: {_plain(reference)}}}   # {len(old):,} labelled answers, the oldest"
+    yield f"# objective: {{accuracy: {{min: 0.90}}}}{floor}"
+    if found.layout.groups:
+        yield f"groups: {_plain(list(found.layout.groups))}   # each value has windows and charts of its own"
+    rates = {model: found.a_day(rows) for model, rows in found.per_model.items()}
+    if len(rates) <= MOST_VALUES and NAME_OF_MODEL not in rates:
+        yield "models:   # with their traffic, from which `check` predicts the false alarms a week"
+        for model, rate in rates.items():
+            yield f"  {_plain(model)}: {{{'' if rate is None else f'answers_per_day: {rate}'}}}"
+
+
+def _plain(value: Any) -> str:
+    """As YAML has it on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _create(path: Path, data: bytes) -> None:
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise ConfigError(f"--out: {path} cannot be written ({error.strerror}); give another") from error
+
+
+def _told(found: _Found, out: Path, reference: Path | None) -> Iterable[str]:
+    known = int((found.answers.label >= 0).sum())
+    more = "" if len(found.answers) < MOST_ROWS else " (the first of the file)"
+    models = ", ".join(name for name in itertools.islice(found.per_model, 5) if name != NAME_OF_MODEL)
+    of = f" of {models}" if models else ""
+    yield f"{out}: {len(found.answers):,} answers{more}{of}; {known:,} have a label."
+    if not of and known >= FEWEST_REFERENCE:
+        yield "With --model NAME the older half of the labelled answers becomes the reference."
+    if reference is not None:
+        yield f"{reference}: the oldest labelled answers, as reference. Were the models good then?"
+    try:
+        load_config(out)
+    except ConfigError as error:
+        yield f"Fill in the places in <…>; blindsight check says so of each:\n{error}"
+        return
+    files = " ".join(str(each.path) for each in (found.predictions, found.labels) if each is not None)
+    yield f"Next: blindsight check {out}; then blindsight replay {out} {files} --out replayed"

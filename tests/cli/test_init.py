@@ -1,0 +1,275 @@
+"""`blindsight init`: a configuration from files, with placeholders where only a person knows the value."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.base.errors import ConfigError
+from monitor.cli.checking import check_file
+from monitor.cli.init import FEWEST_REFERENCE, write_configuration
+from monitor.config.file import load_config
+from monitor.config.root import Task
+from tests.daemon import command_here, read_windows
+
+N = 2 * FEWEST_REFERENCE
+BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def drawn(n: int = N, seed: int = 0) -> tuple[list[float], list[int]]:
+    """Probabilities of the second class, and labels that they are right for."""
+    rng = np.random.default_rng(seed)
+    p = rng.beta(2, 3, n).round(4)
+    return p.tolist(), (rng.random(n) < p).astype(int).tolist()
+
+
+def times(n: int = N) -> list[str]:
+    """One answer a minute."""
+    return [(BEGIN + timedelta(minutes=i)).isoformat() for i in range(n)]
+
+
+def write_csv(path: Path, columns: Mapping[str, Sequence[Any]]) -> Path:
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(columns)
+        rows.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+def write_lines(path: Path, records: Sequence[Any]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def task_of(out: Path) -> Task:
+    (task,) = load_config(out).scored_tasks.values()
+    return task
+
+
+def test_a_labelled_table_of_scikit_learn_becomes_a_configuration_with_a_reference(tmp_path: Path) -> None:
+    p, y = drawn()
+    table = {
+        "request_id": range(N),
+        "timestamp": times(),
+        "model": ["erm"] * N,
+        "proba_no": [1 - each for each in p],
+        "proba_yes": p,
+        "y_true": [("no", "yes")[each] for each in y],
+    }
+    out = tmp_path / "blindsight.yaml"
+    told = write_configuration(write_csv(tmp_path / "late.csv", table), None, out)
+    assert told.splitlines()[0] == f"{out}: {N:,} answers of erm; {N:,} have a label."
+    assert f"Next: blindsight check {out}" in told
+    config, task = load_config(out), task_of(out)
+    assert list(config.tasks) == ["late"]
+    assert task.classes == ("no", "yes")
+    assert task.models["erm"].answers_per_day == 1400
+    assert (task.window.size, task.window.max_age_seconds) == (50, 7200)
+    mapping = config.sources[0].mapping
+    assert mapping is not None
+    assert (mapping.id, mapping.time, mapping.label) == ("request_id", "timestamp", "y_true")
+    reference = read_windows(tmp_path / "blindsight.reference.ndjson")
+    assert [row["label"] for row in reference] == table["y_true"][: N // 2]
+    assert reference[0] == {
+        "model": "erm",
+        "time": "2026-11-01T00:00:00.000Z",
+        "scores": pytest.approx([1 - p[0], p[0]]),
+        "label": table["y_true"][0],
+    }
+    assert "The configuration is valid." in check_file(str(out))
+
+
+def test_what_it_wrote_replays_without_a_word_from_the_user(tmp_path: Path) -> None:
+    p, y = drawn()
+    time = times()
+    records = [
+        {
+            "id": i,
+            "time": time[i],
+            "models": {"a": [1 - p[i], p[i]], "b": {"ok": 1 - p[i], "toxic": p[i]}},
+            "label": ("ok", "toxic")[y[i]],
+            "groups": {"region": ("eu", "us")[i % 2], "user": str(i)},
+        }
+        for i in range(N)
+    ]
+    data = write_lines(tmp_path / "own.ndjson", records)
+    out = tmp_path / "own.yaml"
+    first = command_here("init", "--from", data, "--out", out)
+    assert first.returncode == 0, first.stderr
+    task = task_of(out)
+    assert (task.classes, list(task.models), task.groups) == (("ok", "toxic"), ["a", "b"], ("region",))
+    second = command_here("replay", out, data, "--out", tmp_path / "replayed")
+    assert second.returncode == 0, second.stderr
+    windows = read_windows(tmp_path / "replayed" / "windows.ndjson")
+    assert {line["calibration"]["method"] for line in windows} == {"isotonic"}
+
+
+@pytest.mark.parametrize("spelt", [("bad", "good"), ("good", "bad")])
+def test_the_order_of_the_classes_is_the_one_that_labels_speak_for(
+    tmp_path: Path, spelt: tuple[str, str]
+) -> None:
+    p, y = drawn()
+    data = write_lines(
+        tmp_path / "p.ndjson",
+        [{"id": i, "model": "m", "scores": [1 - p[i], p[i]], "time": 1.7e9 + i} for i in range(N)],
+    )
+    labels = write_csv(tmp_path / "l.csv", {"id": range(N), "label": [spelt[each] for each in y]})
+    out = tmp_path / "c.yaml"
+    write_configuration(data, labels, out)
+    assert task_of(out).classes == spelt
+    known = read_windows(tmp_path / "c.reference.ndjson")
+    right = [row["label"] == spelt[int(np.argmax(row["scores"]))] for row in known]
+    assert np.mean(right) > 0.6
+
+
+def test_three_classes_are_ordered_by_the_predictions(tmp_path: Path) -> None:
+    names = ("late", "early", "none")
+    scores = np.random.default_rng(1).dirichlet((1, 1, 1), 300).round(4)
+    scores[:, 2] = 1 - scores[:, 0] - scores[:, 1]
+    records = [{"model": "m", "probs": row.tolist(), "predicted": names[int(row.argmax())]} for row in scores]
+    out = tmp_path / "c.yaml"
+    write_configuration(write_lines(tmp_path / "p.ndjson", records), None, out)
+    assert task_of(out).classes == names
+
+
+def test_what_nothing_tells_is_a_placeholder_that_check_names(tmp_path: Path) -> None:
+    p, _ = drawn(100)
+    data = write_lines(tmp_path / "p.ndjson", [{"scores": [1 - each, each]} for each in p])
+    out = tmp_path / "c.yaml"
+    told = write_configuration(data, None, out)
+    missing = (
+        "tasks.p.classes[0]: expected the name of a class, got the placeholder '<class of score 0>': write",
+        "tasks.p.classes[1]: expected the name of a class, got the placeholder '<class of score 1>': write",
+        "sources[0].mapping.constants.model: expected the model of every record, got the placeholder '<name",
+    )
+    for each in missing:
+        assert each in told
+    checked = command_here("check", out)
+    assert checked.returncode == 2
+    for each in missing:
+        assert each in checked.stderr
+    named = write_configuration(data, None, tmp_path / "named.yaml", task="spam", model="m")
+    assert "constants.model" not in named
+    assert "tasks.spam.classes[0]" in named
+
+
+def test_labels_without_an_order_leave_the_classes_to_be_filled_in_and_show_them(tmp_path: Path) -> None:
+    p, y = drawn(30)
+    records = [
+        {"id": i, "model": "m", "scores": [1 - p[i], p[i]], "label": ("n", "y")[y[i]]} for i in range(30)
+    ]
+    out = tmp_path / "c.yaml"
+    write_configuration(write_lines(tmp_path / "p.ndjson", records), None, out)
+    assert "classes: [<class of score 0>, <class of score 1>]   # n, y, in the order of the scores" in (
+        out.read_text()
+    )
+
+
+def test_a_nameless_model_gets_its_reference_by_model(tmp_path: Path) -> None:
+    p, y = drawn()
+    records = [{"id": i, "scores": {"ok": 1 - p[i], "toxic": p[i]}, "time": 1.7e9 + i} for i in range(N)]
+    data = write_lines(tmp_path / "p.ndjson", records)
+    labels = write_csv(tmp_path / "l.csv", {"id": range(N), "label": [("ok", "toxic")[each] for each in y]})
+    told = write_configuration(data, labels, tmp_path / "a.yaml")
+    assert "With --model NAME the older half of the labelled answers becomes the reference." in told
+    assert not (tmp_path / "a.reference.ndjson").exists()
+    write_configuration(data, labels, tmp_path / "b.yaml", model="erm")
+    assert {row["model"] for row in read_windows(tmp_path / "b.reference.ndjson")} == {"erm"}
+    assert len(load_config(tmp_path / "b.yaml").sources) == 2
+
+
+def test_confidences_alone_make_a_task_without_classes(tmp_path: Path) -> None:
+    p, _ = drawn(100)
+    data = write_lines(tmp_path / "p.ndjson", [{"model": "m", "confidence": each} for each in p])
+    write_configuration(data, None, tmp_path / "c.yaml")
+    assert task_of(tmp_path / "c.yaml").classes == ()
+
+
+@pytest.mark.parametrize("there", ["c.yaml", "c.reference.ndjson"])
+def test_no_file_is_overwritten(tmp_path: Path, there: str) -> None:
+    (tmp_path / there).write_text("mine")
+    data = write_lines(tmp_path / "p.ndjson", [{"model": "m", "confidence": 0.9}])
+    with pytest.raises(ConfigError, match=f"--out: .*{there} exists, and init overwrites no file; move it"):
+        write_configuration(data, None, tmp_path / "c.yaml")
+    assert (tmp_path / there).read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        (
+            {"prediction": [0.5 + i for i in range(9)], "target": [1.25] * 9},
+            "prediction: expected classes, got numbers such as 0.5: Blindsight watches classifiers only. Bin",
+        ),
+        (
+            {"prediction": list(range(99)), "score": [0.5] * 99},
+            "prediction: expected classes, got numbers such as 0: Blindsight watches classifiers only. Bin",
+        ),
+        (
+            {"model": ["m"] * 9, "score": [10.0 * i for i in range(9)], "label": ["a", "b", "a"] * 3},
+            "score: expected probabilities from 0 to 1, got 0 to 80: they look like percent; divide by 100",
+        ),
+        (
+            {"colour": ["red"] * 9},
+            "has no scores: expected probabilities from 0 to 1 in fields such as scores, probability or "
+            "p_<class>, got the fields colour",
+        ),
+        (
+            {"model": ["m"] * 9, "score": [0.5] * 9, "label": ["a", "b", "c"] * 3},
+            "expected 2 classes, as score tells, got 3 values of labels and predictions: a, b, c; give each",
+        ),
+        (
+            {"task": ["x", "y", "x"] * 3, "model": ["m"] * 9, "score": [0.5] * 9},
+            "expected the records of one task, got x, y; give a file for each task",
+        ),
+    ],
+)
+def test_what_cannot_be_used_ends_in_a_sentence(
+    tmp_path: Path, columns: dict[str, list[Any]], sentence: str
+) -> None:
+    data = write_csv(tmp_path / "p.csv", columns)
+    with pytest.raises(ConfigError) as refused:
+        write_configuration(data, None, tmp_path / "c.yaml")
+    assert sentence in str(refused.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["p.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "There is no file"),
+        ("", "holds no record; give a file of predictions"),
+        ("not JSON\n", "holds no record; give a file of predictions"),
+    ],
+)
+def test_a_file_that_cannot_be_read_ends_in_a_sentence(
+    tmp_path: Path, content: str | None, sentence: str
+) -> None:
+    data = tmp_path / "p.ndjson"
+    if content is not None:
+        data.write_text(content)
+    ended = command_here("init", "--from", data, "--out", tmp_path / "c.yaml")
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_labels_that_join_nothing_are_refused(tmp_path: Path) -> None:
+    p, _ = drawn(100)
+    records = [
+        {"id": f"a{i}", "model": "m", "scores": {"n": 1 - each, "y": each}} for i, each in enumerate(p)
+    ]
+    data = write_lines(tmp_path / "p.ndjson", records)
+    labels = write_csv(tmp_path / "l.csv", {"id": ["b1", "b2"], "label": ["n", "y"]})
+    with pytest.raises(
+        ConfigError, match=r"--labels: no label of .* has the id of an answer: give labels the"
+    ):
+        write_configuration(data, labels, tmp_path / "c.yaml")
