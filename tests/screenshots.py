@@ -21,7 +21,7 @@ from tests.services.browser import Browser
 from tests.streams import ORIGINAL
 
 DOCS = Path(__file__).parents[1] / "docs"
-WIDE = {"width": 860, "height": 960}
+WIDE = {"width": 1040, "height": 960}
 PICTURES: Mapping[str, Mapping[str, Any]] = {
     "page-light.png": {"color_scheme": "light", "viewport": WIDE},
     "page-dark.png": {"color_scheme": "dark", "viewport": WIDE},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monitor import __version__
-from monitor.export.page import arenas, health, models
+from monitor.export.page import arenas, health, models, overview
 from monitor.export.page.assets import address
 from monitor.export.page.words import text
 from monitor.reports.views import AgentView
@@ -57,7 +57,7 @@ def _parts(view: AgentView) -> Iterator[str]:
     """What is brought up to date, part by part: one that has not changed keeps its charts and the focus."""
     parts = {
         "condition": _condition(view),
-        "glance": models.glance(view.engine),
+        "overview": overview.overview(view.engine, overview.live_trend),
         "models": models.tasks(view.engine),
         "arenas": arenas.arenas(view.engine.arenas),
         "sources": health.sources(view),

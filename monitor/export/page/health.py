@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monitor.base.names import OUTCOMES
-from monitor.export.page.models import MOST_SERIES
+from monitor.export.page.overview import MOST_SERIES
 from monitor.export.page.words import duration, moment, numbers, table, text
 from monitor.reports.views import AgentView, EngineView, LabelOutcome, RefitView
 

@@ -1,8 +1,7 @@
-"""The models: what each state rests on, its control charts, its groups, and what wants looking at first."""
+"""The models: what each state rests on, its control charts, and its groups."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -10,33 +9,33 @@ from urllib.parse import urlencode
 from monitor.base.names import BATCH_ROWS, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate
 from monitor.export.page.confidences import confidences
-from monitor.export.page.words import moment, percent, rank_words, said, table, text, word
+from monitor.export.page.overview import MOST_SERIES, worst_word
+from monitor.export.page.words import (
+    anchor,
+    broken_rules,
+    count,
+    moment,
+    percent,
+    rank_words,
+    said,
+    table,
+    text,
+    word,
+)
 from monitor.reports.trust import sentence
 from monitor.reports.views import (
     EngineView,
     MetricEstimate,
-    ObjectiveState,
-    ObjectiveView,
     SeriesState,
     SeriesView,
 )
 from monitor.stats.estimate.predictive_fit import short_sentence
-
-MOST_SERIES = 500
-"""Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
 
 _RESTS_ON = {
     REALISED: " of the newest labelled window",
     REALISED_COHORT: " of the newest windows",
     REALISED_HORIZON: " of all windows within the horizon",
 }
-_WORST_FIRST = (
-    SeriesState.UNTRUSTED,
-    SeriesState.OUT_OF_CONTROL,
-    SeriesState.SILENT,
-    SeriesState.WARMING_UP,
-    SeriesState.IN_CONTROL,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,43 +58,6 @@ class Form:
 
 
 _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
-
-
-def glance(engine: EngineView) -> Iterator[str]:
-    """How many models stand how, and each that wants looking at, the worst first, with why."""
-    if not engine.series:
-        return
-    models = [one for one in engine.series if not one.group]
-    counts = (
-        f"{sum(one.state is state for one in models):,} {word(state.value)}"
-        for state in _WORST_FIRST
-        if any(one.state is state for one in models)
-    )
-    yield f'<p class="glance" role="status">{_count(len(models), "model")}: {", ".join(counts)}.</p>'
-    shown = [(one, why) for one in engine.series[:MOST_SERIES] if (why := list(_wrong(one)))]
-    if not shown:
-        return
-    yield '<h2>Look at these first</h2><ul class="first">'
-    for one, why in sorted(shown, key=lambda row: (_WORST_FIRST.index(row[0].state), bool(row[0].group))):
-        name = text(" ".join(filter(None, (one.task, one.model, one.group))))
-        yield f'<li><a href="#{anchor(one.task, one.model, one.group)}">{name}</a>: {"; ".join(why)}</li>'
-    yield "</ul>"
-
-
-def _wrong(one: SeriesView) -> Iterator[str]:
-    if one.state in (SeriesState.UNTRUSTED, SeriesState.SILENT):
-        yield word(one.state.value)
-    for chart in one.charts:
-        if chart.verdict.out_of_control:
-            since = one.alarmed_since.get(chart.metric)
-            when = "" if since is None else f" since {moment(since)}"
-            yield f'{text(chart.metric)} <span class="bad">out of control</span>{when}'
-    for objective in one.objectives:
-        if objective.state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK):
-            side = "below" if objective.is_floor else "above"
-            wrong = objective.state is ObjectiveState.BREACHED
-            of = f"{side} {percent(objective.bound)} %" if wrong else f"of {percent(objective.bound)} %"
-            yield f"objective for {text(objective.metric)} {of} {word(objective.state.value)}"
 
 
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
@@ -135,24 +97,19 @@ def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
     yield "</details>"
 
 
-def anchor(task: str, model: str, group: str) -> str:
-    """An id for a series: names may hold what ids may not."""
-    return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
-
-
 def _series(one: SeriesView, form: Form) -> Iterator[str]:
     level = "h4" if one.group else "h3"
     name = " ".join(text(part) for part in (one.model, one.group) if part)
     version = f"version {text(one.version)} · " if one.version else ""
     yield (
         f'<section id="{anchor(one.task, one.model, one.group)}" class="series"><{level}>{name} '
-        f"{word(one.state.value)}</{level}>"
+        f"{worst_word(one)}</{level}>"
         f'<p class="soft">{version}{form.progress(one)} · {_calibration(one)}{_audit(one)}</p>{_trust(one)}'
     )
     metrics = list(_metrics(one))
     rows = (
         f'<tr><th scope="row">{text(metric)}</th><td>{_estimates(one, metric)}</td>'
-        f"<td>{_limits(one, metric)}</td><td>{_objective(one.objectives, metric)}</td></tr>"
+        f"<td>{_limits(one, metric)}</td><td>{_objective(one, metric)}</td></tr>"
         for metric in metrics
     )
     if metrics:
@@ -225,19 +182,31 @@ def _trust(one: SeriesView) -> str:
     return f'<p class="bad">{text(sentence(one.trust))}</p>'
 
 
+def _untrusted(one: SeriesView, metric: str) -> bool:
+    """Whether labels contradict a metric; their test is of the accuracy."""
+    return metric == "accuracy" and one.state is SeriesState.UNTRUSTED
+
+
 def _estimates(one: SeriesView, metric: str) -> str:
-    lines = [
-        f'<span class="soft">{text(e.estimator.replace("_", " "))}:</span> '
-        f"{said(e.result)}{_rank(e)}{_rests_on(e)}"
-        for e in one.estimates
-        if e.metric == metric
-    ]
+    """The estimates, one a line; where labels contradict them, those by labels first, the others struck."""
+    of_metric = [e for e in one.estimates if e.metric == metric]
+    lines = [_line(e) for e in of_metric]
+    if _untrusted(one, metric):
+        by_labels = [_line(e) for e in of_metric if e.estimator in _RESTS_ON]
+        lines = by_labels + [
+            f'<s class="soft">{_line(e)}</s>' for e in of_metric if e.estimator not in _RESTS_ON
+        ]
     lines += [
         f'<span class="soft">of {text(e.of_class)}:</span> {said(e.result)}'
         for e in one.classes
         if e.metric == metric
     ]
     return "<br>".join(lines)
+
+
+def _line(e: MetricEstimate) -> str:
+    estimator = text(e.estimator.replace("_", " "))
+    return f'<span class="soft">{estimator}:</span> {said(e.result)}{_rank(e)}{_rests_on(e)}'
 
 
 def _rank(e: MetricEstimate) -> str:
@@ -248,7 +217,7 @@ def _rank(e: MetricEstimate) -> str:
 def _rests_on(e: MetricEstimate) -> str:
     """Labels come late: what they say is of older windows than the estimate beside it, and of few rows."""
     if e.labels:
-        return f' <span class="soft">interval adjusted by {_count(e.labels, "label")}</span>'
+        return f' <span class="soft">interval adjusted by {count(e.labels, "label")}</span>'
     if e.estimator not in _RESTS_ON or not isinstance(e.result, Estimate):
         return ""
     return f' <span class="soft">by {e.result.n:,} labels{_RESTS_ON[e.estimator]}</span>'
@@ -258,30 +227,27 @@ def _limits(one: SeriesView, metric: str) -> str:
     for chart in one.charts:
         if chart.metric == metric:
             verdict = chart.verdict
-            limits = f"{percent(verdict.lower)} to {percent(verdict.upper)} %"
-            broken = f", breaks {text(', '.join(verdict.rules))}" if verdict.rules else ""
-            if verdict.out_of_control:
-                since = one.alarmed_since.get(metric)
-                when = "" if since is None else f" since {moment(since)}"
-                broken = f", latched{when}{broken or ', this window breaks no rule'}"
-            tone = "bad" if verdict.out_of_control else "good"
-            word = "out of control" if verdict.out_of_control else "in control"
-            return f'<span class="nowrap">{limits}</span><br><span class="{tone}">{word}</span>{broken}'
+            limits = f'<span class="nowrap">{percent(verdict.lower)} to {percent(verdict.upper)} %</span>'
+            if _untrusted(one, metric):
+                return f'{limits}<br><span class="soft">not meaningful until labels agree again</span>'
+            broken = broken_rules(verdict.rules)
+            if not verdict.out_of_control:
+                return f'{limits}<br><span class="good">in control</span>{broken and f"; {broken}"}'
+            since = one.alarmed_since.get(metric)
+            when = "" if since is None else f" since {moment(since)}"
+            newest = broken or "this window is calm"
+            return f'{limits}<br><span class="bad">out of control</span>{when}; {newest}'
     return ""
 
 
-def _objective(objectives: Iterable[ObjectiveView], metric: str) -> str:
-    for objective in objectives:
+def _objective(one: SeriesView, metric: str) -> str:
+    for objective in one.objectives:
         if objective.metric == metric:
             side = "at least" if objective.is_floor else "at most"
-            state = (
-                '<span class="soft">unknown</span>'
-                if objective.state is None
-                else word(objective.state.value)
-            )
+            state = '<span class="soft">unknown</span>'
+            if objective.state is not None:
+                state = word(objective.state.value)
+            if _untrusted(one, metric):
+                state = '<span class="soft">not judged by an untrusted estimate</span>'
             return f'<span class="nowrap">{side} {percent(objective.bound)} %</span><br>{state}'
     return ""
-
-
-def _count(number: int, of: str) -> str:
-    return f"{number:,} {of}{'' if number == 1 else 's'}"

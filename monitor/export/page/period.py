@@ -11,6 +11,7 @@ from monitor.export.charts.pictures import MOST_KEPT, Histories
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.arenas import arenas
+from monitor.export.page.overview import overview
 from monitor.export.page.words import moment, text
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.views import ArenaView, EngineView, SeriesState, SeriesView
@@ -126,7 +127,7 @@ class Period:
     @staticmethod
     def _body(engine: EngineView, form: models.Form) -> Iterator[str]:
         yield "<p>The models at the end of the period:</p>"
-        yield from models.glance(engine)
+        yield from overview(engine)
         yield from models.tasks(engine, form)
         yield from arenas(engine.arenas)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from html import escape
 
@@ -99,14 +100,62 @@ def rank_words(rank: RankInterval | None, chi_square: RankInterval | None = None
     return words if chi_square in (None, rank) else f"{words} (χ²: {rank_words(chi_square)})"
 
 
-def table(caption: str, heads: Iterable[str], rows: Iterable[str], hidden: bool = True) -> Iterator[str]:
-    """A table; a head that begins with # stands over numbers.
+_RULE_WORDS = {
+    "we1": "beyond a limit",
+    "we2": "two of three windows near a limit",
+    "we3": "four of five windows off the centre",
+    "we4": "eight windows on one side of the centre",
+    "nelson1": "beyond a limit",
+    "nelson2": "nine windows on one side of the centre",
+    "nelson3": "six windows rise or fall",
+    "nelson4": "fourteen windows go up and down",
+    "nelson5": "two of three windows near a limit",
+    "nelson6": "four of five windows off the centre",
+    "nelson7": "fifteen windows close to the centre",
+    "nelson8": "eight windows off the centre, on both sides",
+}
+
+
+def broken_rules(rules: Iterable[str]) -> str:
+    """What a window showed that broke rules of its chart.
+
+    Examples
+    --------
+    >>> broken_rules(("we1", "nelson1", "we4")), broken_rules(("cusum",))
+    ('beyond a limit, eight windows on one side of the centre', 'a lasting shift (cusum)')
+    """
+    return ", ".join(
+        dict.fromkeys(_RULE_WORDS.get(rule, f"a lasting shift ({text(rule)})") for rule in rules)
+    )
+
+
+def count(number: int, of: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> count(1, "model"), count(1200, "model")
+    ('1 model', '1,200 models')
+    """
+    return f"{number:,} {of}{'' if number == 1 else 's'}"
+
+
+def anchor(task: str, model: str, group: str) -> str:
+    """An id for a series: names may hold what ids may not."""
+    return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def table(
+    caption: str, heads: Iterable[str], rows: Iterable[str], kind: str = "", hidden: bool = True
+) -> Iterator[str]:
+    """A table, of a class `kind`; a head that begins with # stands over numbers.
 
     It can be reached with the keyboard, so that it can be scrolled with it where it is wider than the screen.
     """
     name = text(caption)
     shown = ' class="unseen"' if hidden else ""
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table>'
+    of = f' class="{kind}"' if kind else ""
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table{of}>'
     yield f"<caption{shown}>{name}</caption><thead><tr>"
     for head in heads:
         number = ' class="number"' if head.startswith("#") else ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor.base.results import Estimate
+from monitor.export.page import render_page
+from monitor.reports.views import MetricEstimate
 from tests.daemon import DaemonProcess, configuration, ndjson
+from tests.export.page.test_page import MODEL, of
 from tests.services.browser import Browser, Tab
 from tests.streams import answers
 
@@ -75,11 +81,11 @@ def test_states_alarms_and_charts_are_shown_with_no_error_and_no_request_to_anyw
 ) -> None:
     with browser.tab(origin) as tab:
         page = drawn(tab, origin)
-        assert page.locator("h3").all_inner_texts() == ["erm out of control", "irm in control"]
-        assert "2 models: 1 out of control, 1 in control." in page.inner_text(".glance")
-        first = page.inner_text("ul.first li >> nth=0")
-        assert first.startswith("t erm: accuracy out of control since 2026-")
-        assert "breached" in first
+        assert page.locator("h3").all_inner_texts() == ["erm objective breached", "irm in control"]
+        assert page.inner_text(".glance") == "1 model misses its objective. 1 in control."
+        first = page.inner_text(".overview tbody tr >> nth=0")
+        assert re.match(r"erm\s+objective breached, out of control since \d+ (s|min|h|d)\s", first)
+        page.wait_for_selector(".overview svg.trend path.value", state="attached")
         said = page.inner_text("figure:has-text('erm: accuracy') .readout")
         assert said.startswith("Window 34, 2026-")
         assert said.endswith("out of control")
@@ -142,14 +148,15 @@ def test_everything_is_reached_by_the_keyboard_and_a_chart_is_walked_through(
     with browser.tab(origin) as tab:
         page = drawn(tab, origin)
         reached = []
-        for _ in range(12):
+        for _ in range(24):
             page.keyboard.press("Tab")
             reached.append(
                 page.evaluate("document.activeElement.className || document.activeElement.textContent")
             )
             outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             assert outline == "solid", reached[-1]
-        assert reached[:5] == ["skip", "Metrics", "Health", "Readiness", "t erm"]
+        assert reached[:6] == ["skip", "Metrics", "Health", "Readiness", "scroll", "Model"]
+        assert "erm" in reached
         assert "plot" in reached
         plot = page.locator("figure .plot").first
         plot.focus()
@@ -179,6 +186,42 @@ def test_what_a_screen_reader_needs_is_there(browser: Browser, origin: str) -> N
         assert page.locator(unnamed).count() == 0
         ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
         assert len(ids) == len(set(ids))
+
+
+def test_the_table_of_models_is_sorted_and_filtered_and_stays_so(browser: Browser, origin: str) -> None:
+    ends = (0.9, 0.5, 0.7, 0.95, 0.6, 0.8)
+    models = [
+        dataclasses.replace(
+            MODEL,
+            model=f"m{i}",
+            objectives=(),
+            estimates=(MetricEstimate("accuracy", "average_confidence", Estimate(end, end, end, 0.95, 500)),),
+        )
+        for i, end in enumerate(ends)
+    ]
+    views = iter([models, [dataclasses.replace(one, version="8") for one in models]])
+    with browser.tab(origin) as tab:
+        page = tab.page
+        page.route(
+            origin + "/",
+            lambda route: route.fulfill(body=render_page(of(*next(views))), content_type="text/html"),
+        )
+        page.goto(origin + "/")
+        names = page.locator(".overview tbody tr:visible th")
+        assert names.all_inner_texts() == ["m0", "m1", "m2", "m3", "m4", "m5"], "as they came"
+        estimate = page.locator(".overview thead button", has_text="Estimate")
+        estimate.click()
+        assert names.all_inner_texts() == ["m1", "m4", "m2", "m5", "m0", "m3"]
+        estimate.click()
+        assert page.get_attribute(".overview thead th:nth-child(4)", "aria-sort") == "descending"
+        page.get_by_label("Filter by model, task, state or metric").fill("90.0")
+        assert names.all_inner_texts() == ["m0"]
+        page.get_by_label("Filter by model, task, state or metric").fill("m0")
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait_for_function("document.getElementById('models').textContent.includes('version 8')")
+        assert names.all_inner_texts() == ["m0"]
+        page.get_by_label("Filter by model, task, state or metric").fill("out control")
+        assert names.all_inner_texts() == ["m3", "m0", "m5", "m2", "m4", "m1"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -63,16 +63,17 @@ def test_a_model_is_told_in_full() -> None:
         " · calibration isotonic, of another version"
     ) in text
     assert "|accuracy|average confidence: 91.3 % (88.8 to 93.6)\nrealised: unknown, no labels yet" in text
-    assert "|92.0 to 96.0 %\nout of control, latched, breaks we1, we4|at least 90.0 %\nat risk" in text
+    rules = "beyond a limit, eight windows on one side of the centre"
+    assert f"|92.0 to 96.0 %\nout of control; {rules}|at least 90.0 %\nat risk" in text
 
 
-def test_a_latched_alarm_is_told_from_a_window_that_breaks_a_rule() -> None:
+def test_an_alarm_that_lasts_is_told_from_a_window_that_breaks_a_rule() -> None:
     verdict = Verdict(0.94, 0.92, 0.96, (), True)
     latched = dataclasses.replace(MODEL, charts=(ChartView("accuracy", verdict),))
     text = read(of(latched)).text
-    assert "out of control, latched, this window breaks no rule|" in text
+    assert "out of control; this window is calm|" in text
     text = read(of(dataclasses.replace(latched, alarmed_since={"accuracy": 1795168800.0}))).text
-    assert "out of control, latched since 2026-11-20 10:00:00 UTC, this window breaks no rule|" in text
+    assert "out of control since 2026-11-20 10:00:00 UTC; this window is calm|" in text
 
 
 def test_classes_by_themselves_stand_below_their_metric() -> None:
@@ -141,8 +142,16 @@ def test_every_state_has_its_word(state: SeriesState, objective: ObjectiveState)
         MODEL, state=state, objectives=(ObjectiveView("accuracy", 0.9, True, objective),)
     )
     text = read(of(one)).text
-    assert f"erm {state.value.replace('_', ' ')}\nversion" in text
-    assert f"at least 90.0 %\n{objective.value.replace('_', ' ')}" in text
+    worst = state.value.replace("_", " ")
+    judged = objective.value.replace("_", " ")
+    if objective is ObjectiveState.BREACHED and state is not SeriesState.UNTRUSTED:
+        worst = "objective breached"
+    elif objective is ObjectiveState.AT_RISK and state in (SeriesState.IN_CONTROL, SeriesState.WARMING_UP):
+        worst = "objective at risk"
+    if state is SeriesState.UNTRUSTED:
+        judged = "not judged by an untrusted estimate"
+    assert f"erm {worst}\nversion" in text
+    assert f"at least 90.0 %\n{judged}" in text
 
 
 def test_a_number_that_is_none_is_never_shown() -> None:
@@ -274,11 +283,11 @@ def test_text_from_outside_cannot_become_markup() -> None:
     page = read(AgentView(engine=engine, sources=(SourceView(evil, True, 1),), reasons=(evil,)))
     ours = [attrs.get("src", "") or "" for tag, attrs in page.tags if tag == "script"]
     assert [src.partition("?")[0] for src in ours] == ["assets/uPlot.iife.min.js", "assets/page.js"]
-    # The reason; task, model, group of what to look at first; task; the groups' model;
+    # The reason; task; the groups' model;
     # model, group, version, calibration; the caption's model and group;
     # metric, estimator, unknown, rule; the figure's model, group, metric; the source; the reject's source
     # and reason; the labels' task.
-    assert page.text.count(evil) == 23
+    assert page.text.count(evil) == 20
     assert "<script>" not in render_page(AgentView(engine=engine, sources=(SourceView(evil, True, 1),)))
 
 
@@ -300,24 +309,91 @@ def test_nothing_is_asked_for_from_elsewhere_and_no_script_or_style_stands_in_th
     assert '<noscript><meta http-equiv="refresh" content="15"></noscript>' in render_page(of(MODEL))
 
 
-def test_what_wants_looking_at_stands_first_the_worst_before_the_others() -> None:
+def rows_of(text: str) -> list[str]:
+    """The rows of the table of models, each with its cells."""
+    table = text.partition("Models, the worst first")[2].partition("\nTask ")[0]
+    return [row for row in table.split("\n|") if row][1:]
+
+
+def test_the_first_screen_has_a_row_a_model_the_worst_first() -> None:
+    breached = ObjectiveView("accuracy", 0.93, True, ObjectiveState.BREACHED)
     since = dataclasses.replace(MODEL, alarmed_since={"accuracy": 1795168800.0})
-    untrusted = dataclasses.replace(MODEL, model="irm", state=SeriesState.UNTRUSTED, charts=())
-    breached = ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED)
-    fine = dataclasses.replace(
-        MODEL, model="good", state=SeriesState.IN_CONTROL, charts=(), objectives=(breached,)
+    untrusted = dataclasses.replace(MODEL, model="irm", state=SeriesState.UNTRUSTED)
+    calm = dataclasses.replace(
+        MODEL,
+        model="good",
+        state=SeriesState.IN_CONTROL,
+        charts=(),
+        objectives=(breached,),
+        estimates=(
+            *MODEL.estimates[:1],
+            MetricEstimate("accuracy", "realised", Estimate(0.9, 0.85, 0.94, 0.95, 1087)),
+        ),
     )
-    text = read(of(fine, since, untrusted)).text
-    assert "3 models: 1 untrusted, 1 out of control, 1 in control." in text
-    first = text.partition("Look at these first")[2].partition("Task toxicity")[0].split("\n")
-    assert first[1:-1] == [
-        "toxicity irm: untrusted; objective for accuracy of 90.0 % at risk",
-        "toxicity erm: accuracy out of control since 2026-11-20 10:00:00 UTC; "
-        "objective for accuracy of 90.0 % at risk",
-        "toxicity good: objective for accuracy below 90.0 % breached",
+    text = read(of(since, calm, untrusted)).text
+    headline = "1 model is untrusted: labels contradict its estimate. 1 objective breached, 1 out of control."
+    assert f"\n{headline}Models" in text
+    end = "|2026-11-20 10:07:31 UTC"
+    assert rows_of(text) == [
+        f"irm|untrusted, out of control|accuracy|91.3 %\n(88.8 to 93.6)|at least 90.0 %|none yet|{end}",
+        "good|objective breached|accuracy|91.3 %\n(88.8 to 93.6)|at least 93.0 %\n1.7 below"
+        f"|90.0 % of 1,087\n(85.0 to 94.0)|{end}",
+        "erm|out of control since 2026-11-20 10:00:00 UTC|accuracy|91.3 %\n(88.8 to 93.6)|at least 90.0 %\n"
+        f"1.3 above|none yet|{end}",
     ]
-    quiet = dataclasses.replace(fine, objectives=())
-    assert "Look at these first" not in read(of(quiet)).text
+
+
+@pytest.mark.parametrize(
+    ("models", "headline"),
+    [
+        (["breached"], "1 model misses its objective; its chart is stable."),
+        (
+            ["breached", "breached", "fine"],
+            "2 models miss their objectives; their charts are stable. 1 in control.",
+        ),
+        (["alarmed", "fine"], "1 model is out of control. 1 in control."),
+        (["fine", "fine"], "2 models are in control."),
+    ],
+)
+def test_the_headline_takes_the_worst_state(models: list[str], headline: str) -> None:
+    missed = (ObjectiveView("accuracy", 0.93, True, ObjectiveState.BREACHED),)
+    kinds = {
+        "breached": dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=missed),
+        "alarmed": dataclasses.replace(MODEL, objectives=()),
+        "fine": dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=()),
+    }
+    named = [dataclasses.replace(kinds[kind], model=f"m{i}") for i, kind in enumerate(models)]
+    assert f"\n{headline}Models, the worst first\n" in read(of(*named)).text
+
+
+def test_groups_that_want_looking_at_are_folded_into_the_row_of_their_model() -> None:
+    calm = dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=())
+    groups = [dataclasses.replace(MODEL, objectives=(), group=f"region=r{i}") for i in range(5)]
+    text = read(of(calm, *groups, dataclasses.replace(calm, group="region=fine"))).text
+    (row,) = [row.partition("|accuracy")[0] for row in rows_of(text)]
+    assert row == "\n".join(
+        [
+            "erm|in control",
+            "region=r0 out of control, region=r1 out of control, region=r2 out of control, 2 more",
+        ]
+    )
+
+
+def test_an_untrusted_model_has_nothing_green_and_its_labels_lead() -> None:
+    realised = MetricEstimate("accuracy", "realised", Estimate(0.8, 0.75, 0.84, 0.95, 400))
+    untrusted = dataclasses.replace(
+        MODEL,
+        state=SeriesState.UNTRUSTED,
+        estimates=(*MODEL.estimates[:1], realised),
+        charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, (), False)),),
+        objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.MET),),
+    )
+    page = render_page(of(untrusted))
+    body = page.partition('<div id="overview">')[2].partition('<div id="sources">')[0]
+    assert 'class="good"' not in body
+    assert body.index("realised:") < body.index("<s ") or body.count("<s ") == 2
+    assert "not meaningful until labels agree again" in body
+    assert "<b>80.0 %</b> of 400<br>" in body
 
 
 def test_each_thing_that_wants_looking_at_leads_to_its_place() -> None:
@@ -348,7 +424,7 @@ def test_tables_have_captions_and_headings_descend_one_by_one() -> None:
         )
     )
     tags = [tag for tag, _ in page.tags]
-    assert tags.count("table") == tags.count("caption") == 3
+    assert tags.count("table") == tags.count("caption") == 4
     levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))

@@ -64,8 +64,8 @@ def words(page: str) -> str:
 def test_a_report_says_how_the_models_stood_at_the_end(reports: list[WindowReport]) -> None:
     said = words(page_of(reports))
     assert "40 windows from 2023-11-14 22:13:20 UTC until 2023-11-14 22:46:39 UTC." in said
-    assert "1 model: 1 out of control ." in said
-    assert "t erm : accuracy out of control since 2023-11-14 22:31:39 UTC" in said
+    assert "1 model misses its objective." in said
+    assert "erm objective breached , out of control since 2023-11-14 22:31:39 UTC" in said
     assert "20 windows, 2023-11-14 22:13:20 UTC to 2023-11-14 22:46:39 UTC · alarms of accuracy: 1 · " in said
     assert "Groups of erm: 1, 1 out of control" in said
     assert "not answer" not in said
@@ -74,12 +74,12 @@ def test_a_report_says_how_the_models_stood_at_the_end(reports: list[WindowRepor
 def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport]) -> None:
     good = words(page_of(reports, until=1.7e9 + 1000))
     assert "20 windows from 2023-11-14 22:13:20 UTC until 2023-11-14 22:30:00 UTC." in good
-    assert "1 model: 1 in control ." in good
+    assert "1 model is in control." in good
     late = words(page_of(reports, since=1.7e9 + 1399))
     assert "14 windows from 2023-11-14 22:36:39 UTC until" in late, (
         "the window that ends at this moment counts"
     )
-    assert "accuracy out of control ;" in late, "since when is not known: the alarm may be older"
+    assert "objective breached , out of control region" in late, "since when is not known: it may be older"
     assert "No window closed in this period." in words(page_of(reports, since=2e9))
 
 

@@ -189,13 +189,44 @@
     charts.set(figure, { plot: u, data });
   }
 
+  // The newest windows of a model in its row: the estimate, its limits and its objective.
+  function trend(svg, data) {
+    const [width, height] = [120, 28];
+    const from = Math.max(data.time.length - 60, 0);
+    const values = data.value.slice(from);
+    const shown = values.concat(data.limit_lower.slice(from), data.limit_upper.slice(from), [data.objective])
+      .filter((value) => value != null);
+    if (!shown.length) return;
+    const [low, high] = [Math.min(...shown), Math.max(...shown)];
+    const x = (i) => (width * (i + 0.5)) / values.length;
+    const y = (value) => 3 + (height - 6) * (high > low ? (high - value) / (high - low) : 0.5);
+    const path = (column, name) => {
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      let step = "M";
+      const points = column.map((value, i) => {
+        const said = value == null ? "" : `${step}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
+        step = value == null ? "M" : "L";
+        return said;
+      });
+      line.setAttribute("d", points.join(""));
+      line.setAttribute("class", name);
+      return line;
+    };
+    svg.replaceChildren(
+      path(data.limit_lower.slice(from), "limit"), path(data.limit_upper.slice(from), "limit"),
+      path(values.map(() => data.objective), "objective"), path(values, "value"));
+    svg.setAttribute("aria-label", `${values.length} windows; the newest: ${readout(data, data.time.length - 1)}`);
+  }
+
   async function load(figure) {
     try {
       const answer = await fetch(figure.dataset.history);
       if (!answer.ok) throw new Error(await answer.text());
       const data = await answer.json();
-      if (data.time.length) draw(figure, data);
+      if (!data.time.length) return;
+      if (figure.matches("svg")) trend(figure, data); else draw(figure, data);
     } catch (error) {
+      if (figure.matches("svg")) return; // its row has the newest figures
       const said = figure.querySelector(".readout") || figure.appendChild(document.createElement("output"));
       said.className = "readout";
       said.textContent = "The chart cannot be drawn: " + error.message;
@@ -205,7 +236,7 @@
   const sight = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) if (isIntersecting) { sight.unobserve(target); load(target); }
   }, { rootMargin: "300px" });
-  const watch = (root) => root.querySelectorAll("figure[data-history]").forEach((figure) => sight.observe(figure));
+  const watch = (root) => root.querySelectorAll("[data-history]").forEach((figure) => sight.observe(figure));
 
   // A figure that is still there keeps its drawing until the newer one is ready; what is open stays open.
   function replace(old, fresh) {
@@ -223,14 +254,69 @@
       figure.replaceWith(kept);
       if (changed && !kept.contains(document.activeElement)) sight.observe(kept);
     }
+    const trends = new Map([...old.querySelectorAll("svg.trend")].map((one) => [one.dataset.history, one]));
+    for (const one of fresh.querySelectorAll("svg.trend")) {
+      const kept = trends.get(one.dataset.history);
+      if (kept) one.replaceChildren(...kept.childNodes);
+    }
     old.replaceChildren(...fresh.childNodes);
+    arrange();
     for (const figure of charts.keys())
       if (!figure.isConnected) { charts.get(figure).plot.destroy(); charts.delete(figure); }
     watchNew(old);
   }
-  const watchNew = (root) => root.querySelectorAll("figure[data-history]").forEach((figure) => {
+  const watchNew = (root) => root.querySelectorAll("[data-history]").forEach((figure) => {
     if (!charts.has(figure)) sight.observe(figure);
   });
+
+  // The table of models: sorted by a column, filtered by what its rows say; both outlive a refresh.
+  const order = { column: -1, down: false };
+  const filter = document.createElement("input");
+  const key = (row) => {
+    const cell = row.cells[order.column];
+    const said = cell.dataset.sort ?? cell.textContent;
+    return said !== "" && !isNaN(said) ? Number(said) : said;
+  };
+  function arrange() {
+    const table = document.querySelector("table.overview");
+    if (!table) return;
+    const rows = [...table.tBodies[0].rows];
+    if (order.column >= 0) {
+      const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0) * (order.down ? -1 : 1);
+      rows.sort((a, b) => compare(key(a), key(b)));
+      table.tBodies[0].append(...rows);
+    }
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    [...table.tHead.rows[0].cells].forEach((head, i) => {
+      if (!head.querySelector("button")) {
+        const button = document.createElement("button");
+        button.textContent = head.textContent;
+        head.replaceChildren(button);
+        button.addEventListener("click", () => {
+          Object.assign(order, { column: i, down: order.column === i && !order.down });
+          arrange();
+        });
+      }
+      head.setAttribute("aria-sort", order.column !== i ? "none" : order.down ? "descending" : "ascending");
+    });
+    document.querySelectorAll("main time").forEach((one) => {
+      one.title ||= one.textContent;
+      const words = age((Date.now() - Date.parse(one.dateTime)) / 1000);
+      one.textContent = one.closest(".since") ? words : words + " ago";
+    });
+  }
+  function age(seconds) {
+    for (const [name, size] of [["d", 86400], ["h", 3600], ["min", 60]])
+      if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${name}`;
+    return `${Math.max(Math.floor(seconds), 0)} s`;
+  }
+  filter.type = "search";
+  filter.placeholder = "Filter by model, task, state or metric";
+  filter.setAttribute("aria-label", filter.placeholder);
+  filter.addEventListener("input", arrange);
+  const overview = document.getElementById("overview");
+  if (overview && document.querySelectorAll("table.overview tbody tr").length > 5) overview.before(filter);
 
   const seen = new Map();
   async function refresh() {
@@ -247,6 +333,7 @@
         replace(old, fresh);
       }
       document.getElementById("stale").hidden = true;
+      arrange();
     } catch {
       document.getElementById("stale").hidden = false;
     }
@@ -256,6 +343,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let width = innerWidth;
   addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
+  arrange();
   watch(document);
   setInterval(() => { if (!document.hidden) refresh(); }, 1000 * document.body.dataset.refresh);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });

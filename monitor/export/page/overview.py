@@ -1,0 +1,231 @@
+"""The first screen: a headline that takes the worst state, and one row a model, the worst first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from urllib.parse import urlencode
+
+from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.results import Estimate, Result
+from monitor.export.page.words import anchor, count, moment, percent, table, text
+from monitor.reports.views import EngineView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
+from monitor.reports.window_report import finite, rfc3339
+
+MOST_SERIES = 500
+"""Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
+
+_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # what rests on most labels first
+_GROUPS_SHOWN = 3
+
+
+class WorstState(IntEnum):
+    """How a model stands, by the worst of trust, objective, chart and silence; the worst first."""
+
+    UNTRUSTED = 0
+    BREACHED = 1
+    OUT_OF_CONTROL = 2
+    SILENT = 3
+    AT_RISK = 4
+    WARMING_UP = 5
+    IN_CONTROL = 6
+
+    @property
+    def tone(self) -> str:
+        """The class of its words."""
+        if self <= WorstState.OUT_OF_CONTROL:
+            return "bad"
+        return {WorstState.WARMING_UP: "soft", WorstState.IN_CONTROL: "good"}.get(self, "warn")
+
+
+_WORDS: Mapping[WorstState, str] = {
+    WorstState.UNTRUSTED: "untrusted",
+    WorstState.BREACHED: "objective breached",
+    WorstState.OUT_OF_CONTROL: "out of control",
+    WorstState.SILENT: "silent",
+    WorstState.AT_RISK: "objective at risk",
+    WorstState.WARMING_UP: "warming up",
+    WorstState.IN_CONTROL: "in control",
+}
+_HEADLINES: Mapping[WorstState, tuple[str, str]] = {
+    WorstState.UNTRUSTED: (
+        "is untrusted: labels contradict its estimate",
+        "are untrusted: labels contradict them",
+    ),
+    WorstState.BREACHED: ("misses its objective", "miss their objectives"),
+    WorstState.OUT_OF_CONTROL: ("is out of control", "are out of control"),
+    WorstState.SILENT: ("is silent", "are silent"),
+    WorstState.AT_RISK: ("may miss its objective", "may miss their objectives"),
+    WorstState.WARMING_UP: ("is warming up", "are warming up"),
+    WorstState.IN_CONTROL: ("is in control", "are in control"),
+}
+
+Trend = Callable[[SeriesView, str], str]
+
+
+def worst_state(one: SeriesView) -> WorstState:
+    """The worst of a model's or group's trust, objectives, charts and silence."""
+    states = {objective.state for objective in one.objectives}
+    if one.state is SeriesState.UNTRUSTED:
+        return WorstState.UNTRUSTED
+    if ObjectiveState.BREACHED in states:
+        return WorstState.BREACHED
+    if one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.SILENT):
+        return WorstState[one.state.name]
+    return WorstState.AT_RISK if ObjectiveState.AT_RISK in states else WorstState[one.state.name]
+
+
+def worst_word(one: SeriesView) -> str:
+    """How a model or group stands, in its tone."""
+    now = worst_state(one)
+    return f'<span class="{now.tone}">{_WORDS[now]}</span>'
+
+
+def overview(engine: EngineView, trend: Trend | None = None) -> Iterator[str]:
+    """The headline and the table; `trend` draws a metric of a model in a cell."""
+    models = [one for one in engine.series if not one.group]
+    if not models:
+        return
+    yield _headline(models)
+    groups: dict[tuple[str, str], list[SeriesView]] = {}
+    for one in engine.series[:MOST_SERIES]:
+        if one.group:
+            groups.setdefault((one.task, one.model), []).append(one)
+    shown = sorted((one for one in engine.series[:MOST_SERIES] if not one.group), key=worst_state)
+    several = len({one.task for one in models}) > 1
+    drawn = ("Last windows",) if trend is not None else ()
+    heads = ("Model", "State", "Metric", "#Estimate", "Objective", "By labels", *drawn, "Newest window")
+    rows = (_row(one, groups.get((one.task, one.model), ()), several, trend) for one in shown)
+    yield from table("Models, the worst first", heads, rows, "overview")
+
+
+def _headline(models: Sequence[SeriesView]) -> str:
+    """The worst state in its tone, then how many models are in each other."""
+    often = Counter(map(worst_state, models))
+    worst = min(often)
+    many = often[worst]
+    words = f"{count(many, 'model')} {_HEADLINES[worst][many > 1]}"
+    stable = all(one.state is SeriesState.IN_CONTROL for one in models if worst_state(one) is worst)
+    if worst is WorstState.BREACHED and stable:
+        words += "; its chart is stable" if many == 1 else "; their charts are stable"
+    rest = ", ".join(f"{number:,} {_WORDS[state]}" for state, number in sorted(often.items())[1:])
+    return (
+        f'<p class="glance" role="status"><span class="{worst.tone}">{words}.</span>'
+        f"{f' {rest}.' if rest else ''}</p>"
+    )
+
+
+def _row(one: SeriesView, groups: Sequence[SeriesView], several: bool, trend: Trend | None) -> str:
+    now, metric = worst_state(one), worst_metric(one)
+    objective = next((each for each in one.objectives if each.metric == metric), None)
+    result = judged(one, metric)
+    name = text(f"{one.task} {one.model}" if several else one.model)
+    value = f"{result.value:.6f}" if isinstance(result, Estimate) else ""
+    cells = [
+        f'<th scope="row"><a href="#{anchor(one.task, one.model, "")}">{name}</a></th>',
+        f'<td data-sort="{now.value}">{worst_word(one)}{_alarm(one, now)}{_of_groups(groups)}</td>',
+        f"<td>{text(metric)}</td>",
+        f'<td class="number" data-sort="{value}">{_estimate(result, now is not WorstState.UNTRUSTED)}</td>',
+        f"<td>{_gap(objective, result if now is not WorstState.UNTRUSTED else None)}</td>",
+        f"<td>{_by_labels(one, metric)}</td>",
+    ]
+    if trend is not None:
+        cells.append(f"<td>{trend(one, metric) if one.windows_closed else ''}</td>")
+    end = one.window_end_time
+    when = "" if end is None else _time(end)
+    cells.append(f'<td data-sort="{"" if end is None else end}">{when}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def worst_metric(one: SeriesView) -> str:
+    """The metric of a breached objective, of an alarm, of an objective at risk; else the first."""
+    alarmed = [chart.metric for chart in one.charts if chart.verdict.out_of_control]
+    first = [each.metric for each in one.estimates] + [each.metric for each in one.charts]
+    by_state = [
+        [each.metric for each in one.objectives if each.state is state]
+        for state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK)
+    ]
+    ranked = [*by_state[0], *alarmed, *by_state[1], *first]
+    return next(iter(ranked), "")
+
+
+def judged(one: SeriesView, metric: str) -> Result | None:
+    """The estimate that the chart and the objective of a metric judge."""
+    by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
+    found = (each.result for each in one.estimates if each.metric == metric and each.estimator == by)
+    return next(map(finite, found), None)
+
+
+def _estimate(result: Result | None, trusted: bool) -> str:
+    if not isinstance(result, Estimate):
+        return '<span class="soft">unknown</span>' if result is not None else ""
+    words = f"<b>{percent(result.value)} %</b><br>{_interval(result)}"
+    return words if trusted else f'<s class="soft">{words}</s>'
+
+
+def _interval(result: Estimate) -> str:
+    return f'<span class="nowrap">({percent(result.lower)} to {percent(result.upper)})</span>'
+
+
+def _gap(objective: ObjectiveView | None, result: Result | None) -> str:
+    """The bound, and how far the estimate is on which side of it."""
+    if objective is None:
+        return ""
+    side = "at least" if objective.is_floor else "at most"
+    words = f'<span class="nowrap">{side} {percent(objective.bound)} %</span>'
+    if not isinstance(result, Estimate):
+        return words
+    gap = round(100 * (result.value - objective.bound), 1)
+    side = "above" if gap > 0 else "below" if gap < 0 else "on it"
+    wrong = gap < 0 if objective.is_floor else gap > 0
+    points = f"{abs(gap):.1f} {side}" if gap else side
+    return f'{words}<br><span class="{"bad" if wrong else "soft"}">{points}</span>'
+
+
+def _by_labels(one: SeriesView, metric: str) -> str:
+    for estimator in _LABELS:
+        for each in one.estimates:
+            result = finite(each.result)
+            if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
+                value = f"{percent(result.value)} %"
+                value = f"<b>{value}</b>" if one.state is SeriesState.UNTRUSTED else value
+                return f"{value} of {result.n:,}<br>{_interval(result)}"
+    return '<span class="soft">none yet</span>'
+
+
+def _alarm(one: SeriesView, now: WorstState) -> str:
+    """Since when the oldest alarm of a chart is on, said even where something else is worse."""
+    if not any(chart.verdict.out_of_control for chart in one.charts):
+        return ""
+    known = [since for since in one.alarmed_since.values() if since is not None]
+    since = f" since {_time(min(known))}" if known else ""
+    words = "" if now is WorstState.OUT_OF_CONTROL else ", out of control"
+    return f'<span class="soft since">{words}{since}</span>'
+
+
+def _time(seconds: float) -> str:
+    return f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>'
+
+
+def _of_groups(groups: Sequence[SeriesView]) -> str:
+    """The groups that want looking at, the worst first."""
+    wrong = sorted((each for each in groups if worst_state(each) <= WorstState.AT_RISK), key=worst_state)
+    shown = [
+        f'<a href="#{anchor(each.task, each.model, each.group)}">{text(each.group)}</a> {worst_word(each)}'
+        for each in wrong[:_GROUPS_SHOWN]
+    ]
+    more = len(wrong) - len(shown)
+    shown += [f"{more:,} more"] if more else []
+    return f"<br>{', '.join(shown)}" if shown else ""
+
+
+def live_trend(one: SeriesView, metric: str) -> str:
+    """Where the script draws the newest windows of a metric."""
+    query = urlencode(
+        {"task": one.task, "model": one.model, "group": one.group, "metric": metric}, errors="replace"
+    )
+    return (
+        f'<svg class="trend" viewBox="0 0 120 28" role="img" aria-label="Last windows of {text(one.model)}" '
+        f'data-history="history?{text(query)}" data-windows="{one.windows_closed}"></svg>'
+    )
