@@ -80,12 +80,15 @@ class Pour(threading.Thread):
     seed : int
     keyed : bool
         Whether a model has a partition of its own; else round robin over the partitions.
+    rate : float
+        Answers a second.
     """
 
-    def __init__(self, topic: Topic, seed: int, keyed: bool = False) -> None:
+    def __init__(self, topic: Topic, seed: int, keyed: bool = False, rate: float = ROWS_PER_SECOND) -> None:
         super().__init__(daemon=True)
         self._topic = topic
         self._keyed = keyed
+        self._rate = rate
         self._random = random.Random(seed)
         self._halt = threading.Event()
         self.error: BaseException | None = None
@@ -95,7 +98,7 @@ class Pour(threading.Thread):
         try:
             began, sent = time.monotonic(), 0
             while not self._halt.wait(0.02):
-                due = int((time.monotonic() - began) * ROWS_PER_SECOND)
+                due = int((time.monotonic() - began) * self._rate)
                 for i in range(sent, due):
                     self._send(producer, i)
                 sent = max(sent, due)
@@ -122,9 +125,9 @@ class Pour(threading.Thread):
 
 
 @contextmanager
-def pouring(topic: Topic, seed: int, keyed: bool = False) -> Iterator[None]:
+def pouring(topic: Topic, seed: int, keyed: bool = False, rate: float = ROWS_PER_SECOND) -> Iterator[None]:
     """Inside the block answers keep coming; after it all have arrived."""
-    pour = Pour(topic, seed, keyed)
+    pour = Pour(topic, seed, keyed, rate)
     pour.start()
     try:
         yield
@@ -262,6 +265,7 @@ def hand_over(
     hand_overs: int,
     driver: Driver = "kafka-python",
     seed: int = 0,
+    rate: float = ROWS_PER_SECOND,
 ) -> Result:
     """Stop one of two daemons and start it again, so many times, in turn.
 
@@ -271,7 +275,7 @@ def hand_over(
         An answer is not in exactly one window, or the accounting of a daemon does not add up.
     """
     with Agents(folder, broker, name, driver) as agents:
-        with pouring(agents.topic, seed):
+        with pouring(agents.topic, seed, rate=rate):
             for each in agents.names:
                 agents.start(each)
             for i in range(hand_overs):
@@ -296,7 +300,13 @@ def split(windows: list[Window]) -> int:
 
 
 def kill_owners(
-    folder: Path, broker: KafkaBroker, name: str, kills: int, driver: Driver = "kafka-python", seed: int = 0
+    folder: Path,
+    broker: KafkaBroker,
+    name: str,
+    kills: int,
+    driver: Driver = "kafka-python",
+    seed: int = 0,
+    rate: float = ROWS_PER_SECOND,
 ) -> Result:
     """Kill one of two daemons, so many times, in turn; it comes back, and takes everything over.
 
@@ -306,7 +316,7 @@ def kill_owners(
         An answer is lost, or what is in two windows is not what was counted.
     """
     with Agents(folder, broker, name, driver, session_timeout_ms=4000) as agents:
-        with pouring(agents.topic, seed):
+        with pouring(agents.topic, seed, rate=rate):
             for each in agents.names:
                 agents.start(each)
             for i in range(kills):

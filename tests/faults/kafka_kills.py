@@ -35,7 +35,7 @@ from tests.services.process import PATIENCE_SECONDS, wait_until
 
 PARTITIONS = 6
 WHILE_IT_WORKS = 0.9
-"""Share of the kills that wait until it runs; the others also hit its start."""
+"""Share of the kills that wait until it has saved something; the others also hit its start."""
 LONGEST_SECONDS = 0.5
 CHECKPOINTS = (0.02, 0.1, 0.3)
 """Seconds between two checkpoints: one of them a stream."""
@@ -187,9 +187,10 @@ def killed(
     store = folder / config["store"]["path"]
     count = 0
     while count < kills and not topic.used_up(store):
+        before = saved_positions(store)
         with DaemonProcess(folder, config) as daemon:  # leaving it kills it
             if moments.random() < WHILE_IT_WORKS:
-                daemon.until(lambda daemon=daemon: "Running" in daemon.log, "it runs")  # type: ignore[misc]
+                daemon.until(lambda before=before: saved_positions(store) != before, "it saves")  # type: ignore[misc]
             time.sleep(moments.uniform(0.0, LONGEST_SECONDS))
         count += 1
     # Also where all is used: the last kill may have come before the file.

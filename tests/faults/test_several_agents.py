@@ -43,7 +43,7 @@ def test_of_three_agents_one_is_killed_and_every_answer_is_in_one_window_or_coun
             agents.launch(each)
         for daemon in agents.daemons.values():
             daemon.until_value(1, "source_up", source="kafka")
-        with pouring(agents.topic, seed=0, keyed=True):
+        with pouring(agents.topic, seed=0, keyed=True, rate=500.0):
             wait_until(lambda: moving(agents, {}), "each model has an agent")
             shown = counts_of(agents)
             killed = next(name for name, model in shown if model == MODELS[0])

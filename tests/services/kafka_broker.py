@@ -360,7 +360,8 @@ class KafkaBroker:
         assert self._folder is not None
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
-        if not more and _blank:  # a Java less: nothing in it is one broker's own
+        # A Java less: nothing in them is one broker's own, and a user whom no listener asks for does no harm.
+        if not more and _blank:
             self.data.mkdir()
             for name, content in _blank.items():
                 (self.data / name).write_bytes(content)
@@ -377,8 +378,7 @@ class KafkaBroker:
         )
         if done.returncode != 0:
             raise AssertionError(f"Kafka's StorageTool failed: {done.stdout[-800:]}{done.stderr[-800:]}")
-        if not more:
-            _blank.update((path.name, path.read_bytes()) for path in self.data.iterdir())
+        _blank.update((path.name, path.read_bytes()) for path in self.data.iterdir())
 
 
 class OldKafkaBroker(KafkaBroker):

@@ -25,6 +25,7 @@ from tests.services.process import (
     answers,
     free_ports,
     java_words,
+    locked,
     started,
     stop,
     tail,
@@ -43,12 +44,31 @@ def check_spark() -> None:
         raise ServiceUnavailable("Spark needs `java` 17: run .ci/install-services.sh")
 
 
-def short_lived() -> dict[str, str]:
-    """The environment in which the Javas of a Spark that is started are told that they work for seconds."""
+def spark_home() -> Path:
+    """The installed Spark, copied to a place that stays; for `SPARK_HOME`.
+
+    An archive of classes fits the jars of one path and time alone, and each clone installs its own.
+    """
     import pyspark
 
-    jars = Path(str(pyspark.__file__)).parent / "jars"
-    return _told(java_words(f"spark-{pyspark.__version__}", jars, _use))
+    installed = Path(str(pyspark.__file__)).parent
+    home = CACHE / f"spark-{pyspark.__version__}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with locked(CACHE / f"{home.name}.lock"):
+        if not home.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+                for name in ("bin", "jars", "python"):
+                    shutil.copytree(installed / name, Path(scratch, "home", name))
+                # Workers of a local cluster leave there what they gave to their executors.
+                Path(scratch, "home", "work").symlink_to(tempfile.gettempdir())
+                Path(scratch, "home").rename(home)
+    return home
+
+
+def short_lived() -> dict[str, str]:
+    """The environment in which the Javas of a Spark that is started are told that they work for seconds."""
+    home = spark_home()
+    return {"SPARK_HOME": str(home), **_told(java_words(home.name, home / "jars", _use))}
 
 
 @contextmanager
@@ -95,7 +115,7 @@ def _use(told: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             [sys.executable, "-c", _USE, f"{folder}/table"],
-            env={**os.environ, "SPARK_SUBMIT_OPTS": " ".join(told)},
+            env={**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SUBMIT_OPTS": " ".join(told)},
             capture_output=True,
             check=True,
             timeout=PATIENCE_SECONDS,
@@ -157,11 +177,10 @@ class SparkCluster:
         return self
 
     def _start(self, name: str, words: Sequence[str], ready: Callable[[Path], bool]) -> None:
-        import pyspark
-
-        home = Path(str(pyspark.__file__)).parent
+        home = spark_home()
         log = self._folder / f"{name}.log"
         settings = {
+            "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,

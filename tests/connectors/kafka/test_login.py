@@ -21,15 +21,12 @@ from monitor.config.root import Config, KafkaSink
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.reports_file import QUEUED_REPORTS
-from tests.services.authority import OPENSSL, Authority
+from tests.services.authority import Authority
 from tests.services.guarded_broker import GUARDS, PASSWORD, USER, Guard, GuardedBroker, client_options
 from tests.services.kafka_reading import JOIN_FAST, Reader
 from tests.services.kafka_topics import read_topic
 from tests.services.process import wait_until
 
-pytestmark = pytest.mark.skipif(
-    OPENSSL is None, reason="the openssl command is missing: it makes certificates"
-)
 RECORDS = [b'{"id": "%d"}' % i for i in range(50)]
 
 

@@ -28,7 +28,6 @@ from tests.services.kafka_broker import KafkaBroker
 from tests.services.spark_cluster import kafka_jars
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="the openssl command makes certificates")
 
 
 def source(**more: Any) -> KafkaSourceConfig:
@@ -48,7 +47,6 @@ def loaded(session: Any, settings: KafkaSourceConfig) -> Any:
     return session.read.format("kafka").options(**reader_options(settings)).load()
 
 
-@needs_openssl
 def test_brokers_let_spark_in_by_certificate_and_by_password(
     session: Any, guarded_broker: GuardedBroker, tmp_path: Path
 ) -> None:
@@ -142,7 +140,7 @@ def test_options_are_said_in_the_words_of_kafkas_client(tmp_path: Path) -> None:
     assert "includeHeaders" not in reader_options(source(mapping={"id": "id"}))
 
 
-@needs_openssl
+@pytest.mark.skipif(OPENSSL is None, reason="the openssl command makes certificates")
 def test_certificates_are_handed_on_as_texts(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     cert, key = authority.sign("client")

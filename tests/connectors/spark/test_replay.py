@@ -110,7 +110,7 @@ def test_killed_executors_change_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     """One is killed as splits are read, and one as engines compute: what it held is made again."""
     from connectors.spark import replaying
 
-    config = write_input(tmp_path)
+    config = write_input(tmp_path, requests=1000)
     expected = one_process(config, tmp_path / "one")
     killed: list[int] = []
 
@@ -149,14 +149,15 @@ def test_killed_executors_change_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "out" / "windows.ndjson").read_bytes() == expected
 
 
-def test_a_standalone_master_with_two_workers_gives_the_same(tmp_path: Path) -> None:
+def test_a_standalone_master_with_two_workers_gives_the_same(
+    tmp_path: Path, spark_cluster: SparkCluster
+) -> None:
     config = write_input(tmp_path, requests=1000)
     expected = one_process(config, tmp_path / "one")
-    with SparkCluster(workers=2) as cluster:
-        done = command_here(
-            "replay", config, tmp_path / "parts", "--out", tmp_path / "out", "--engine", "spark",
-            "--master", cluster.master, "--spark-conf", "spark.executor.memory=512m",
-        )  # fmt: skip
+    done = command_here(
+        "replay", config, tmp_path / "parts", "--out", tmp_path / "out", "--engine", "spark",
+        "--master", spark_cluster.master, "--spark-conf", "spark.executor.memory=512m",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "windows.ndjson").read_bytes() == expected
     assert "Windows: " in done.stdout

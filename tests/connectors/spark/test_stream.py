@@ -75,7 +75,7 @@ def _words(pid: int) -> bytes:
 
 
 def test_a_killed_executor_and_a_killed_driver_lose_no_window_and_repeat_none(
-    tmp_path: Path, kafka_broker: KafkaBroker
+    tmp_path: Path, kafka_broker: KafkaBroker, spark_cluster: SparkCluster
 ) -> None:
     """On two executors of a local cluster, then on the two workers of a standalone one."""
     sent = messages(records(requests=900), partitions=3)
@@ -99,7 +99,7 @@ def test_a_killed_executor_and_a_killed_driver_lose_no_window_and_repeat_none(
     cut_short = len(read_topic(kafka_broker, "spark-windows"))
     assert cut_short > len(written(tmp_path, before)) > 0, "windows of a batch are there that does not count"
 
-    with SparkCluster() as cluster, driver(config, tmp_path / "second", cluster.master, "--once") as second:
+    with driver(config, tmp_path / "second", spark_cluster.master, "--once") as second:
         assert second.process.wait(PATIENCE_SECONDS) == 0, second.log
 
     assert 1 <= before < committed(tmp_path), "it was killed in the middle"

@@ -67,19 +67,28 @@ def blocks_in(stream: Stream, batch: Sequence[Message], each: int) -> list[Block
     return found
 
 
-@pytest.mark.parametrize("each", [7, 10**6])
-def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path, each: int) -> None:
+def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path) -> None:
     """However a partition is cut into pieces, and whichever comes first."""
     stream = stream_of(config := stream_config(tmp_path, "broker:9092"))
     sent = messages(records(requests=900), partitions=3)
     ends = [{0: 150, 1: 90, 2: 200}, {0: 10**6, 1: 10**6, 2: 10**6}]
     batches = in_batches(sent, ends)
+    expected = one_engine(config, batches, "p")
+    for each in (7, 10**6):
+        assert by_model(in_units(stream, batches, each, tmp_path / f"{each}")) == expected
+    assert sum(map(len, expected.values())) > 20
+    assert one_engine(config, [sorted(batch) for batch in batches], "p") != expected, "the order matters"
+
+
+def in_units(stream: Stream, batches: Sequence[Sequence[Message]], each: int, states: Path) -> list[Any]:
+    """The lines of units that go from state to state, partitions in pieces of so many messages."""
+    states.mkdir()
     units = (Unit("s", None, 0), *(Unit(t, m, 0) for t in "tu" for m in ("erm", "irm", "coral")))
     begins: dict[int, str] = {}
     lines: list[Any] = []
     for number, batch in enumerate(batches):
         blocks = blocks_in(stream, batch, each)
-        stepping = Stepping(number, units, dict(begins), str(tmp_path))
+        stepping = Stepping(number, units, dict(begins), str(states))
         for i, unit in enumerate(units):
             parts = [unpacked(block.data) for block in blocks if wanted(block, unit)]
             for row in lines_of(stream, stepping, i, parts) if parts else ():
@@ -87,10 +96,7 @@ def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path
                     begins[i] = unpacked(row.line).state
                 else:
                     lines.append(json.loads(row.line))
-    expected = one_engine(config, batches, "p")
-    assert by_model(lines) == expected
-    assert sum(map(len, expected.values())) > 20
-    assert one_engine(config, [sorted(batch) for batch in batches], "p") != expected, "the order matters"
+    return lines
 
 
 def test_a_label_before_its_model_waits_in_the_seed(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_more_labels_alone_are_nearer_and_the_nearest_error_gives_the_size(small
 
 
 def test_a_thousand_epochs_change_only_what_fifty_have_not_settled(small: Pool) -> None:
-    few, many = (epochs.fits(small, 20, most, 2) for most in epochs.EPOCHS)
+    few, many = (epochs.fits(small, 20, most, 1) for most in epochs.EPOCHS)
     assert (few.iterations <= 50).all()
     assert (few.iterations <= many.iterations).all()
     settled = few.converged == 1

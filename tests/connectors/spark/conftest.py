@@ -1,0 +1,16 @@
+"""What tests on Spark share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.services.spark_cluster import SparkCluster
+
+
+@pytest.fixture(scope="package")
+def spark_cluster(spark_java: None) -> Iterator[SparkCluster]:
+    """A standalone master with two workers, for one driver at a time."""
+    with SparkCluster() as cluster:
+        yield cluster
