@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import scipy
@@ -132,39 +133,28 @@ class _Entries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CalibrationGap:
-    """Bins of a score, and the variance of their gaps by label noise: the same for every draw.
+    """Bins of a score, and the variance of their gaps by label noise: the same for every draw."""
 
-    `entries` are those of the gaps' sums over the runs of the bins.
-    """
-
-    entries: _Entries
     bins: EqualCountBins
     noise: Floats
 
     @classmethod
     def of(
-        cls, data: LabelledScores, rows: Ints, score: Floats, answer: Ints, bins: int
-    ) -> _CalibrationGap | None:
-        """The bins of (r,) rows by the score of their `answer`; None if there are fewer rows than bins."""
-        if len(score) < bins:
-            return None
+        cls, data: LabelledScores, rows: Ints, score: Floats, answer: Ints, bins: int, first: int
+    ) -> tuple[Self, _Entries]:
+        """The bins of (r,) rows by the score of their `answer`, and the lines from `first` of their gaps."""
         known = data.labels[rows] != UNLABELLED
         gap = np.where(known, score - (data.labels[rows] == answer), 0.0)
         cut, order = equal_count_bins(score, gap, bins)
         noise = _label_noise(cut, gap[order], score[order], known[order])
-        run = np.repeat(np.arange(len(cut.starts)), np.diff(cut.starts, append=len(score)))
+        run = first + np.repeat(np.arange(len(cut.starts)), np.diff(cut.starts, append=len(score)))
         place = rows[order]
         entries = _Entries(
             np.concatenate([run, run]),
             np.concatenate([answer[order] * data.rows + place, data.classes * data.rows + place]),
             np.concatenate([np.full(len(run), -1.0), score[order]]),
         )
-        return cls(entries, cut, noise)
-
-    @property
-    def runs(self) -> int:
-        """Number of runs."""
-        return len(self.bins.starts)
+        return cls(cut, noise), entries
 
     def values(self, gaps: Floats, total: Floats, resampled: bool) -> Floats:
         """(draws,) calibration error of (draws, runs) gaps, with the (draws,) sum of the rows' weights."""
@@ -198,12 +188,10 @@ def _label_noise(bins: EqualCountBins, gap: Floats, score: Floats, known: np.nda
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OneModel:
-    """The (r,) `rows` of one model, the lines of its sums, and what its metrics need besides."""
+    """The rankings of one model, and its calibration errors, each with the lines of its gaps."""
 
-    rows: Ints
-    confusion: slice
-    gaps: tuple[tuple[str, _CalibrationGap | None, slice], ...]
     rankings: tuple[_Ranking, ...]
+    gaps: tuple[tuple[str, _CalibrationGap, slice], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,7 +213,7 @@ class ModelRows:
     inside : (n, M) float64
         1 for the rows of a model, else 0.
     sums : (lines, (K + 1) · n) sparse array
-        Of the masses of all classes, and the weights.
+        Of the masses of all classes, and the weights: first the cells of all confusion matrices.
     """
 
     metrics: tuple[str, ...]
@@ -248,43 +236,33 @@ class ModelRows:
 
         Of two classes, metrics are for `positive`. Fewer `metrics` than all take less time.
         """
-        two = data.classes == 2
-        classes = (positive,) if two else tuple(range(data.classes))
-        prepared, entries, lines = [], list[_Entries](), 0
+        two, width = data.classes == 2, data.classes
+        classes = (positive,) if two else tuple(range(width))
+        ranked = classes if set(metrics) & set(_RANKED) else ()
         inside = data.present[:, models] & where[:, None]
-        for model, mask in zip(models, inside.T, strict=True):
-            rows = np.flatnonzero(mask)
+        entries, prepared = list[_Entries](), []
+        lines = len(models) * width**2
+        for number, model in enumerate(models):
+            rows = np.flatnonzero(inside[:, number])
             scores, predicted = data.scores[rows, model], data.predicted[rows, model]
-            cells = slice(lines, lines)
             if set(metrics) & set(_COUNTED):
-                entries.append(_confusion_entries(data, rows, predicted, lines))
-                cells = slice(lines, lines + data.classes**2)
-            lines, gaps = cells.stop, []
+                entries.append(_confusion_entries(data, rows, predicted, number * width**2))
             claimed = np.full(len(rows), positive) if two else np.argmax(scores, axis=1)
+            gaps = []
             for metric, answer, bins in (
                 ("ece", predicted, ECE_BINS),
                 ("class_ece", claimed, CLASS_ECE_BINS),
             ):
-                if metric in metrics:
+                if metric in metrics and len(rows) >= bins:
                     score = scores[np.arange(len(rows)), answer]
-                    gap = _CalibrationGap.of(data, rows, score, answer, bins)
-                    first = lines
-                    if gap is not None:
-                        entries.append(
-                            _Entries(gap.entries.row + lines, gap.entries.column, gap.entries.value)
-                        )
-                        lines += gap.runs
-                    gaps.append((metric, gap, slice(first, lines)))
-            ranked = classes if set(metrics) & set(_RANKED) else ()
-            rankings = tuple(_Ranking.of(scores[:, k], rows) for k in ranked)
-            prepared.append(_OneModel(rows, cells, tuple(gaps), rankings))
-        row, column, value = (
-            np.concatenate([np.zeros(0, dtype=kind), *(getattr(one, name) for one in entries)])
-            for name, kind in (("row", np.int64), ("column", np.int64), ("value", np.float64))
-        )
-        shape = lines, (data.classes + 1) * data.rows
-        sums = scipy.sparse.coo_array((value, (row, column)), shape=shape).tocsc()
-        return cls(tuple(metrics), classes, data.classes, tuple(prepared), inside.astype(np.float64), sums)
+                    gap, found = _CalibrationGap.of(data, rows, score, answer, bins, lines)
+                    gaps.append((metric, gap, slice(lines, lines + len(gap.bins.starts))))
+                    lines += len(gap.bins.starts)
+                    entries.append(found)
+            rankings = (_Ranking.of(scores[:, k], rows) for k in ranked if len(rows))
+            prepared.append(_OneModel(tuple(rankings), tuple(gaps)))
+        sums = _matrix(entries, (lines, (width + 1) * data.rows))
+        return cls(tuple(metrics), classes, width, tuple(prepared), inside.astype(np.float64), sums)
 
     def values(self, posterior: Floats, weights: Floats | None = None) -> Floats:
         """(M, metrics, draws) the metrics of all draws; NaN if undefined.
@@ -299,49 +277,44 @@ class ModelRows:
         weights : (draws, n) float64, optional
             Weights of the rows, by default 1.
         """
-        masses = _masses(posterior, weights)
+        masses, draws = _masses(posterior, weights), len(posterior)
         weight = masses[:1, self.width] if weights is None else masses[:, self.width]
-        summed, total = self._summed(masses), weight @ self.inside
-        found = np.full((len(self.models), len(self.metrics), len(posterior)), np.nan)
+        total = weight @ self.inside
+        found = {metric: np.full((len(self.models), draws), np.nan) for metric in METRICS}
+        summed = self._summed(masses) if self.sums.nnz else np.zeros((draws, self.sums.shape[0]))
+        if set(self.metrics) & set(_COUNTED):
+            counted = counted_metrics(
+                self._confusion(summed).reshape(-1, self.width, self.width), self.classes
+            )
+            found |= zip(_COUNTED, counted.reshape(len(counted), -1, draws), strict=True)
         for at, model in enumerate(self.models):
-            if not len(model.rows):
-                continue
-            own: dict[str, Floats] = {}
-            if model.confusion.start < model.confusion.stop:
-                counted = counted_metrics(self._confusion(model, summed), self.classes)
-                own |= zip(_COUNTED, counted, strict=True)
             for metric, gap, lines in model.gaps:
-                if gap is not None:
-                    own[metric] = gap.values(summed[:, lines], total[:, at], weights is not None)
+                found[metric][at] = gap.values(summed[:, lines], total[:, at], weights is not None)
             if model.rankings:
                 each = zip(model.rankings, self.classes, strict=True)
                 ranked = np.stack([ranking.values(masses[:, k], weight) for ranking, k in each])
-                own |= zip(_RANKED, _mean_of_defined(ranked), strict=True)
-            for line, metric in enumerate(self.metrics):
-                if metric in own:
-                    found[at, line] = own[metric]
-        return found
+                for metric, values in zip(_RANKED, _mean_of_defined(ranked), strict=True):
+                    found[metric][at] = values
+        return np.stack([found[metric] for metric in self.metrics], axis=1)
 
     def confusion(self, posterior: Floats, weights: Floats | None = None) -> Floats:
         """(M, draws, K, K) expected confusion matrices in shares of all rows, true class by predicted class.
 
         Parameters are those of `values`; `metrics` must have one that is counted, such as the accuracy.
         """
-        summed = self._summed(_masses(posterior, weights))
-        return np.stack([self._confusion(model, summed) for model in self.models])
+        return self._confusion(self._summed(_masses(posterior, weights)))
 
     def _summed(self, masses: Floats) -> Floats:
         """(draws, lines) products with the sums."""
-        draws = len(masses)
-        if not self.sums.shape[0]:
-            return np.zeros((draws, 0))
-        summed: Floats = (self.sums @ np.ascontiguousarray(masses.reshape(draws, -1).T)).T
+        summed: Floats = (self.sums @ np.ascontiguousarray(masses.reshape(len(masses), -1).T)).T
         return summed
 
-    def _confusion(self, model: _OneModel, summed: Floats) -> Floats:
-        counts = summed[:, model.confusion].reshape(-1, self.width, self.width)
-        shares: Floats = counts / counts.sum(axis=(1, 2), keepdims=True)
-        return shares
+    def _confusion(self, summed: Floats) -> Floats:
+        """(M, draws, K, K) matrices from the sums; NaN for a model without rows."""
+        cells = summed[:, : len(self.models) * self.width**2]
+        counts = cells.reshape(len(summed), len(self.models), self.width, self.width).swapaxes(0, 1)
+        total = counts.sum(axis=(2, 3), keepdims=True)
+        return np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0.0)
 
 
 def _masses(posterior: Floats, weights: Floats | None) -> Floats:
@@ -351,6 +324,15 @@ def _masses(posterior: Floats, weights: Floats | None) -> Floats:
     masses[:, classes] = 1.0 if weights is None else weights
     np.multiply(posterior.swapaxes(1, 2), masses[:, classes:], out=masses[:, :classes])
     return masses
+
+
+def _matrix(entries: Sequence[_Entries], shape: tuple[int, int]) -> scipy.sparse.csc_array:
+    if not entries:
+        return scipy.sparse.csc_array(shape)
+    row, column, value = (
+        np.concatenate([getattr(one, name) for one in entries]) for name in ("row", "column", "value")
+    )
+    return scipy.sparse.coo_array((value, (row, column)), shape=shape).tocsc()
 
 
 def _confusion_entries(data: LabelledScores, rows: Ints, predicted: Ints, first: int) -> _Entries:

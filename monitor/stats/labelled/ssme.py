@@ -220,13 +220,14 @@ class SSME(PosteriorEstimator):
             return value
         drawn = self._drawn(metric, where, resampled=False)[model]
         moved = self._moved(metric, model, where)
-        spread = max(_MEAN_TO_DEVIATION * float(np.nanmean(np.abs(drawn - value))), _LEAST_SPREAD)
+        known, moved = drawn[~np.isnan(drawn)], moved[~np.isnan(moved)]
+        spread = max(_MEAN_TO_DEVIATION * float(np.abs(known - value).mean()), _LEAST_SPREAD)
         factor, shape = SPREAD[min(self._done()[0].classes, 3)][metric]
         differ = max(self._learnt.disagreement, _LEAST_DISAGREEMENT)
         variance = factor**2 * spread**1.5 * differ**0.5 * (1.0 if metric == "auroc" else self._fewness)
         variance += (shape * self._unlabelled(where) * self._fewness) ** 2
-        if not np.isnan(moved).all():
-            variance += float(np.nanvar(moved))
+        if len(moved):
+            variance += float(moved.var())
         half = float(scipy.special.ndtri(0.5 + level / 2)) * variance**0.5
         ends = max(value - half, 0.0), min(value + half, 1.0)
         return Estimate(value, *ends, level, int(self._rows(model, where).sum()))

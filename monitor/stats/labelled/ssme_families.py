@@ -363,15 +363,15 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
     slope : (particles,) float64
     shares : (particles, K) float64
     """
-    picked = np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)
-    scaled = slope[:, None, None] * x[picked][None]
-    odds = np.exp(scaled - _by_class(np.maximum, scaled)[..., None])
+    picked = x[np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)]
+    odds = np.exp(slope[:, None, None] * (picked[:, 1:] - picked[:, :1]).T)  # against the first class
     wanted = np.log(shares)
-    offset = wanted.copy()
+    offset, reached = wanted.copy(), np.empty_like(wanted)
     for _ in range(_OFFSET_STEPS):
-        raised = np.exp(offset - offset.max(axis=1, keepdims=True))
-        inverse = 1.0 / np.maximum((odds @ raised[:, :, None])[:, :, 0], 1e-300)
-        reached = raised * (inverse[:, None, :] @ odds)[:, 0] / len(picked)
+        raised = np.exp(offset[:, 1:] - offset[:, :1])
+        first = 1.0 / (1.0 + (raised[:, None] @ odds)[:, 0])
+        reached[:, 0] = first.mean(axis=1)
+        reached[:, 1:] = raised * (odds @ first[:, :, None])[:, :, 0] / len(picked)
         offset += np.clip(1.5 * (wanted - np.log(np.maximum(reached, 1e-12))), -3.0, 3.0)
     return offset
 

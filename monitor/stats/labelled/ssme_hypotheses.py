@@ -259,6 +259,7 @@ def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:
     claimed = np.where(present, np.where(present[:, :, None], said, 0.0).max(axis=2), 0.0).sum(axis=0)
     count = np.maximum(present.sum(axis=0), 1)
     chance = softmax(shift[:, None] + _SLOPES[:, None, None] * x)
-    right = np.where(present, np.take_along_axis(chance, votes[None], axis=2), 0.0).sum(axis=1)
+    voted = np.eye(evidence.classes)[votes] * present[:, :, None]
+    right = chance.reshape(len(_SLOPES), -1) @ voted.swapaxes(1, 2).reshape(-1, len(voices))
     gaps = ((right - claimed) / count).mean(axis=1)
     return float(np.exp(np.interp(0.0, np.maximum.accumulate(gaps), np.log(_SLOPES))))
