@@ -314,7 +314,8 @@ class ModelRows:
         cells = summed[:, : len(self.models) * self.width**2]
         counts = cells.reshape(len(summed), len(self.models), self.width, self.width).swapaxes(0, 1)
         total = counts.sum(axis=(2, 3), keepdims=True)
-        return np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0.0)
+        shares: Floats = np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0.0)
+        return shares
 
 
 def _masses(posterior: Floats, weights: Floats | None) -> Floats:
