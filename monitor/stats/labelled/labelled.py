@@ -88,16 +88,18 @@ class Labelled(LabelEstimator):
 
     def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
         data, _ = self._done()
-        rows = np.flatnonzero(self._rows(model, where) & data.labelled)
+        known = data.labelled & where
+        rows = np.flatnonzero(self._rows(model, known))
         if not len(rows):
-            rows = np.flatnonzero(data.present[:, model] & data.labelled)
+            known = data.labelled
+            rows = np.flatnonzero(self._rows(model, known))
         if not len(rows):
             return Unknown(Reason.NO_LABELS)
-        view = ModelRows.of(data, model, rows, self._positive())
+        view = ModelRows.of(data, [model], known, self._positive(), [metric])
         weight = np.ones(data.rows) if data.weights is None else data.weights
         posterior = data.clamp(np.zeros((data.rows, data.classes)))[None]
-        found = view.values(posterior, None if data.weights is None else weight[None], [metric])
-        value = float(found[0, 0])
+        found = view.values(posterior, None if data.weights is None else weight[None])
+        value = float(found[0, 0, 0])
         if np.isnan(value):
             return Unknown(undefined(metric, len(rows)))
         ends = self._ends(metric, value, data.labels[rows], data.predicted[rows, model], weight[rows], level)
@@ -138,7 +140,7 @@ class Labelled(LabelEstimator):
         resampled = rng.standard_exponential((RESAMPLINGS, data.rows)) * weight
         labels = data.clamp(np.zeros((data.rows, data.classes)))
         posterior = np.broadcast_to(labels, (RESAMPLINGS, *labels.shape))
-        drawn = view.values(posterior, resampled, [metric])[0]
+        drawn = view.values(posterior, resampled)[0, 0]
         drawn = drawn[~np.isnan(drawn)]
         moved = drawn + (value - drawn.mean())
         low, high = np.quantile(moved, [(1 - level) / 2, (1 + level) / 2])

@@ -19,14 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS
 from monitor.stats.estimate.equal_count import EqualCountBins, equal_count_bins, label_noise_bias
-from monitor.stats.labelled.inputs import UNLABELLED, LabelledScores
+from monitor.stats.labelled.inputs import UNLABELLED, Bools, LabelledScores
 
 METRICS = (
     "accuracy",
@@ -43,6 +45,9 @@ METRICS = (
 
 _RANKED = ("auroc", "average_precision")
 _COUNTED = ("accuracy", "precision", "recall", "f1", "specificity")
+
+_RANKED_BYTES = 1 << 17
+"""Of one array of ranked draws: the handful that live at once fit into a core's own cache."""
 
 _TINY = 1e-9
 """A class with fewer expected rows counts as absent."""
@@ -63,90 +68,102 @@ def undefined(metric: str, rows: int) -> Reason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ranking:
-    """The (n,) `order` of rows by rising score, and the `starts` of the groups of ties: the same for every
-    draw.
+    """The (r,) `order` of a model's rows among all, by falling score, and the `starts` of the groups of ties:
+    the same for every draw.
     """
 
     order: Ints
     starts: Ints
 
     @classmethod
-    def of(cls, score: Floats) -> _Ranking:
-        order = np.argsort(score, kind="stable")
+    def of(cls, score: Floats, rows: Ints) -> _Ranking:
+        order = np.argsort(-score, kind="stable")
         ordered = score[order]
-        return cls(order, np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]))
+        return cls(rows[order], np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]))
 
-    def values(self, chance: Floats, weights: Floats | None) -> Floats:
-        """(2, draws) AUROC and average precision, from (draws, n) probabilities of being positive."""
-        share = chance[:, self.order]
-        weight = np.ones((1, share.shape[1])) if weights is None else weights[:, self.order]
-        positive = weight * share
-        self_products = weight * (positive - positive * share)
-        positive, everyone = self._groups(positive), self._groups(weight)
-        negative = everyone - positive
-        positives, negatives = positive.sum(axis=1), negative.sum(axis=1)
-        below = np.cumsum(negative, axis=1) - 0.5 * negative
+    def values(self, positive: Floats, everyone: Floats) -> Floats:
+        """(2, draws) AUROC and average precision.
+
+        Parameters
+        ----------
+        positive : (draws, n) float64
+            Masses: weight of the row times its probability of being positive.
+        everyone : (draws, n) or (1, n) float64
+            Weights.
+        """
+        together = max(1, _RANKED_BYTES // (8 * len(self.order)))
+        blocks = (slice(first, first + together) for first in range(0, len(positive), together))
+        shared = len(everyone) == 1
+        found = [self._of_block(positive[at], everyone if shared else everyone[at]) for at in blocks]
+        return np.concatenate(found, axis=1)
+
+    def _of_block(self, positive: Floats, everyone: Floats) -> Floats:
+        # A pair of positive rows, weighed by which of the two is higher, cancels with its mirror image: so
+        # the weights alone are summed in order, and the AUROC is ½ + Σ aᵢ (weight below i − above i) / 2.
+        mass, weight = (values.take(self.order, axis=1) for values in (positive, everyone))
+        own = mass * (weight - mass)
+        if len(self.starts) < len(self.order):
+            mass, weight, own = (
+                np.add.reduceat(values, self.starts, axis=1) for values in (mass, weight, own)
+            )
+        above, total = np.cumsum(weight, axis=1), weight.sum(axis=1)
+        reached, positives = np.cumsum(mass, axis=1), mass.sum(axis=1)
+        negatives = total - positives
+        pairs = positives * negatives - own.sum(axis=1)
+        reached *= mass
+        reached += own
+        reached /= above
+        weight *= 0.5
+        weight += 0.5 * total[:, None] - above
         with np.errstate(invalid="ignore", divide="ignore"):
-            pairs = np.einsum("dg,dg->d", positive, below) - 0.5 * self_products.sum(axis=1)
-            auroc = pairs / (positives * negatives - self_products.sum(axis=1))
-            reached = _from_the_top(positive)
-            precise = (positive * reached + self._groups(self_products)) / _from_the_top(everyone)
-            precision = precise.sum(axis=1) / positives
+            auroc = 0.5 + np.einsum("dg,dg->d", mass, np.broadcast_to(weight, mass.shape)) / pairs
+            precision = reached.sum(axis=1) / positives
         one_class = (positives <= _TINY) | (negatives <= _TINY)
         return np.where(one_class, np.nan, np.clip(np.stack([auroc, precision]), 0.0, 1.0))
 
-    def _groups(self, values: Floats) -> Floats:
-        """Sums (draws, groups) over tied rows."""
-        if len(self.starts) == values.shape[1]:
-            return values
-        sums: Floats = np.add.reduceat(values, self.starts, axis=1)
-        return sums
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entries:
+    """Entries of a matrix whose columns are the masses of all classes and the weights, each of all rows."""
 
-def _from_the_top(values: Floats) -> Floats:
-    """Sums of each column and all columns after it."""
-    summed: Floats = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
-    return summed
+    row: Ints
+    column: Ints
+    value: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CalibrationGap:
-    """Rows in the order of a score, its bins, and the variance of their gaps by label noise: the same for
-    every draw.
-    """
+    """Bins of a score, and the variance of their gaps by label noise: the same for every draw."""
 
-    order: Ints
-    score: Floats
-    answer: Ints
     bins: EqualCountBins
     noise: Floats
 
     @classmethod
-    def of(cls, score: Floats, answer: Ints, labels: Ints, bins: int) -> _CalibrationGap | None:
-        """The bins; None if there are fewer rows than bins."""
-        if len(score) < bins:
-            return None
-        known = labels != UNLABELLED
-        gap = np.where(known, score - (labels == answer), 0.0)
+    def of(
+        cls, data: LabelledScores, rows: Ints, score: Floats, answer: Ints, bins: int, first: int
+    ) -> tuple[Self, _Entries]:
+        """The bins of (r,) rows by the score of their `answer`, and the lines from `first` of their gaps."""
+        known = data.labels[rows] != UNLABELLED
+        gap = np.where(known, score - (data.labels[rows] == answer), 0.0)
         cut, order = equal_count_bins(score, gap, bins)
         noise = _label_noise(cut, gap[order], score[order], known[order])
-        return cls(order, score[order], answer[order], cut, noise)
+        run = first + np.repeat(np.arange(len(cut.starts)), np.diff(cut.starts, append=len(score)))
+        place = rows[order]
+        entries = _Entries(
+            np.concatenate([run, run]),
+            np.concatenate([answer[order] * data.rows + place, data.classes * data.rows + place]),
+            np.concatenate([np.full(len(run), -1.0), score[order]]),
+        )
+        return cls(cut, noise), entries
 
-    def values(self, posterior: Floats, weights: Floats | None) -> Floats:
-        """(draws,) calibration error of posteriors (draws, n, K)."""
-        chance = _of_class(posterior[:, self.order], self.answer)
-        gap = self.score - chance
-        rows: Floats | float = float(len(self.score))
-        if weights is not None:
-            weight = weights[:, self.order]
-            gap *= weight
-            rows = weight.sum(axis=1)[:, None]
-        share = self.bins.rows / len(self.score)
-        summed = self.bins.sums(np.add.reduceat(gap, self.bins.starts, axis=1)) / rows
+    def values(self, gaps: Floats, total: Floats, resampled: bool) -> Floats:
+        """(draws,) calibration error of (draws, runs) gaps, with the (draws,) sum of the rows' weights."""
+        share = self.bins.rows / self.bins.rows.sum()
+        summed = self.bins.sums(gaps) / total[:, None]
         error = np.abs(summed).sum(axis=1)
         if self.noise.any():
             # A resampled gap has the noise twice: from the labels and from the resampling.
-            error -= label_noise_bias(summed / share, self.noise * (1 if weights is None else 2), share)
+            error -= label_noise_bias(summed / share, self.noise * (2 if resampled else 1), share)
         clipped: Floats = np.clip(error, 0.0, 1.0)
         return clipped
 
@@ -169,44 +186,86 @@ def _label_noise(bins: EqualCountBins, gap: Floats, score: Floats, known: np.nda
     return shape * (seen / total) if total > 0 else shape
 
 
-def _of_class(posterior: Floats, answer: Ints) -> Floats:
-    """(draws, n) probability of each row's class in `answer` (n,)."""
-    chosen: Floats = np.take_along_axis(posterior, answer[None, :, None], axis=2)[:, :, 0]
-    return chosen
+@dataclass(frozen=True, slots=True, eq=False)
+class _OneModel:
+    """The rankings of one model, and its calibration errors, each with the lines of its gaps."""
+
+    rankings: tuple[_Ranking, ...]
+    gaps: tuple[tuple[str, _CalibrationGap, slice], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRows:
-    """The (r,) `rows` of one model in a subgroup, prepared for fast metrics of many posteriors."""
+    """The rows of some models in a subgroup, prepared for fast metrics of many posteriors.
 
-    rows: Ints
-    predicted: Ints
+    All that is linear in the posterior (confusion matrices, the bins' gaps) is one product of a sparse matrix
+    for all models and draws.
+
+    Parameters
+    ----------
+    metrics : tuple of str
+    classes : tuple of int
+        Those over which a metric is a mean.
+    width : int
+        K.
+    models : tuple
+        What each model's metrics need.
+    inside : (n, M) float64
+        1 for the rows of a model, else 0.
+    sums : (lines, (K + 1) · n) sparse array
+        Of the masses of all classes, and the weights: first the cells of all confusion matrices.
+    """
+
+    metrics: tuple[str, ...]
     classes: tuple[int, ...]
-    rankings: tuple[_Ranking, ...]
-    confidence: _CalibrationGap | None
-    top: _CalibrationGap | None
+    width: int
+    models: tuple[_OneModel, ...]
+    inside: Floats
+    sums: scipy.sparse.csc_array
 
     @classmethod
-    def of(cls, data: LabelledScores, model: int, rows: Ints, positive: int) -> ModelRows:
-        """Prepare the (r,) rows that a model has answered; of two classes, metrics are for `positive`."""
-        scores, predicted, labels = data.scores[rows, model], data.predicted[rows, model], data.labels[rows]
-        two = data.classes == 2
-        claimed = np.full(len(rows), positive) if two else np.argmax(scores, axis=1)
-        classes = (positive,) if two else tuple(range(data.classes))
-        at = np.arange(len(rows))
-        return cls(
-            rows,
-            predicted,
-            classes,
-            tuple(_Ranking.of(scores[:, k]) for k in classes),
-            _CalibrationGap.of(scores[at, predicted], predicted, labels, ECE_BINS),
-            _CalibrationGap.of(scores[at, claimed], claimed, labels, CLASS_ECE_BINS),
-        )
+    def of(
+        cls,
+        data: LabelledScores,
+        models: Sequence[int],
+        where: Bools,
+        positive: int,
+        metrics: Sequence[str] = METRICS,
+    ) -> ModelRows:
+        """Prepare the rows of a mask (n,) that each of the models has answered.
 
-    def values(
-        self, posterior: Floats, weights: Floats | None = None, metrics: Sequence[str] = METRICS
-    ) -> Floats:
-        """(len(metrics), draws) these metrics of all draws; NaN if undefined.
+        Of two classes, metrics are for `positive`. Fewer `metrics` than all take less time.
+        """
+        two, width = data.classes == 2, data.classes
+        classes = (positive,) if two else tuple(range(width))
+        ranked = classes if set(metrics) & set(_RANKED) else ()
+        inside = data.present[:, models] & where[:, None]
+        entries, prepared = list[_Entries](), []
+        lines = len(models) * width**2
+        for number, model in enumerate(models):
+            rows = np.flatnonzero(inside[:, number])
+            scores, predicted = data.scores[rows, model], data.predicted[rows, model]
+            if set(metrics) & set(_COUNTED):
+                entries.append(_confusion_entries(data, rows, predicted, number * width**2))
+            claimed = np.full(len(rows), positive) if two else np.argmax(scores, axis=1)
+            gaps = []
+            for metric, answer, bins in (
+                ("ece", predicted, ECE_BINS),
+                ("class_ece", claimed, CLASS_ECE_BINS),
+            ):
+                if metric in metrics and len(rows) >= bins:
+                    score = scores[np.arange(len(rows)), answer]
+                    gap, found = _CalibrationGap.of(data, rows, score, answer, bins, lines)
+                    gaps.append((metric, gap, slice(lines, lines + len(gap.bins.starts))))
+                    lines += len(gap.bins.starts)
+                    entries.append(found)
+            rankings = (_Ranking.of(scores[:, k], rows) for k in ranked if len(rows))
+            prepared.append(_OneModel(tuple(rankings), tuple(gaps)))
+        sums = _matrix(entries, (lines, (width + 1) * data.rows))
+        return cls(tuple(metrics), classes, width, tuple(prepared), inside.astype(np.float64), sums)
+
+    def values(self, posterior: Floats, weights: Floats | None = None) -> Floats:
+        """(M, metrics, draws) the metrics of all draws; NaN if undefined.
 
         With more than two classes AUROC, average precision, precision, recall, F1 and specificity are means
         over the classes that define them.
@@ -217,44 +276,71 @@ class ModelRows:
             Of all rows of the fit.
         weights : (draws, n) float64, optional
             Weights of the rows, by default 1.
-        metrics : sequence of str
-            By default all of them. One alone is several times faster.
         """
-        if not len(self.rows):
-            return np.full((len(metrics), len(posterior)), np.nan)
-        inside = posterior[:, self.rows]
-        weight = None if weights is None else weights[:, self.rows]
-        found: dict[str, Floats] = {}
-        for metric in metrics:
-            if metric not in found:
-                found |= self._with_its_like(metric, inside, weight)
-        return np.stack([found[metric] for metric in metrics])
+        masses, draws = _masses(posterior, weights), len(posterior)
+        weight = masses[:1, self.width] if weights is None else masses[:, self.width]
+        total = weight @ self.inside
+        found = {metric: np.full((len(self.models), draws), np.nan) for metric in METRICS}
+        summed = self._summed(masses) if self.sums.nnz else np.zeros((draws, self.sums.shape[0]))
+        if set(self.metrics) & set(_COUNTED):
+            counted = counted_metrics(
+                self._confusion(summed).reshape(-1, self.width, self.width), self.classes
+            )
+            found |= zip(_COUNTED, counted.reshape(len(counted), -1, draws), strict=True)
+        for at, model in enumerate(self.models):
+            for metric, gap, lines in model.gaps:
+                found[metric][at] = gap.values(summed[:, lines], total[:, at], weights is not None)
+            if model.rankings:
+                each = zip(model.rankings, self.classes, strict=True)
+                ranked = np.stack([ranking.values(masses[:, k], weight) for ranking, k in each])
+                for metric, values in zip(_RANKED, _mean_of_defined(ranked), strict=True):
+                    found[metric][at] = values
+        return np.stack([found[metric] for metric in self.metrics], axis=1)
 
-    def _with_its_like(self, metric: str, inside: Floats, weight: Floats | None) -> dict[str, Floats]:
-        """(draws,) values of a metric, and of those that come from the same sums."""
-        if metric in ("ece", "class_ece"):
-            gap = self.confidence if metric == "ece" else self.top
-            return {metric: np.full(len(inside), np.nan) if gap is None else gap.values(inside, weight)}
-        if metric in _RANKED:
-            each = zip(self.rankings, self.classes, strict=True)
-            ranked = np.stack([ranking.values(inside[:, :, k], weight) for ranking, k in each])
-            return dict(zip(_RANKED, _mean_of_defined(ranked), strict=True))
-        return dict(zip(_COUNTED, counted_metrics(self.confusion(inside, weight), self.classes), strict=True))
+    def confusion(self, posterior: Floats, weights: Floats | None = None) -> Floats:
+        """(M, draws, K, K) expected confusion matrices in shares of all rows, true class by predicted class.
 
-    def confusion(self, inside: Floats, weight: Floats | None = None) -> Floats:
-        """(draws, K, K) expected confusion matrices in shares of all rows, true class by predicted class.
-
-        Parameters
-        ----------
-        inside : (draws, r, K) float64
-            Posterior of these rows.
-        weight : (draws, r) float64, optional
+        Parameters are those of `values`; `metrics` must have one that is counted, such as the accuracy.
         """
-        acted = np.eye(inside.shape[2])[self.predicted]
-        mass = inside if weight is None else inside * weight[:, :, None]
-        counts = np.swapaxes(mass, 1, 2) @ acted
-        shares: Floats = counts / counts.sum(axis=(1, 2), keepdims=True)
+        return self._confusion(self._summed(_masses(posterior, weights)))
+
+    def _summed(self, masses: Floats) -> Floats:
+        """(draws, lines) products with the sums."""
+        summed: Floats = (self.sums @ np.ascontiguousarray(masses.reshape(len(masses), -1).T)).T
+        return summed
+
+    def _confusion(self, summed: Floats) -> Floats:
+        """(M, draws, K, K) matrices from the sums; NaN for a model without rows."""
+        cells = summed[:, : len(self.models) * self.width**2]
+        counts = cells.reshape(len(summed), len(self.models), self.width, self.width).swapaxes(0, 1)
+        total = counts.sum(axis=(2, 3), keepdims=True)
+        shares: Floats = np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0.0)
         return shares
+
+
+def _masses(posterior: Floats, weights: Floats | None) -> Floats:
+    """(draws, K + 1, n) weight times probability of each class, and the weights."""
+    draws, n, classes = posterior.shape
+    masses = np.empty((draws, classes + 1, n))
+    masses[:, classes] = 1.0 if weights is None else weights
+    np.multiply(posterior.swapaxes(1, 2), masses[:, classes:], out=masses[:, :classes])
+    return masses
+
+
+def _matrix(entries: Sequence[_Entries], shape: tuple[int, int]) -> scipy.sparse.csc_array:
+    if not entries:
+        return scipy.sparse.csc_array(shape)
+    row, column, value = (
+        np.concatenate([getattr(one, name) for one in entries]) for name in ("row", "column", "value")
+    )
+    return scipy.sparse.coo_array((value, (row, column)), shape=shape).tocsc()
+
+
+def _confusion_entries(data: LabelledScores, rows: Ints, predicted: Ints, first: int) -> _Entries:
+    """The cells of one model's confusion matrix, true class by predicted class."""
+    k = np.arange(data.classes)[:, None]
+    line = first + k * data.classes + predicted
+    return _Entries(line.ravel(), (k * data.rows + rows).ravel(), np.ones(line.size))
 
 
 def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:

@@ -112,16 +112,17 @@ class PosteriorEstimator(LabelEstimator):
         asked = self._asked("accuracy", model, where)
         if isinstance(asked, Unknown):
             return asked
-        view = self._view(*asked)
-        plain = self._gathered(lambda drawn, _: view.confusion(drawn[:, view.rows]), resampled=False)
-        moved = self._gathered(
-            lambda drawn, weight: view.confusion(drawn[:, view.rows], weight[:, view.rows]), resampled=True
+        at, where = asked
+        view = ModelRows.of(self._done()[0], [at], where, self._positive(), ["accuracy"])
+        plain, moved = (
+            self._gathered(lambda drawn, weight: view.confusion(drawn, weight)[0], resampled=resampled)
+            for resampled in (False, True)
         )
         value = plain.mean(axis=0)
         drawn = moved + (np.repeat(plain, self._repeats, axis=0) - moved).mean(axis=0)
         ends = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
         lower, upper = np.clip(np.minimum(ends[0], value), 0, 1), np.clip(np.maximum(ends[1], value), 0, 1)
-        return ConfusionEstimate(value, lower, upper, level, len(view.rows))
+        return ConfusionEstimate(value, lower, upper, level, int(self._rows(at, where).sum()))
 
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
         """Posteriors (n, K) from the fit's own uncertainty, `draws` of them."""
@@ -191,29 +192,21 @@ class PosteriorEstimator(LabelEstimator):
     def _computed(self, metrics: Sequence[str], where: Bools, resampled: bool) -> Floats:
         """(metrics, M, draws)."""
         data, _ = self._done()
-        views = [self._view(model, where) for model in range(data.models)]
+        view = ModelRows.of(data, range(data.models), where, self._positive(), metrics)
 
-        def all_models(drawn: Floats, weights: Floats) -> Floats:
-            found = [view.values(drawn, weights if resampled else None, metrics) for view in views]
-            return np.moveaxis(np.stack(found), 2, 0)
+        def all_models(drawn: Floats, weights: Floats | None) -> Floats:
+            return np.moveaxis(view.values(drawn, weights), 2, 0)
 
         return np.moveaxis(self._gathered(all_models, resampled=resampled), 0, 2).swapaxes(0, 1)
 
-    def _gathered(self, of: Callable[[Floats, Floats], Floats], *, resampled: bool) -> Floats:
+    def _gathered(self, of: Callable[[Floats, Floats | None], Floats], *, resampled: bool) -> Floats:
         """The results of `of` for all draws (and weights of resampled rows), along the first axis."""
         row_rng = self.rng(_ROW_STREAM)
-        repeats = self._repeats if resampled else 1
-        unweighted = np.ones((1, 1))
         parts = []
-        for drawn in self._blocks(repeats):
-            weights = row_rng.standard_exponential(drawn.shape[:2]) if resampled else unweighted
+        for drawn in self._blocks(self._repeats if resampled else 1):
+            weights = row_rng.standard_exponential(drawn.shape[:2]) if resampled else None
             parts.append(of(drawn, weights))
         return np.concatenate(parts)
-
-    def _view(self, model: int, where: Bools) -> ModelRows:
-        data, _ = self._done()
-        rows = np.flatnonzero(self._rows(model, where))
-        return ModelRows.of(data, model, rows, self._positive())
 
     def _blocks(self, repeats: int) -> Iterator[Floats]:
         """The draws, each `repeats` times in a row, in read-only blocks (draws, n, K)."""

@@ -118,7 +118,7 @@ class Rectified(LabelEstimator):
             return Unknown(Reason.TOO_FEW_LABELS if len(known) else Reason.NO_LABELS)
         key = model, np.packbits(where).tobytes()
         if key not in self._kept:
-            self._kept[key] = self._stepped(data, model, rows, known)
+            self._kept[key] = self._stepped(data, model, where, known)
         values, errors, groups = self._kept[key]
         value, error = float(values[METRICS.index(metric)]), float(errors[METRICS.index(metric)])
         if np.isnan(value) or np.isnan(error):
@@ -137,14 +137,15 @@ class Rectified(LabelEstimator):
         return accuracy_covariance(data, [self._chance] * data.models, None) if metric == "accuracy" else None
 
     def _stepped(
-        self, data: LabelledScores, model: int, rows: Ints, known: Ints
+        self, data: LabelledScores, model: int, where: Bools, known: Ints
     ) -> tuple[Floats, Floats, int]:
         """All metrics after the correction, their standard errors, and the number of groups for these."""
-        view = ModelRows.of(data, model, rows, self._positive())
+        view = ModelRows.of(data, [model], where, self._positive())
         posterior = data.clamp(self._chance)
         weight = np.ones(data.rows) if data.weights is None else data.weights
         # A labelled row represents itself, already counted, and others without a label.
-        share = weight[known] * len(rows) / weight[known].sum() - 1.0
+        rows = int(self._rows(model, where).sum())
+        share = weight[known] * rows / weight[known].sum() - 1.0
         step = share[:, None] * (posterior[known] - self._chance[known])
         rng = np.random.default_rng([self.seed, _GROUP_STREAM])
         groups = np.array_split(rng.permutation(len(known)), min(_GROUPS, len(known)))
@@ -152,7 +153,7 @@ class Rectified(LabelEstimator):
         corrected[known] += step
         moved = np.stack([_slope(view, corrected, known[g], step[g]) for g in groups], axis=1)
         of_labels = moved.var(axis=1, ddof=1) * len(groups)
-        values = view.values(corrected[None])[:, 0]
+        values = view.values(corrected[None])[0, :, 0]
         errors = np.sqrt(of_labels + self._of_rows(view, posterior))
         return np.clip(values, 0.0, 1.0), errors, len(groups)
 
@@ -162,7 +163,7 @@ class Rectified(LabelEstimator):
         drawn = []
         for _ in range(_RESAMPLINGS // _BLOCK):
             weight = rng.standard_exponential((_BLOCK, len(posterior)))
-            drawn.append(view.values(np.broadcast_to(posterior, (_BLOCK, *posterior.shape)), weight))
+            drawn.append(view.values(np.broadcast_to(posterior, (_BLOCK, *posterior.shape)), weight)[0])
         found: Floats = np.concatenate(drawn, axis=1).var(axis=1)
         return found
 
@@ -173,6 +174,6 @@ def _slope(view: ModelRows, posterior: Floats, rows: Ints, step: Floats) -> Floa
     both = np.stack([posterior, posterior])
     both[0, rows] += size * step
     both[1, rows] -= size * step
-    ahead, behind = view.values(both).T
+    ahead, behind = view.values(both)[0].T
     found: Floats = (ahead - behind) / (2 * size)
     return found

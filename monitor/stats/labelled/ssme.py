@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from monitor.stats.labelled.metrics import undefined
 from monitor.stats.labelled.posterior import PosteriorEstimator
 from monitor.stats.labelled.ssme_curve import distilled
 from monitor.stats.labelled.ssme_evidence import Evidence, Pooling
-from monitor.stats.labelled.ssme_families import log_softmax
+from monitor.stats.labelled.ssme_families import softmax
 from monitor.stats.labelled.ssme_hypotheses import disagreement, hypotheses
 from monitor.stats.labelled.ssme_mixture import PosteriorMixture, Seen
 
@@ -26,6 +27,7 @@ FEWEST_ROWS = 20
 """With fewer rows, ranks and class shares are too uncertain for a fit."""
 
 _DRAWS = 100
+_KEPT_BYTES = 32 << 20  # of a fit's draws: those of 20,000 rows of two classes
 
 BIAS = {
     "accuracy": 0.32,
@@ -151,6 +153,7 @@ class SSME(PosteriorEstimator):
     draws: ClassVar[int] = _DRAWS
 
     _learnt: _Fit | None = None
+    _kept: Sequence[Floats] = ()
 
     def calibration(self, model: int = 0) -> IsotonicCalibration:
         """The fit distilled into a calibration of one model (a column of the scores, from 0); see
@@ -166,7 +169,7 @@ class SSME(PosteriorEstimator):
         return distilled(data.scores[:, at], fitted.posterior)
 
     def _fit(self, data: LabelledScores) -> Fitted:
-        self._learnt = None
+        self._learnt, self._kept = None, ()
         mean = data.clamp(data.mean_of_models())
         if data.rows < FEWEST_ROWS:
             return Fitted(mean, converged=False, refused=Reason.TOO_FEW_ROWS)
@@ -181,13 +184,19 @@ class SSME(PosteriorEstimator):
         seen = Seen(evidence, known, data.labels[rows], weights, pooling.scales)
         mixture = PosteriorMixture.of(candidates, seen, self.draws, self.rng())
         self._learnt = _Fit(pooling, mixture, differ if len(voices) > 1 else None)
-        posterior = data.clamp(self._mean(evidence))
+        blocks: Iterable[Floats] = self._probabilities(evidence)
+        if 8 * self.draws * data.rows * data.classes <= _KEPT_BYTES:
+            blocks = self._kept = [data.clamp(chances) for chances in blocks]
+        posterior = data.clamp(self._mean(evidence, blocks))
         return Fitted(posterior, iterations=1, flags=_flags(data), details=mixture.shares)
 
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
         data, _ = self._done()
         if self._learnt is None:
             raise RuntimeError("a refused fit has no draws")
+        if self._kept:
+            yield from chain.from_iterable(self._kept)
+            return
         for chances in self._probabilities(self._learnt.pooling.evidence(data.scores)):
             yield from data.clamp(chances)
 
@@ -211,13 +220,14 @@ class SSME(PosteriorEstimator):
             return value
         drawn = self._drawn(metric, where, resampled=False)[model]
         moved = self._moved(metric, model, where)
-        spread = max(_MEAN_TO_DEVIATION * float(np.nanmean(np.abs(drawn - value))), _LEAST_SPREAD)
+        known, moved = drawn[~np.isnan(drawn)], moved[~np.isnan(moved)]
+        spread = max(_MEAN_TO_DEVIATION * float(np.abs(known - value).mean()), _LEAST_SPREAD)
         factor, shape = SPREAD[min(self._done()[0].classes, 3)][metric]
         differ = max(self._learnt.disagreement, _LEAST_DISAGREEMENT)
         variance = factor**2 * spread**1.5 * differ**0.5 * (1.0 if metric == "auroc" else self._fewness)
         variance += (shape * self._unlabelled(where) * self._fewness) ** 2
-        if not np.isnan(moved).all():
-            variance += float(np.nanvar(moved))
+        if len(moved):
+            variance += float(moved.var())
         half = float(scipy.special.ndtri(0.5 + level / 2)) * variance**0.5
         ends = max(value - half, 0.0), min(value + half, 1.0)
         return Estimate(value, *ends, level, int(self._rows(model, where).sum()))
@@ -236,20 +246,20 @@ class SSME(PosteriorEstimator):
     def _predict(self, scores: Floats) -> Floats:
         if self._learnt is None:
             raise RuntimeError(_REFUSED.format(self.refused, "it cannot predict"))
-        return self._mean(self._learnt.pooling.evidence(scores))
+        evidence = self._learnt.pooling.evidence(scores)
+        return self._mean(evidence, self._probabilities(evidence))
 
-    def _mean(self, evidence: Evidence) -> Floats:
+    def _mean(self, evidence: Evidence, blocks: Iterable[Floats]) -> Floats:
         total = np.zeros((evidence.rows, evidence.classes))
-        for chances in self._probabilities(evidence):
-            for chance in chances:
-                total += chance
+        for chance in chain.from_iterable(blocks):
+            total += chance
         return total / self.draws
 
     def _probabilities(self, evidence: Evidence) -> Iterator[Floats]:
         """(d, n, K), some draws at a time."""
         if self._learnt is not None:
             for logits in self._learnt.mixture.logits(evidence):
-                yield np.exp(log_softmax(logits))
+                yield softmax(logits)
 
 
 def _flags(data: LabelledScores) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.ssme_evidence import Evidence
-from monitor.stats.labelled.ssme_families import log_softmax, mid_ranks
+from monitor.stats.labelled.ssme_families import mid_ranks, softmax
 
 SCALES = {
     "share": 0.08,
@@ -119,7 +119,8 @@ class Corrections:
 
 
 def _length(logits: Floats) -> Floats:
-    lengths: Floats = np.sqrt((logits**2).sum(axis=1))
+    """Lengths (n,), rounded: rows that differ by their last bits only must have one rank."""
+    lengths: Floats = np.round(np.sqrt((logits**2).sum(axis=1)), 9)
     return lengths
 
 
@@ -134,7 +135,7 @@ class CorrectionRows:
     def gradient(self, logits: Floats, coefficients: Floats, precision: Floats) -> tuple[Floats, Floats]:
         """Gradient (…, p) of the log posterior of coefficients (…, p), and class probabilities (…, l, K)."""
         flat = self.features.reshape(-1, len(precision))
-        chance = np.exp(log_softmax(logits + (coefficients @ flat.T).reshape(logits.shape)))
+        chance = softmax(logits + (coefficients @ flat.T).reshape(logits.shape))
         missed = -chance
         missed[..., np.arange(len(self.labels)), self.labels] += 1.0
         missed *= self.weights[:, None]
@@ -215,7 +216,7 @@ class Adjustment:
         for factor in FACTORS[1:]:
             modes.append(_mode(rows, logits, factor * prior_scales, found))
             found = modes[-1].coefficients
-        plain = rows.log_likelihood(np.exp(log_softmax(logits)))
+        plain = rows.log_likelihood(softmax(logits))
         gains = np.array([0.0, *(mode.log_evidence - plain for mode in modes)])
         return cls(rows, tuple(modes), np.log(factors) + gains)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -58,26 +58,60 @@ class ParticleFamily(ABC):
         """Number of particles."""
 
     @abstractmethod
+    def points(self, evidence: Evidence) -> Floats:
+        """What the logits of rows depend on, the same for all particles; the last axis is the rows."""
+
+    @abstractmethod
+    def at(self, points: Floats, particles: Ints) -> Floats:
+        """(p, K, n) logits of n points under p particles, up to a common term of a row."""
+
     def logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """(p, n, K) logarithms of class probabilities under p particles."""
+        """(p, n, K) logits of rows under p particles, up to a common term of a row."""
+        return self.at(self.points(evidence), particles).swapaxes(1, 2)
 
     def blocks(self, evidence: Evidence, particles: Ints) -> Iterator[Floats]:
         """The `logits` under many particles, in blocks of bounded size."""
+        points = self.points(evidence)
         together = max(1, _BLOCK_BYTES // max(1, evidence.pooled.nbytes))
         for first in range(0, len(particles), together):
-            yield self.logits(evidence, particles[first : first + together])
+            yield self.at(points, particles[first : first + together]).swapaxes(1, 2)
+
+    def mean_logits(self, evidence: Evidence, particles: Ints) -> Floats:
+        """(n, K) centred mean logits of some particles."""
+        total = np.zeros((evidence.rows, evidence.classes))
+        for block in self.blocks(evidence, particles):
+            for (
+                logits
+            ) in block:  # one by one: a row's sum must not depend on the other rows, nor on the blocks
+                total += logits
+        return centred(total / len(particles))
 
 
-def log_softmax(values: Floats) -> Floats:
+def softmax(logits: Floats) -> Floats:
+    """Softmax over the last axis."""
+    raised = np.exp(logits - _by_class(np.maximum, logits)[..., None])
+    raised /= _by_class(np.add, raised)[..., None]
+    return raised
+
+
+def log_softmax(logits: Floats) -> Floats:
     """Logarithms of the softmax over the last axis."""
-    shifted: Floats = values - _by_class(np.maximum, values)[..., None]
+    shifted: Floats = logits - _by_class(np.maximum, logits)[..., None]
     shifted -= np.log(_by_class(np.add, np.exp(shifted)))[..., None]
     return shifted
 
 
 def _by_class(of: np.ufunc, values: Floats) -> Floats:
     """`of.reduce` over the last axis, class by class: numpy takes far longer over an axis that short."""
-    found: Floats = reduce(of, np.moveaxis(values, -1, 0))
+    found: Floats = of(values[..., 0], values[..., 1])
+    for k in range(2, values.shape[-1]):
+        of(found, values[..., k], out=found)
+    return found
+
+
+def centred(logits: Floats) -> Floats:
+    """Logits (…, K) minus their mean over the classes."""
+    found: Floats = logits - (_by_class(np.add, logits) / logits.shape[-1])[..., None]
     return found
 
 
@@ -168,12 +202,14 @@ class RankBinormal(ParticleFamily):
     def size(self) -> int:
         return len(self.prevalence)
 
-    def logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        ranks = mid_ranks(self.reference, evidence.pooled[:, 1] - evidence.pooled[:, 0])
+    def points(self, evidence: Evidence) -> Floats:
+        return mid_ranks(self.reference, evidence.pooled[:, 1] - evidence.pooled[:, 0])
+
+    def at(self, points: Floats, particles: Ints) -> Floats:
         drawn = (self.prevalence, self.separation, self.spread)
         share, apart, spread = (values[particles][:, None] for values in drawn)
         mixture = (1.0 - share) * _BELOW + share * scipy.special.ndtr((_AXIS - apart) / spread)
-        place = np.stack([np.interp(ranks, reached, _AXIS) for reached in mixture])
+        place = np.stack([np.interp(points, reached, _AXIS) for reached in mixture])
         with np.errstate(divide="ignore"):  # a spread of 1 turns nowhere
             turn = np.where(spread == 1.0, -np.inf, apart / (1.0 - spread**2))
         place = np.where(spread < 1.0, np.minimum(place, turn), np.maximum(place, turn))
@@ -183,7 +219,7 @@ class RankBinormal(ParticleFamily):
             - np.log(spread)
             + place**2 / 2.0
         )
-        return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=2)
+        return np.stack([-odds / 2.0, odds / 2.0], axis=1)
 
 
 _AXIS = np.linspace(-9.0, 16.0, 600)
@@ -279,9 +315,20 @@ class ScaledSoftmax(ParticleFamily):
     def size(self) -> int:
         return len(self.slope)
 
-    def logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        x = centred_mean(evidence) if self.of_mean else evidence.pooled
-        return log_softmax(self.offset[particles][:, None] + self.slope[particles][:, None, None] * x)
+    def points(self, evidence: Evidence) -> Floats:
+        return np.ascontiguousarray(self._evidence(evidence).T)
+
+    def at(self, points: Floats, particles: Ints) -> Floats:
+        found: Floats = self.slope[particles, None, None] * points
+        found += self.offset[particles][:, :, None]
+        return found
+
+    def mean_logits(self, evidence: Evidence, particles: Ints) -> Floats:
+        offset, slope = self.offset[particles].mean(axis=0), float(self.slope[particles].mean())
+        return centred(offset + slope * self._evidence(evidence))
+
+    def _evidence(self, evidence: Evidence) -> Floats:
+        return centred_mean(evidence) if self.of_mean else evidence.pooled
 
 
 def _nearby(log_slope: float, shares: Floats, seed: int) -> tuple[Floats, Floats]:
@@ -300,9 +347,7 @@ _OFFSET_STEPS = 12
 
 def centred_mean(evidence: Evidence) -> Floats:
     """(n, K) centred logarithms of the mean of the classifiers."""
-    logs = np.log(np.maximum(evidence.mean, 1e-6))
-    centred: Floats = logs - logs.mean(axis=1, keepdims=True)
-    return centred
+    return centred(np.log(np.maximum(evidence.mean, 1e-6)))
 
 
 def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
@@ -318,15 +363,15 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
     slope : (particles,) float64
     shares : (particles, K) float64
     """
-    picked = np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)
-    scaled = slope[:, None, None] * x[picked][None]
-    odds = np.exp(scaled - _by_class(np.maximum, scaled)[..., None])
+    picked = x[np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)]
+    odds = np.exp(slope[:, None, None] * (picked[:, 1:] - picked[:, :1]).T)  # against the first class
     wanted = np.log(shares)
-    offset = wanted.copy()
+    offset, reached = wanted.copy(), np.empty_like(wanted)
     for _ in range(_OFFSET_STEPS):
-        raised = np.exp(offset - offset.max(axis=1, keepdims=True))
-        inverse = 1.0 / np.maximum((odds @ raised[:, :, None])[:, :, 0], 1e-300)
-        reached = raised * (inverse[:, None, :] @ odds)[:, 0] / len(picked)
+        raised = np.exp(offset[:, 1:] - offset[:, :1])
+        first = 1.0 / (1.0 + (raised[:, None] @ odds)[:, 0])
+        reached[:, 0] = first.mean(axis=1)
+        reached[:, 1:] = raised * (odds @ first[:, :, None])[:, :, 0] / len(picked)
         offset += np.clip(1.5 * (wanted - np.log(np.maximum(reached, 1e-12))), -3.0, 3.0)
     return offset
 
@@ -335,4 +380,4 @@ def log_likelihoods(family: ParticleFamily, evidence: Evidence, labels: Ints, we
     """(particles,) log-likelihood of the labelled rows under each particle."""
     rows = np.arange(evidence.rows)
     every = family.blocks(evidence, np.arange(family.size))
-    return np.concatenate([logits[:, rows, labels] @ weights for logits in every])
+    return np.concatenate([log_softmax(logits)[:, rows, labels] @ weights for logits in every])

@@ -14,8 +14,8 @@ from monitor.stats.labelled.ssme_families import (
     ParticleFamily,
     RankBinormal,
     ScaledSoftmax,
-    log_softmax,
     offsets,
+    softmax,
 )
 
 
@@ -258,7 +258,8 @@ def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:
     shift = offsets(x, _SLOPES, np.tile(shares / shares.sum(), (len(_SLOPES), 1)))
     claimed = np.where(present, np.where(present[:, :, None], said, 0.0).max(axis=2), 0.0).sum(axis=0)
     count = np.maximum(present.sum(axis=0), 1)
-    chance = np.exp(log_softmax(shift[:, None] + _SLOPES[:, None, None] * x))
-    right = np.where(present, np.take_along_axis(chance, votes[None], axis=2), 0.0).sum(axis=1)
+    chance = softmax(shift[:, None] + _SLOPES[:, None, None] * x)
+    voted = np.eye(evidence.classes)[votes] * present[:, :, None]
+    right = chance.reshape(len(_SLOPES), -1) @ voted.swapaxes(1, 2).reshape(-1, len(voices))
     gaps = ((right - claimed) / count).mean(axis=1)
     return float(np.exp(np.interp(0.0, np.maximum.accumulate(gaps), np.log(_SLOPES))))

@@ -64,9 +64,9 @@ class _Weighed:
         if hypothesis.factors is None:
             alone = np.where(np.array(FACTORS) == 0.0, log_marginal, -np.inf)
             return cls(family, chance, centre, None, None, alone)
-        middle = mean_logits(family, centre, seen.evidence)
+        middle = family.mean_logits(seen.evidence, centre)
         corrections = Corrections.of(seen.evidence, middle, seen.model_size)
-        known = mean_logits(family, centre, seen.known)
+        known = family.mean_logits(seen.known, centre)
         rows = CorrectionRows(corrections.features(seen.known, known), seen.labels, seen.weights)
         adjustment = Adjustment.of(rows, known, corrections.prior_scales, hypothesis.factors)
         return cls(family, chance, centre, corrections, adjustment, log_marginal + adjustment.log_weights)
@@ -106,13 +106,14 @@ class HypothesisDraws:
         if self.corrections is None:
             yield from every
             return
-        features = self.corrections.features(evidence, mean_logits(self.family, self.centre, evidence))
-        flat, first = features.reshape(-1, features.shape[2]), 0
+        features = self.corrections.features(evidence, self.family.mean_logits(evidence, self.centre))
+        flat = np.ascontiguousarray(features.T).reshape(features.shape[2], -1)
+        first = 0
         for plain in every:
             rows = self.coefficients[first : first + len(plain)]
             first += len(plain)
             bent = np.flatnonzero(rows.any(axis=1))
-            plain[bent] += (rows[bent] @ flat.T).reshape(len(bent), *plain.shape[1:])
+            plain[bent] += (rows[bent] @ flat).reshape(len(bent), *plain.shape[:0:-1]).swapaxes(1, 2)
             yield plain
 
 
@@ -172,14 +173,3 @@ def systematic(chance: Floats, draws: int, start: float) -> Ints:
     places = (np.arange(draws) + start) / draws
     found: Ints = np.minimum(np.searchsorted(np.cumsum(chance), places), len(chance) - 1)
     return found
-
-
-def mean_logits(family: ParticleFamily, particles: Ints, evidence: Evidence) -> Floats:
-    """(n, K) centred mean logits of some particles."""
-    total = np.zeros((evidence.rows, evidence.classes))
-    for block in family.blocks(evidence, particles):
-        for logits in block:  # one by one: a row's sum must not depend on the other rows, nor on the blocks
-            total += logits
-    total /= len(particles)
-    centred: Floats = total - total.mean(axis=1, keepdims=True)
-    return centred

@@ -14,7 +14,7 @@ import numpy as np
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.inputs import checked_input
-from monitor.stats.labelled.metrics import METRICS, ModelRows
+from monitor.stats.labelled.metrics import ModelRows
 
 UNLABELLED_ROWS = 1000
 
@@ -90,8 +90,6 @@ def metrics_of(scores: Floats, labels: Ints) -> Floats:
     """(len(METRICS), M) metrics of fully labelled rows."""
     data = checked_input(scores, labels)
     posterior = np.eye(data.classes)[data.labels][None]
-    found = np.empty((len(METRICS), data.models))
-    for at, model in enumerate(data.model_order.tolist()):
-        rows = np.flatnonzero(data.present[:, at])
-        found[:, model] = ModelRows.of(data, at, rows, data.classes - 1).values(posterior)[:, 0]
-    return found
+    every = np.ones(data.rows, dtype=np.bool_)
+    view = ModelRows.of(data, np.argsort(data.model_order), every, data.classes - 1)
+    return view.values(posterior)[:, :, 0].T

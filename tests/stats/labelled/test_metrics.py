@@ -30,8 +30,8 @@ def made(classes: int, seed: int, ties: bool = False) -> tuple[Floats, Ints, Int
 
 
 def view_of(data: LabelledScores, positive: int, where: np.ndarray | None = None) -> ModelRows:
-    rows = np.arange(data.rows) if where is None else np.flatnonzero(data.here(where))
-    return ModelRows.of(data, 0, rows, positive)
+    mask = np.ones(data.rows, dtype=bool) if where is None else np.asarray(data.here(where), dtype=bool)
+    return ModelRows.of(data, [0], mask, positive)
 
 
 def hard(data: LabelledScores) -> Floats:
@@ -63,7 +63,7 @@ def by_scikit_learn(scores: Floats, labels: Ints, predicted: Ints, positive: int
 def test_hard_labels_give_the_values_of_scikit_learn(classes: int, positive: int, ties: bool) -> None:
     scores, labels, predicted = made(classes, classes, ties)
     data = checked_input(scores[:, None], labels, predicted[:, None])
-    found = dict(zip(METRICS, view_of(data, positive).values(hard(data))[:, 0], strict=True))
+    found = dict(zip(METRICS, view_of(data, positive).values(hard(data))[0, :, 0], strict=True))
     for metric, value in by_scikit_learn(scores, labels, predicted, positive).items():
         assert found[metric] == pytest.approx(value, abs=1e-12), metric
 
@@ -73,7 +73,9 @@ def test_weights_count_rows_as_often_as_copies_of_them(ties: bool) -> None:
     scores, labels, predicted = made(2, 3, ties)
     times = np.random.default_rng(0).integers(1, 4, ROWS)
     data = checked_input(scores[:, None], labels, predicted[:, None])
-    found = dict(zip(METRICS, view_of(data, 1).values(hard(data), data.here(times)[None])[:, 0], strict=True))
+    found = dict(
+        zip(METRICS, view_of(data, 1).values(hard(data), data.here(times)[None])[0, :, 0], strict=True)
+    )
     rows = np.repeat(np.arange(ROWS), times)
     for metric, value in by_scikit_learn(scores[rows], labels[rows], predicted[rows], 1).items():
         assert found[metric] == pytest.approx(value, abs=1e-12), metric
@@ -83,7 +85,7 @@ def test_weights_count_rows_as_often_as_copies_of_them(ties: bool) -> None:
 def test_all_rows_labelled_give_the_corrected_calibration_error_of_labels(classes: int, ties: bool) -> None:
     scores, labels, predicted = made(classes, 7, ties)
     data = checked_input(scores[:, None], labels, predicted[:, None])
-    found = dict(zip(METRICS, view_of(data, classes - 1).values(hard(data))[:, 0], strict=True))
+    found = dict(zip(METRICS, view_of(data, classes - 1).values(hard(data))[0, :, 0], strict=True))
     confidence = scores[np.arange(ROWS), predicted]
     expected = labelled_calibration_error(confidence, predicted == labels, 20).corrected.result
     assert found["ece"] == pytest.approx(expected.value, abs=5e-3)
@@ -105,7 +107,7 @@ def test_a_posterior_without_labels_gives_the_plain_gap_to_it() -> None:
     scores, _, predicted = made(2, 11)
     posterior = np.random.default_rng(1).dirichlet([2.0, 3.0], ROWS)
     data = checked_input(scores[:, None], np.full(ROWS, -1), predicted[:, None])
-    found = view_of(data, 1).values(np.asarray(data.here(posterior))[None])[:, 0]
+    found = view_of(data, 1).values(np.asarray(data.here(posterior))[None])[0, :, 0]
     at = np.arange(ROWS)
     expected = plain_calibration_error(scores[at, predicted], posterior[at, predicted], 20)
     assert found[METRICS.index("ece")] == pytest.approx(expected, abs=1e-12)
@@ -125,9 +127,9 @@ def test_expectations_are_the_mean_over_drawn_labels(classes: int, ties: bool) -
     above = rng.random((4000, ROWS, 1)) > np.cumsum(posterior, axis=1)
     drawn = np.minimum(above.sum(axis=2), classes - 1)
     sampled = np.concatenate(
-        [view.values(np.eye(classes)[part]) for part in np.array_split(drawn, 20)], axis=1
+        [view.values(np.eye(classes)[part])[0] for part in np.array_split(drawn, 20)], axis=1
     )
-    found = view.values(posterior[None])[:, 0]
+    found = view.values(posterior[None])[0, :, 0]
     for at, metric in enumerate(METRICS):
         if metric in ("ece", "class_ece"):  # hard labels without `labels` carry noise that nothing takes off
             assert sampled[at].mean() > found[at]
@@ -142,17 +144,62 @@ def test_many_draws_at_once_are_those_one_by_one() -> None:
     posterior, weights = rng.dirichlet(np.ones(3), (5, ROWS)), rng.exponential(size=(5, ROWS))
     data = checked_input(scores[:, None], np.full(ROWS, -1), predicted[:, None])
     view = view_of(data, 2)
-    together = view.values(posterior, weights)
+    together = view.values(posterior, weights)[0]
     for at in range(5):
-        alone = view.values(posterior[at : at + 1], weights[at : at + 1])[:, 0]
+        alone = view.values(posterior[at : at + 1], weights[at : at + 1])[0, :, 0]
         np.testing.assert_allclose(together[:, at], alone, rtol=0, atol=1e-12)
+
+
+def by_pairs(score: Floats, chance: Floats, weight: Floats) -> tuple[float, float]:
+    """AUROC and average precision by all pairs of different rows."""
+    mass, missed = weight * chance, weight * (1 - chance)
+    others = 1.0 - np.eye(len(score))
+    above = (score[:, None] > score) + 0.5 * (score[:, None] == score)
+    auroc = (np.outer(mass, missed) * above * others).sum() / (np.outer(mass, missed) * others).sum()
+    reached = score >= score[:, None]
+    found = mass * (weight + (reached * others) @ mass) / (reached @ weight)
+    return float(auroc), float(found.sum() / mass.sum())
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_ranked_metrics_of_weighted_rows_are_those_of_all_pairs(ties: bool) -> None:
+    scores, _, _ = made(2, 14, ties)
+    rng = np.random.default_rng(9)
+    posterior, weights = rng.dirichlet([0.3, 0.7], (3, ROWS)), rng.exponential(size=(3, ROWS))
+    data = checked_input(scores[:, None], np.full(ROWS, -1))
+    found = view_of(data, 1).values(posterior, weights)[0]
+    for at in range(3):
+        auroc, precision = by_pairs(data.scores[:, 0, 1], posterior[at, :, 1], weights[at])
+        assert found[METRICS.index("auroc"), at] == pytest.approx(auroc, abs=1e-12)
+        assert found[METRICS.index("average_precision"), at] == pytest.approx(precision, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_models_together_are_those_one_by_one(classes: int) -> None:
+    """Of models that miss some rows, or all of a subgroup's; with some metrics or all."""
+    rng = np.random.default_rng(10)
+    scores = np.stack([made(classes, seed, ties=seed == 1)[0] for seed in range(3)], axis=1)
+    scores[rng.random((ROWS, 3)) < 0.3] = np.nan
+    labels = np.where(rng.random(ROWS) < 0.2, rng.integers(0, classes, ROWS), -1)
+    data = checked_input(scores, labels)
+    where = ~data.present[:, 2] | (rng.random(ROWS) < 0.5)
+    posterior, weights = rng.dirichlet(np.ones(classes), (4, ROWS)), rng.exponential(size=(4, ROWS))
+    for mask in (where, ~data.present[:, 2]):
+        together = ModelRows.of(data, range(3), mask, classes - 1).values(posterior, weights)
+        for model in range(3):
+            alone = ModelRows.of(data, [model], mask, classes - 1).values(posterior, weights)[0]
+            np.testing.assert_allclose(together[model], alone, rtol=0, atol=1e-12)
+        assert np.isnan(together[2]).all() == (not data.present[mask, 2].any())
+    for at, metric in enumerate(METRICS):
+        one = ModelRows.of(data, range(3), mask, classes - 1, [metric]).values(posterior, weights)
+        np.testing.assert_allclose(one[:, 0], together[:, at], rtol=0, atol=1e-12)
 
 
 def test_a_subgroup_is_what_those_rows_alone_give() -> None:
     scores, labels, predicted = made(2, 9)
     where = np.random.default_rng(3).random(ROWS) < 0.4
     data = checked_input(scores[:, None], labels, predicted[:, None])
-    found = dict(zip(METRICS, view_of(data, 1, where).values(hard(data))[:, 0], strict=True))
+    found = dict(zip(METRICS, view_of(data, 1, where).values(hard(data))[0, :, 0], strict=True))
     for metric, value in by_scikit_learn(scores[where], labels[where], predicted[where], 1).items():
         assert found[metric] == pytest.approx(value, abs=1e-12), metric
 
@@ -167,7 +214,7 @@ def test_label_noise_of_some_labelled_rows_is_taken_off_in_part() -> None:
         posterior = np.stack([1 - chance, chance], axis=1)
         data = checked_input(posterior[:, None], labels)
         clamped = data.clamp(np.asarray(data.here(posterior)))
-        corrected.append(view_of(data, 1).values(clamped[None])[METRICS.index("class_ece"), 0])
+        corrected.append(view_of(data, 1).values(clamped[None])[0, METRICS.index("class_ece"), 0])
         plain.append(plain_calibration_error(chance, data.there(clamped)[:, 1], 10))
     assert np.mean(corrected) < 0.5 * np.mean(plain)
     assert np.mean(plain) > 0.015
@@ -184,14 +231,14 @@ def test_label_noise_of_some_labelled_rows_is_taken_off_in_part() -> None:
 def test_what_is_not_defined_is_nan(labels: list[int], predicted: list[int], nan: set[str]) -> None:
     scores = np.random.default_rng(0).dirichlet(np.ones(2), 30)
     data = checked_input(scores[:, None], labels, np.array(predicted)[:, None])
-    found = view_of(data, 1).values(hard(data))[:, 0]
+    found = view_of(data, 1).values(hard(data))[0, :, 0]
     assert {metric for metric, value in zip(METRICS, found, strict=True) if np.isnan(value)} == nan
 
 
 def test_fewer_rows_than_bins_have_no_calibration_error() -> None:
     scores = np.random.default_rng(0).dirichlet(np.ones(2), 15)
     data = checked_input(scores[:, None], np.arange(15) % 2)
-    found = dict(zip(METRICS, view_of(data, 1).values(hard(data))[:, 0], strict=True))
+    found = dict(zip(METRICS, view_of(data, 1).values(hard(data))[0, :, 0], strict=True))
     assert np.isnan(found["ece"])
     assert 0.0 <= found["class_ece"] <= 1.0
 
@@ -200,7 +247,7 @@ def test_means_over_classes_leave_out_the_classes_that_are_absent() -> None:
     scores, labels, _ = made(3, 12)
     labels = np.minimum(labels, 1)  # nothing is of class 2, but some rows are predicted to be
     data = checked_input(scores[:, None], labels)
-    found = dict(zip(METRICS, view_of(data, 2).values(hard(data))[:, 0], strict=True))
+    found = dict(zip(METRICS, view_of(data, 2).values(hard(data))[0, :, 0], strict=True))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn says that it calls the absent class 0
         recalls = witness.recall_score(labels, scores.argmax(axis=1), average=None)
@@ -212,7 +259,7 @@ def test_means_over_classes_leave_out_the_classes_that_are_absent() -> None:
 def test_confusion_matrices_are_shares_of_the_rows() -> None:
     scores, labels, predicted = made(3, 13)
     data = checked_input(scores[:, None], labels, predicted[:, None])
-    found = view_of(data, 2).confusion(hard(data))[0]
+    found = view_of(data, 2).confusion(hard(data))[0, 0]
     np.testing.assert_allclose(found, witness.confusion_matrix(labels, predicted) / ROWS, atol=1e-12)
     accuracy = counted_metrics(found[None], (0, 1, 2))[0, 0]
     assert accuracy == pytest.approx((labels == predicted).mean(), abs=1e-12)

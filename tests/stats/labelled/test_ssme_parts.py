@@ -20,6 +20,7 @@ from monitor.stats.labelled.ssme_families import (
     claimed_shares,
     log_likelihoods,
     mid_ranks,
+    softmax,
 )
 from monitor.stats.labelled.ssme_hypotheses import (
     claimed_error_ratio,
@@ -123,7 +124,7 @@ def test_the_rank_binormal_is_bayes_rule_where_its_assumptions_hold():
     evidence.pooled[:] = np.stack([-t, t], axis=1) / 2
     family = RankBinormal(family.prevalence, family.separation, family.spread, np.sort(t))
     central = (t > -1.0) & (t < 4.0)
-    chance = np.exp(family.logits(evidence, np.array([0])))[0, :, 1]
+    chance = softmax(family.logits(evidence, np.array([0])))[0, :, 1]
     np.testing.assert_allclose(chance[central], by_hand[central], atol=0.04)
 
 
@@ -133,7 +134,7 @@ def test_the_rank_binormal_never_falls(spread):
     _, evidence, _ = everything(scores)
     odds = evidence.pooled[:, 1] - evidence.pooled[:, 0]
     family = RankBinormal(np.array([0.4]), np.array([0.5]), np.array([spread]), np.sort(odds))
-    chance = family.logits(evidence, np.array([0]))[0, np.argsort(odds), 1]
+    chance = softmax(family.logits(evidence, np.array([0])))[0, np.argsort(odds), 1]
     assert (np.diff(chance) >= -1e-12).all()
 
 
@@ -142,8 +143,8 @@ def test_offsets_reach_the_shares_that_were_drawn(classes):
     """The mean posterior is within the claimed shares' prior, and every row is a distribution."""
     scores, _ = scored(9, classes=classes)
     pooling, evidence, found = everything(scores)
-    softmax = found["softmax"]
-    means = np.exp(softmax.logits(evidence, np.arange(softmax.size))).mean(axis=1)
+    family = found["softmax"]
+    means = softmax(family.logits(evidence, np.arange(family.size))).mean(axis=1)
     np.testing.assert_allclose(means.sum(axis=1), 1.0)
     centre, _ = claimed_shares(scores, pooling.weights)
     claimed = np.exp(centre) / np.exp(centre).sum()
@@ -153,13 +154,35 @@ def test_offsets_reach_the_shares_that_were_drawn(classes):
 def test_likelihood_prefers_the_particle_that_made_the_labels():
     scores, _ = scored(10, n=3000)
     _, evidence, found = everything(scores)
-    softmax = found["softmax"]
-    assert isinstance(softmax, ScaledSoftmax)
-    chosen = int(np.argmax(softmax.slope))
-    chance = np.exp(softmax.logits(evidence, np.array([chosen])))[0, :, 1]
+    family = found["softmax"]
+    assert isinstance(family, ScaledSoftmax)
+    chosen = int(np.argmax(family.slope))
+    chance = softmax(family.logits(evidence, np.array([chosen])))[0, :, 1]
     labels = (np.random.default_rng(0).random(3000) < chance).astype(int)
-    logs = log_likelihoods(softmax, evidence, labels, np.ones(3000))
-    assert softmax.slope[np.argmax(logs)] == pytest.approx(softmax.slope[chosen], rel=0.25)
+    logs = log_likelihoods(family, evidence, labels, np.ones(3000))
+    assert family.slope[np.argmax(logs)] == pytest.approx(family.slope[chosen], rel=0.25)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_mean_logits_are_those_of_the_particles_one_by_one(classes):
+    scores, _ = scored(17, n=300, classes=classes)
+    _, evidence, found = everything(scores)
+    particles = np.array([3, 3, 40, 200])
+    for family in (one for one in found.values() if one.size > 1):
+        each = [np.log(softmax(family.logits(evidence, particles[[at]]))[0]) for at in range(4)]
+        witness = np.mean(each, axis=0)
+        witness -= witness.mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(family.mean_logits(evidence, particles), witness, atol=1e-12)
+
+
+def test_rows_that_differ_by_their_last_bits_have_one_rank():
+    """Their models say the same in another order, so sums of their logits differ by rounding."""
+    scores, _ = scored(18, n=200)
+    pooling, evidence, _ = everything(scores)
+    apart = evidence.pooled * (1.0 + 1e-15 * np.arange(200) / 10)[:, None]
+    twice = np.concatenate([evidence.pooled, apart])
+    reach = Corrections.of(evidence, twice, pooling.scales).reach
+    assert len(np.unique(reach)) == len(np.unique(reach[::2])) == 200
 
 
 def test_mid_ranks_of_the_reference_itself():

@@ -197,7 +197,7 @@ class OneModel(PosteriorEstimator):
         for chance in self._chances(data.scores[:, 0]):
             yield data.clamp(chance)
 
-    def _gathered(self, of: Callable[[Floats, Floats], Floats], *, resampled: bool) -> Floats:
+    def _gathered(self, of: Callable[[Floats, Floats | None], Floats], *, resampled: bool) -> Floats:
         """For the sample, draw labels instead of resampling rows."""
         if self.scope == "population" or not resampled:
             return super()._gathered(of, resampled=resampled)
