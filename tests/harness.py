@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from types import NoneType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
@@ -100,6 +100,18 @@ def best(work: Callable[[], object], repeats: int = 1, rounds: int = 7) -> float
             work()
         times.append((perf_counter() - start) / repeats)
     return min(times)
+
+
+def in_turns(*works: Callable[[], object], repeats: int = 50, rounds: int = 15) -> list[float]:
+    """Seconds of the processor a call of each, in its quickest round; the rounds of all take turns."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(1 + rounds):
+        for work, found in zip(works, times, strict=True):
+            start = process_time()
+            for _ in range(repeats):
+                work()
+            found.append((process_time() - start) / repeats)
+    return [min(found[1:]) for found in times]
 
 
 def processor_of_children() -> float:

@@ -9,12 +9,14 @@ from numpy.typing import ArrayLike
 
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Result, Unknown
-from monitor.stats.estimate._convolution import fold_many
+from monitor.stats.estimate._convolution import fold_many, fold_one
 from monitor.stats.estimate.poisson_binomial import (
     TrimmedPmf,
+    central,
     checked_level,
     checked_probabilities,
     interval_many,
+    sorted_probabilities,
     trimmed_pmf_many,
 )
 
@@ -62,11 +64,15 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     >>> average_confidence([])
     Unknown(reason=<Reason.NO_ROWS: 'no rows'>)
     """
-    checked = checked_probabilities(confidence, 1, "confidence")
-    checked_level(level)
-    if not len(checked):
+    checked = sorted_probabilities(confidence, "confidence")
+    n = len(checked)
+    if not n:
+        checked_level(level)
         return Unknown(Reason.NO_ROWS)
-    return _estimate(_many(checked[None], level)[0], level, len(checked))
+    start, mass = fold_one(checked)
+    low, high = central(mass, level)
+    value = float(np.add.reduce(checked)) / n
+    return Estimate(value, min((start + low) / n, value), max((start + high) / n, value), level, n)
 
 
 def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Floats:
@@ -173,8 +179,3 @@ def _many(confidence: Floats, level: float) -> Floats:
     np.minimum(found[:, 1], found[:, 0], out=found[:, 1])
     np.maximum(found[:, 2], found[:, 0], out=found[:, 2])
     return found
-
-
-def _estimate(row: Floats, level: float, n: int) -> Estimate:
-    value, lower, upper = row.tolist()
-    return Estimate(value, lower, upper, level, n)

@@ -56,12 +56,30 @@ def test_equals_the_enumeration_of_all_outcomes(n: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "n", [1, GROUP - 1, GROUP, GROUP + 1, 100, 500, 575, 577, 2 * BLOCK, 2 * BLOCK + 1, 5000]
-)
+@pytest.mark.parametrize("n", [1, GROUP - 1, GROUP, GROUP + 1, 100, 500, 575, 577, BLOCK, BLOCK + 1, 5000])
 def test_equals_direct_convolution_on_every_path(kind: str, n: int) -> None:
     p = chances(kind, n)
     np.testing.assert_allclose(PoissonBinomial(p).pmf, by_convolution(p), rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("n", [33, 90, 500])
+@pytest.mark.parametrize("few", [1, 3, 4, 20, 200])
+def test_rows_on_either_side_of_a_half_share_a_block_without_a_loss(n: int, few: int) -> None:
+    other = min(few, n)
+    for near in (2.0**-40, 2.0**-7):  # exact in 1 - p too: the witness adds up what is rounded there
+        p = np.concatenate([np.full(other, near), np.full(n - other, 1 - near)])
+        for either in (p, 1 - p):
+            np.testing.assert_allclose(
+                PoissonBinomial(either).pmf, by_convolution(either), rtol=0, atol=EXACT
+            )
+
+
+def test_one_window_is_what_it_is_among_others() -> None:
+    p = np.random.default_rng(5).beta(4, 2, (3, 500))
+    start, mass = fold_many(p)
+    for row, at, among in zip(p, start, mass, strict=True):
+        alone = PoissonBinomial(row).pmf[at : at + len(among)]
+        np.testing.assert_allclose(alone, among, rtol=0, atol=EXACT)
 
 
 @pytest.mark.parametrize("kind", KINDS)
