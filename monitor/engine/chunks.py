@@ -1,20 +1,21 @@
-"""Chunks on their way to the tasks: with a clock at each record, and cut where a window may close.
+"""Chunks on their way to the tasks: with a clock at each record, and cut where a record waits for a window.
 
 However a stream is cut into chunks, the engine brings the same; so a chunk may be taken in pieces. A refit
-that is due as a window closes is then done before any later record is looked at, whatever chunk that
-record came in.
+that is due as a window closes is then done before any later record that it concerns is looked at, whatever
+chunk that record came in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.base.places import by_first_row
-from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch
+from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, LabelBatch
 from monitor.config.task import Window
 from monitor.engine.clock import EventClock
 from monitor.engine.windows import AnswerRows, CountWindow, WindowLogic
@@ -105,14 +106,14 @@ def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClo
 class Closes(Protocol):
     """What closes windows of a task: its engine, or an arena's."""
 
-    def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:
-        """The order after the first record at which a window may close; past all for none."""
+    def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
+        """The order of the first record that must wait for a window to close; past all for none."""
 
 
 def cut(
     chunk: Chunk, waited_for: Mapping[str, Closes], clock: float, event_time: bool
 ) -> tuple[Chunk, Chunk | None]:
-    """A chunk up to where a window may close that something waits for, and the rest; the whole for none.
+    """A chunk up to the first record that waits for a window to close, and the rest; the whole for none.
 
     Parameters
     ----------
@@ -128,7 +129,10 @@ def cut(
     if not batches:
         return chunk, None
     arrival = latest_arrivals(chunk, clock, event_time)
-    stop = min(waited_for[batch.task].may_close(batch, arrival, clock) for batch in batches)
+    labels = {each.task: each for each in chunk.labels}
+    stop = min(
+        waited_for[batch.task].next_piece(batch, labels.get(batch.task), arrival, clock) for batch in batches
+    )
     return split(chunk, stop) if stop < len(arrival) else (chunk, None)
 
 
@@ -219,7 +223,74 @@ def first_closing(
     settings : Window
         Of a model that is not known.
     """
+    ends = (closing.end for closing in _closings(batch, arrival, now, known, settings))
+    return min(ends, default=len(arrival))
+
+
+def first_concerned(
+    batch: Batch,
+    labels: LabelBatch | None,
+    arrival: Floats,
+    now: float,
+    known: Mapping[str, tuple[WindowLogic, str]],
+    settings: Window,
+    answered: Callable[[Keys, str], NDArray[np.bool_]],
+) -> int:
+    """The order of the first record that concerns a model of which a window may close before it.
+
+    That is an answer of the model, or a label that may reach one. What a window that closes changes for
+    later records, it changes for its own model alone: other models' records need not wait for it.
+
+    Parameters
+    ----------
+    batch, arrival, now, known, settings
+        As in `first_closing`.
+    labels : LabelBatch or None
+        Those of the chunk that came apart from the answers.
+    answered : callable
+        Of ids, whether a model may have answered under them in earlier chunks.
+
+    Returns
+    -------
+    int
+        The order after all records for none.
+    """
     first = len(arrival)
+    # Right or wrong, of scores of one column, is said of the record's own model alone.
+    along = np.flatnonzero((batch.label >= 0) & (batch.key != NO_ID) & (batch.scores.shape[1] > 1))
+    for closing in _closings(batch, arrival, now, known, settings):
+        later = closing.rows[np.searchsorted(batch.order[closing.rows], closing.end) :]
+        stop = _start_of_record(batch, int(later[0])) if len(later) else len(arrival)
+        stop = first = min(first, stop)
+        own, model = batch.key[closing.rows[: len(closing.rows) - len(later)]], batch.models[closing.code]
+        parts: list[tuple[Ints, Keys]] = [(batch.order[along], batch.key[along])]
+        if labels is not None:
+            to = [labels.models.index(model)] if model in labels.models else []
+            about = np.isin(labels.model, [-1, *to])
+            parts.append((labels.order[about], labels.key[about]))
+        for order, key in parts:
+            between = slice(*np.searchsorted(order, (closing.end, stop)))
+            reaching = np.isin(key[between], own) | answered(key[between], model)
+            first = min([first, *order[between][reaching][:1].tolist()])
+    return first
+
+
+class _Closing(NamedTuple):
+    """Where a window of a model may close first: its rows in the batch, and the order after that record."""
+
+    code: int
+    rows: Ints
+    end: int
+
+
+def _closings(
+    batch: Batch,
+    arrival: Floats,
+    now: float,
+    known: Mapping[str, tuple[WindowLogic, str]],
+    settings: Window,
+) -> Iterator[_Closing]:
+    """Of each model of which a window may close."""
     fresh = CountWindow(settings.size, settings.min_size, settings.max_age_seconds).build()
     for code in by_first_row(batch.model):
         rows = np.flatnonzero(batch.model == code)
@@ -228,8 +299,7 @@ def first_closing(
         other = _another_version(batch.version[rows], batch.versions, current)
         place = min([place, *other[:1].tolist()])
         if place < len(rows):
-            first = min(first, _end_of_record(batch, int(rows[place])))
-    return first
+            yield _Closing(code, rows, _end_of_record(batch, int(rows[place])))
 
 
 def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Ints:
@@ -245,6 +315,13 @@ def _end_of_record(batch: Batch, row: int) -> int:
     same = (batch.partition[row:] == batch.partition[row]) & (batch.position[row:] == batch.position[row])
     rows = len(same) if same.all() else int(same.argmin())
     return int(batch.order[row + rows - 1]) + 1
+
+
+def _start_of_record(batch: Batch, row: int) -> int:
+    """The order of the first answer of the record that a row came in."""
+    partition, position = batch.partition[: row + 1], batch.position[: row + 1]
+    others = np.flatnonzero((partition != partition[row]) | (position != position[row]))
+    return int(batch.order[others[-1] + 1 if len(others) else 0])
 
 
 def _slice(batch: _B, stop: int, rest: bool) -> _B:

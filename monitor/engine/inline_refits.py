@@ -53,6 +53,6 @@ class InlineRefits:
                 if job is not None:
                     task.publish(self.refit(job), now)
             if self.recalibrate and task.recalibrations is not None:
-                closed = task.recalibrations.take_closed()
-                while (due := task.begin_recalibration(closed)) is not None:
-                    task.publish(self.recalibrate(due), now)
+                for code in task.recalibrations.take_closed():
+                    while (due := task.begin_recalibration((code,))) is not None:
+                        task.publish(self.recalibrate(due), now)

@@ -14,7 +14,7 @@ from monitor.base.places import by_code
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
-from monitor.engine.chunks import TimedBatch, first_closing
+from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.label_checks import add_to_groups
 from monitor.engine.labels.ageing import Ageing, Marks
@@ -384,13 +384,25 @@ class TaskEngine:
                 series.publish(newest)
         return published is not None
 
-    def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:
-        """The order after the first record at which a model's window may close; past all for none.
+    def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
+        """The order of the first record that must wait for a window to close; past all for none.
 
-        `arrival` is the clock at each place of the chunk's order at the latest, `now` the clock before.
+        A refit changes all models, and waits for a window of any. What else waits is a model's own.
+
+        Parameters
+        ----------
+        batch : Batch
+        labels : LabelBatch or None
+        arrival : (m,) float64
+            The clock at each place of the chunk's order at the latest, never falling.
+        now : float
+            The clock before.
         """
         known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
-        return first_closing(batch, arrival, now, known, self._settings.task.window)
+        window = self._settings.task.window
+        if self.refits is not None:
+            return first_closing(batch, arrival, now, known, window)
+        return first_concerned(batch, labels, arrival, now, known, window, self.join.may_know)
 
     @property
     def models(self) -> Ints:

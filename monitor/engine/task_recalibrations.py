@@ -72,7 +72,7 @@ class TaskRecalibrations:
         self._under_way: int | None = None  # the series
         self._asked: RecalibrationJob | None = None
         self._due: dict[int, None] = {}  # in order
-        self._closed: set[int] = set()
+        self._closed: dict[int, None] = {}  # in order
 
     @property
     def any_due(self) -> bool:
@@ -81,11 +81,11 @@ class TaskRecalibrations:
 
     def close_window(self, code: int) -> None:
         """A window of this series, which is a whole model's, has closed."""
-        self._closed.add(code)
+        self._closed.setdefault(code)
 
-    def take_closed(self) -> set[int]:
-        """The models, by their series, of which a window has closed since this was last asked."""
-        closed, self._closed = self._closed, set()
+    def take_closed(self) -> list[int]:
+        """The models, by their series, of which a window has closed since this was last asked, in order."""
+        closed, self._closed = list(self._closed), {}
         return closed
 
     def look(self, code: int, series: Series) -> None:

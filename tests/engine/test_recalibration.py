@@ -215,6 +215,58 @@ def test_how_the_stream_is_cut_cannot_be_seen(
     assert found.engine.view() == drifted[0].engine.view()
 
 
+def of_models(requests: int, seed: int) -> list[Record]:
+    """Three models answer the same requests in records of their own; labels come along, later or changed."""
+    rng = np.random.default_rng(seed)
+    scores, truth = rng.random((requests, 3)).round(4), rng.random(requests)
+    records: list[tuple[float, Record]] = []
+    for i in range(requests):
+        label = CLASSES[int(truth[i] < scores[i].mean() ** 2)]
+        for m, score in enumerate(scores[i].tolist()):
+            at = i + rng.exponential((0.1, 3.0, 6.0)[m])
+            one = {
+                "id": f"r{i}",
+                "model": f"m{m}",
+                "scores": [1 - score, score],
+                "groups": {"region": f"{i % 2}"},
+            }
+            records.append((at, one | ({"label": label} if rng.random() < 0.3 else {})))
+        if rng.random() < 0.5:
+            said = CLASSES[1 - CLASSES.index(label)] if rng.random() < 0.03 else label
+            whose = {"model": "m1"} if rng.random() < 0.3 else {}
+            records.append((i + rng.exponential(20.0), {"id": f"r{i}", "label": said} | whose))
+    return [one | {"time": 1.7e9 + at} for at, one in sorted(records, key=lambda each: each[0])]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_records_that_do_not_wait_for_a_window_leave_what_its_fit_rests_on(seed: int) -> None:
+    records, found, recorders = of_models(200, seed), [], [Recorder(), Recorder()]
+    for recorder, cuts in zip(recorders, [[], range(1, len(records))], strict=True):
+        fed = rig(settings(groups=["region"], window={"size": 50}), recorder)
+        found.append(lines(fed.feed_in_pieces(records, cuts)))
+    assert found[0] == found[1], "one record at a time, each fit is done as its window closes"
+    jobs = [
+        [(job.number, job.model, job.sequence, len(job.fresh)) for job in each.jobs] for each in recorders
+    ]
+    assert len(jobs[0]) >= 3
+    assert jobs[0] == jobs[1]
+
+
+def test_windows_that_close_one_after_the_other_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = rig(settings(window={"size": 50}), recalibrate)
+    scored = zip(
+        *(answers(np.random.default_rng(i), 500, f"m{i}", labelled=True) for i in range(3)), strict=True
+    )
+    sizes: list[int] = []
+    take = fed.engine._take
+    monkeypatch.setattr(
+        fed.engine, "_take", lambda piece, now: sizes.append(piece.answers) or take(piece, now)
+    )
+    fed.feed([one for each in scored for one in each])
+    assert sum(sizes) == 1500
+    assert len(sizes) < 15, "there are 30 windows"
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_fitted_again(method: str) -> None:
     recorder = Recorder()

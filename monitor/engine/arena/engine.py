@@ -133,12 +133,14 @@ class ArenaEngine:
         self.join.add_verdicts(batch, verdicts, np.flatnonzero(watched), places)
         return [*reports, *map(self._report, closed)], int((~watched).sum())
 
-    def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:
+    def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
         """The order after the first comparison at which the window may close; past all for none.
 
         Parameters
         ----------
         batch : Batch
+        labels : LabelBatch or None
+            Not looked at: a verdict is as good as a comparison.
         arrival : (m,) float64
             The clock at each place of the chunk's order at the latest, never falling.
         now : float

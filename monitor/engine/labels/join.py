@@ -42,6 +42,7 @@ from monitor.engine.labels.columns import (
     answer_columns,
     answer_keys,
     keys_of,
+    model_code,
 )
 from monitor.engine.labels.matching import assign_labels, repeats
 from monitor.engine.labels.table import LARGEST, BoundedTable
@@ -180,6 +181,14 @@ class LabelJoinLogic:
     def lag_seconds(self) -> float | None:
         """Median time from prediction to label over the newest matches; None before the first."""
         return float(np.median(self._lags)) if self._lags else None
+
+    def may_know(self, ids: Keys, model: str) -> NDArray[np.bool_]:
+        """Whether labels by these ids may reach answers of a model that are kept."""
+        if self._numbered:
+            return np.ones(len(ids), dtype=bool)
+        keys = answer_keys(ids, np.full(len(ids), model_code(model)))
+        known: NDArray[np.bool_] = self._answers.find(keys) >= 0
+        return known
 
     def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
         """Which answers are no duplicates of one seen before, by their times within the horizon.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -94,6 +94,27 @@ class Calibrator(ABC):
             Shapes differ, a value is out of range, or the rows do not determine the map; the message names
             the remedy.
         """
+
+    def prepared(self, scores: Floats, predicted: Ints, labels: Ints) -> Callable[[Floats], Calibration]:
+        """A fit on these rows that takes their weights, for many fits on parts of the same rows.
+
+        Parameters
+        ----------
+        scores, predicted, labels
+            As in `fit`.
+
+        Returns
+        -------
+        callable
+            From (n,) weights to what `fit` gives on the rows whose weight is above 0, to the last bit. It
+            raises what `fit` raises.
+        """
+
+        def fit(weights: Floats) -> Calibration:
+            kept = weights > 0
+            return self.fit(scores[kept], predicted[kept], labels[kept], weights[kept])
+
+        return fit
 
 
 def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.calibration.base import Calibration, Calibrator
-from monitor.stats.calibration.rows import apply_by_column, column_problems, fit_rows
+from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input
+from monitor.stats.calibration.order import refuse_reversed_places
+from monitor.stats.calibration.rows import (
+    apply_by_column,
+    column_problems,
+    fit_rows,
+    fitted_columns,
+    refuse_one_outcome,
+)
 
 
 def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
@@ -41,13 +50,15 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
 def _pooled(sums: Floats, rows: Floats) -> list[int]:
     """The starts of the solution's blocks, in one pass, for sequences in which few blocks merge at a time."""
     kept: list[tuple[float, float, int]] = []
+    before, more, first = -math.inf, 1.0, -1  # the newest block, at first one that nothing merges with
     for place, (total, weight) in enumerate(zip(sums.tolist(), rows.tolist(), strict=True)):
         start = place
-        while kept and kept[-1][0] * weight >= total * kept[-1][1]:
-            before, more, start = kept.pop()
-            total, weight = total + before, weight + more
-        kept.append((total, weight, start))
-    return [start for _, _, start in kept]
+        while before * weight >= total * more:
+            total, weight, start = total + before, weight + more, first
+            before, more, first = kept.pop()
+        kept.append((before, more, first))
+        before, more, first = total, weight, start
+    return [*(start for _, _, start in kept[1:]), first]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,13 +101,20 @@ def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> 
 
 
 def fit_placed_curve(distinct: Floats, place: Ints, success: Floats, weights: Floats) -> Curve:
-    """`fit_curve` of rows whose scores are sorted already: row i has the score `distinct[place[i]]`."""
-    weight = np.bincount(place, weights=weights).astype(np.float64)
-    share = np.bincount(place, weights=success * weights) / weight
-    starts, values = pool_adjacent_violators(share, weight)
+    """`fit_curve` of rows whose scores are sorted already: row i has the score `distinct[place[i]]`.
+
+    Rows of weight 0 are no rows.
+    """
+    weight = np.bincount(place, weights=weights, minlength=len(distinct)).astype(np.float64)
+    hits = np.bincount(place, weights=success * weights, minlength=len(distinct))
+    present = weight > 0
+    if not present.all():
+        distinct, weight, hits = distinct[present], weight[present], hits[present]
+    starts, values = pool_adjacent_violators(hits / weight, weight)
     ends = np.append(starts[1:], len(distinct)) - 1
-    knots, first = np.unique(np.stack([starts, ends], axis=1).ravel(), return_index=True)
-    return Curve(distinct[knots], np.clip(np.repeat(values, 2)[first], 0.0, 1.0))
+    knots = np.stack([starts, ends], axis=1).ravel()
+    first = np.diff(knots, prepend=-1) > 0  # the end of a block of one score is its start
+    return Curve(distinct[knots[first]], np.clip(np.repeat(values, 2)[first], 0.0, 1.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,3 +178,21 @@ class IsotonicCalibrator(Calibrator):
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [fit_curve(score, success, rows.weights) for score, success in column_problems(rows)]
         return IsotonicCalibration(rows.scores.shape[1], tuple(curves))
+
+    def prepared(
+        self, scores: Floats, predicted: Ints, labels: Ints
+    ) -> Callable[[Floats], IsotonicCalibration]:
+        check_fit_input(scores, predicted, labels)
+        width = scores.shape[1]
+        columns = [np.unique(scores[:, k], return_inverse=True) for k in range(width)]
+        problems = [(k, (labels == k).astype(np.float64)) for k in fitted_columns(width)]
+
+        def fit(weights: Floats) -> IsotonicCalibration:
+            check_fit_input(scores, predicted, labels, weights)
+            kept = weights > 0
+            refuse_one_outcome(self.method, labels[kept], width)
+            refuse_reversed_places(self.method, [place for _, place in columns], labels, kept)
+            curves = [fit_placed_curve(*columns[k], success, weights) for k, success in problems]
+            return IsotonicCalibration(width, tuple(curves))
+
+        return fit

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 
@@ -34,11 +38,38 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
     Traceback (most recent call last):
     ValueError: platt calibration would reverse the order of the scores: among the 60 labelled rows ...
     """
-    width = scores.shape[1]
-    first = _rank_area(scores[:, 0], labels == 0)
+    _refuse_reversed(
+        method, labels, [partial(_rank_area, scores[:, k], labels == k) for k in range(scores.shape[1])]
+    )
+
+
+def refuse_reversed_places(
+    method: str, places: Sequence[Ints], labels: Ints, kept: NDArray[np.bool_]
+) -> None:
+    """`refuse_reversed_scores` of some rows whose scores are sorted already.
+
+    Parameters
+    ----------
+    method : str
+    places : sequence of (n,) int64
+        By class, the place of each row's score among the different scores, from 0.
+    labels : (n,) int64
+    kept : (n,) bool
+        The rows that are compared.
+    """
+    areas = [
+        partial(_placed_area, place, kept & (labels == k), kept & (labels != k))
+        for k, place in enumerate(places)
+    ]
+    _refuse_reversed(method, labels[kept], areas)
+
+
+def _refuse_reversed(method: str, labels: Ints, ranking: Sequence[Callable[[], float | None]]) -> None:
+    """By class, `ranking` gives the area; None if not reversed."""
+    width, first = len(ranking), ranking[0]()
     if first is None and width <= 2:  # ranking is what takes the time
         return
-    areas = [first, *(_rank_area(scores[:, k], labels == k) for k in range(1, width))]
+    areas = [first, *(rank() for rank in ranking[1:])]
     wrong = [k for k, area in enumerate(areas) if area is not None]
     if len(wrong) < min(width, 2):
         return
@@ -58,7 +89,7 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
     )
 
 
-def _rank_area(score: Floats, right: np.ndarray) -> float | None:
+def _rank_area(score: Floats, right: NDArray[np.bool_]) -> float | None:
     """The probability that a right row's score is larger than a wrong row's, ties a half; None if not
     reversed.
     """
@@ -69,6 +100,22 @@ def _rank_area(score: Floats, right: np.ndarray) -> float | None:
     # Searching one sorted list in the other takes a quarter of the time of ranking all.
     larger, smaller = np.sort(score[right]), np.sort(score[~right])
     below = sum(int(smaller.searchsorted(larger, side).sum()) for side in ("left", "right"))  # of ties, one
+    return _if_reversed(below, hits, others)
+
+
+def _placed_area(place: Ints, right: NDArray[np.bool_], wrong: NDArray[np.bool_]) -> float | None:
+    """`_rank_area` by counts at each place."""
+    hits = np.bincount(place[right])
+    others = np.bincount(place[wrong], minlength=len(hits))
+    if not hits.any() or not others.any():
+        return None
+    up_to = others.cumsum()[: len(hits)]
+    below = int(hits @ (2 * up_to - others[: len(hits)]))  # of ties, one
+    return _if_reversed(below, int(hits.sum()), int(others.sum()))
+
+
+def _if_reversed(below: int, hits: int, others: int) -> float | None:
+    """The area by twice the pairs in order, where it is below a half by too much."""
     area = below / 2 / (hits * others)
     error = np.sqrt((hits + others + 1) / (12.0 * hits * others))
     return area if area < 0.5 - STANDARD_ERRORS * error else None

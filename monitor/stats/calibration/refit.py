@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -121,13 +122,14 @@ def refitted(
     _check("labelled", labelled)
     _refuse_misleading(labelled, calibrator.method)
     labelled = labelled._replace(weights=labelled.weights / labelled.weights.mean())
+    fit = _prepared(reference, labelled, calibrator)
     held_out: dict[float, Floats] = {}
     refusal: ValueError | None = None
     for weight in _candidates(reference, labelled):
         if weight < 1 and reference is not None and not allowed(weight):
             continue
         try:
-            held_out[weight] = _held_out(reference, labelled, calibrator, weight)
+            held_out[weight] = _held_out(fit, labelled, weight)
         except ValueError as error:
             refusal = error
     if not held_out:
@@ -135,7 +137,7 @@ def refitted(
     n = len(labelled.labels)
     losses = {weight: float(found @ labelled.weights) / n for weight, found in held_out.items()}
     best = min(losses, key=lambda weight: (losses[weight], -weight))
-    fitted = _fit(reference, labelled, np.arange(n), calibrator, best)
+    fitted = fit(best, slice(0))
     until = max(float(rows.time[-1]) for rows in (reference, labelled) if rows is not None)
     return Refitted(fitted, best, losses, until, held_out[best])
 
@@ -170,30 +172,32 @@ def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[
     return sorted({0.0, 1.0, *(ratio * even for ratio in RATIOS if ratio * even < 1.0)}, reverse=True)
 
 
-def _held_out(
-    reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator, weight: float
-) -> Floats:
+_Fit = Callable[[float, slice], Calibration]
+"""The fit in which a row of the reference weighs so much, without these labelled rows."""
+
+
+def _held_out(fit: _Fit, labelled: LabelledRows, weight: float) -> Floats:
     """(n,) log loss of the labelled rows, each under a fit without its fold."""
     n = len(labelled.labels)
-    edges = fold_edges(n, _FOLDS)
     found = np.empty(n)
-    for first, past in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        fitted = _fit(reference, labelled, np.r_[0:first, past:n], calibrator, weight)
-        loss = log_loss(fitted.apply(labelled.scores[first:past]), labelled.labels[first:past], 1 / (n + 2.0))
-        found[first:past] = loss
+    for fold in (slice(*edges) for edges in pairwise(fold_edges(n, _FOLDS).tolist())):
+        calibrated = fit(weight, fold).apply(labelled.scores[fold])
+        found[fold] = log_loss(calibrated, labelled.labels[fold], 1 / (n + 2.0))
     return found
 
 
-def _fit(
-    reference: LabelledRows | None, labelled: LabelledRows, rows: Ints, calibrator: Calibrator, weight: float
-) -> Calibration:
-    """The fit on the given labelled rows and on the reference."""
-    parts = [labelled._replace(**{name: getattr(labelled, name)[rows] for name in labelled._fields})]
-    if reference is not None:
-        parts.insert(0, reference._replace(weights=weight * reference.weights))
-    return calibrator.fit(
+def _prepared(reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator) -> _Fit:
+    """The fits on the reference and on labelled rows, for which all rows are made ready once."""
+    parts = [labelled] if reference is None else [reference, labelled]
+    fit = calibrator.prepared(
         np.concatenate([part.scores for part in parts]),
         np.concatenate([part.predicted for part in parts]),
         np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.weights for part in parts]),
     )
+
+    def without(weight: float, rows: slice) -> Calibration:
+        own = labelled.weights.copy()
+        own[rows] = 0.0
+        return fit(own if reference is None else np.concatenate([weight * reference.weights, own]))
+
+    return without

@@ -35,14 +35,24 @@ def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights
     if not counts.all():
         kept = counts > 0
         scores, labels, counts = scores[kept], labels[kept], counts[kept]
+    refuse_one_outcome(method, labels, scores.shape[1])
+    refuse_reversed_scores(method, scores, labels)
+    return FitRows(np.asarray(scores, dtype=np.float64), labels, counts)
+
+
+def refuse_one_outcome(method: str, labels: Ints, width: int) -> None:
+    """Raise a ValueError if all labels, (n,) with n at least 1, are the same."""
     if labels.min() == labels.max():
-        only = f"only the label {labels[0]}" + (" (0 correct, 1 wrong)" if scores.shape[1] == 1 else "")
+        only = f"only the label {labels[0]}" + (" (0 correct, 1 wrong)" if width == 1 else "")
         raise ValueError(
             f"{method} calibration needs at least two different outcomes, got {len(labels)} rows with "
             f"{only}; give a longer reference, or set calibration.method to none"
         )
-    refuse_reversed_scores(method, scores, labels)
-    return FitRows(np.asarray(scores, dtype=np.float64), labels, counts)
+
+
+def fitted_columns(width: int) -> Sequence[int]:
+    """The columns of scores that get their own curve: see `column_problems`."""
+    return (0,) if width == 1 else (1,) if width == 2 else range(width)
 
 
 def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
@@ -50,8 +60,7 @@ def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
 
     A confidence: being right. Two classes: the second against its score. More: each against the rest.
     """
-    width = rows.scores.shape[1]
-    for k in (0,) if width == 1 else (1,) if width == 2 else range(width):
+    for k in fitted_columns(rows.scores.shape[1]):
         yield rows.scores[:, k], (rows.labels == k).astype(np.float64)
 
 

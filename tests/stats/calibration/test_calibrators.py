@@ -189,6 +189,34 @@ def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row(method: str, width:
 
 
 @every_method
+@every_width
+def test_a_prepared_fit_is_that_of_the_rows_that_weigh_something(method: str, width: int) -> None:
+    scores, predicted, labels = rows(width, 400)
+    scores = scores.round(2 if width < 3 else 6)  # equal scores, some of them in dropped rows only
+    fit = CALIBRATORS[method]().prepared(scores, predicted, labels)
+    for part in (slice(0), slice(0, 80), slice(200, 400)):
+        weights = np.random.default_rng(2).integers(0, 3, 400) / 2.0
+        weights[part] = 0.0
+        kept = weights > 0
+        alone = CALIBRATORS[method]().fit(scores[kept], predicted[kept], labels[kept], weights[kept])
+        np.testing.assert_allclose(fit(weights).apply(scores), alone.apply(scores), atol=1e-12)
+
+
+@every_fitting
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_prepared_fit_refuses_what_a_fit_refuses_in_the_same_words(method: str, width: int) -> None:
+    scores, predicted, labels = rows(width, 600)
+    wrong, half = (1 - scores if width < 3 else scores[:, [1, 2, 0]]), np.arange(600) < 300
+    weights, words = half.astype(np.float64), r"needs at least two|would reverse|folds must"
+    for given, said in ((wrong, labels), (scores, np.where(half, 0, labels))):
+        with pytest.raises(ValueError, match=words) as refused:
+            CALIBRATORS[method]().fit(given[half], predicted[half], said[half], weights[half])
+        with pytest.raises(ValueError, match=words) as refused_too:
+            CALIBRATORS[method]().prepared(given, predicted, said)(weights)
+        assert str(refused_too.value) == str(refused.value)
+
+
+@every_method
 def test_bad_weights_are_named(method: str) -> None:
     scores, predicted, labels = rows(2, 30)
     fit = CALIBRATORS[method]().fit
