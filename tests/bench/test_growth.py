@@ -12,10 +12,10 @@ from tests.bench.bench_growth import AXES, Cost, Load, exponent, measure, table
 
 
 def test_a_point_closes_its_windows_and_gives_labels_to_every_models_answers(tmp_path: Path) -> None:
-    load = Load(rows=40_000, models=2, window=200, groups=4, labelled=0.2)
+    load = Load(rows=15_000, models=2, window=200, groups=4, labelled=0.2)
     cost = measure(load, tmp_path)
     assert cost.series == 2 * (1 + 4)
-    assert cost.lines > 2 * 40_000 // 200, "a model's windows, its groups', and revisions by labels"
+    assert cost.lines > 2 * 15_000 // 200, "a model's windows, its groups', and revisions by labels"
     assert cost.disk > 1_000_000
     assert min(cost.start, cost.engine, cost.store, cost.scrape) > 0
 

@@ -146,6 +146,10 @@ def places(node=SCHEMA, path=()):
 PLACES = list(places())
 SECTIONS = [(path, node) for path, node in PLACES if "properties" in node]
 LEAVES = [(path, node) for path, node in PLACES if path and "properties" not in node]
+OF_SECTION = {
+    section: [(path, node) for path, node in LEAVES if path[:-1] == section]
+    for section in dict.fromkeys(path[:-1] for path, _ in LEAVES)
+}
 NUMBERS = [(path, node) for path, node in LEAVES if node.get("type") in ("integer", "number")]
 
 
@@ -204,28 +208,29 @@ def test_a_key_like_no_other_is_refused_with_all_that_are_allowed(path, node):
     assert line == f"  {show_path((*path, 'zzz'))}: unknown key. Allowed: {', '.join(node['properties'])}"
 
 
-@pytest.mark.parametrize(("path", "node"), LEAVES, ids=ids(LEAVES))
-def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(path, node):
-    if path[-2:] == ("options", "client_id"):
-        wrong = [{"a": 1}]
-    elif path[-1] == "kind" and path[0] == "sources":
-        wrong = [3, True, "zzz"]
-    else:
-        wrong = {
-            "integer": ["zzz", True, 10.5, {"a": 1}],
-            "number": ["zzz", True, {"a": 1}],
-            "boolean": ["zzz", 1],
-            "array": ["zzz", 3, {"a": 1}],
-            "object": ["zzz", 3, [1]],
-        }.get(node.get("type"), [{"a": 1}])
-        wrong += ["zzz", 9] if "enum" in node or "const" in node else []
-        wrong += [3, True] if node.get("type") == "string" and "enum" not in node else []
-    if path[-1] == "arl0":  # a number or a mapping
-        wrong = ["zzz", True, [1]]
-    for value in wrong:
-        (line,) = lines_of(refusal(changed(path, value)))
-        assert line.startswith(f"  {show_path(path)}: expected "), value
-        assert ", got " in line
+@pytest.mark.parametrize("leaves", OF_SECTION.values(), ids=map(show_path, OF_SECTION))
+def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(leaves):
+    for path, node in leaves:
+        if path[-2:] == ("options", "client_id"):
+            wrong = [{"a": 1}]
+        elif path[-1] == "kind" and path[0] == "sources":
+            wrong = [3, True, "zzz"]
+        else:
+            wrong = {
+                "integer": ["zzz", True, 10.5, {"a": 1}],
+                "number": ["zzz", True, {"a": 1}],
+                "boolean": ["zzz", 1],
+                "array": ["zzz", 3, {"a": 1}],
+                "object": ["zzz", 3, [1]],
+            }.get(node.get("type"), [{"a": 1}])
+            wrong += ["zzz", 9] if "enum" in node or "const" in node else []
+            wrong += [3, True] if node.get("type") == "string" and "enum" not in node else []
+        if path[-1] == "arl0":  # a number or a mapping
+            wrong = ["zzz", True, [1]]
+        for value in wrong:
+            (line,) = lines_of(refusal(changed(path, value)))
+            assert line.startswith(f"  {show_path(path)}: expected "), (line, value)
+            assert ", got " in line, (line, value)
 
 
 @pytest.mark.parametrize(("path", "node"), SECTIONS[1:], ids=ids(SECTIONS[1:]))

@@ -22,7 +22,7 @@ from tests.engine.test_engine import reference
 from tests.streams import CLASSES, Record, Rig, answers, lines, task
 
 METHODS = ("auto", "beta", "isotonic", "platt", "temperature", "vector")
-DRIFT_AT, REQUESTS = 400, 1600
+DRIFT_AT, REQUESTS = 400, 1200
 
 
 def settings(method: str = "isotonic", **changes: Any) -> Task:
@@ -206,7 +206,7 @@ def test_trust_lost_again_among_the_first_labels_after_a_fit_makes_one_due_howev
     assert lines(found) == lines(whole.feed(records))
 
 
-@pytest.mark.parametrize("cuts", [[1], [801, 1111], list(range(0, 3200, 171))])
+@pytest.mark.parametrize("cuts", [[1], [801, 1111], list(range(0, 2400, 171))])
 def test_how_the_stream_is_cut_cannot_be_seen(
     drifted: tuple[Rig, list[WindowReport], Recorder], cuts: list[int]
 ) -> None:
@@ -270,7 +270,7 @@ def test_windows_that_close_one_after_the_other_are_taken_together(monkeypatch: 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_fitted_again(method: str) -> None:
     recorder = Recorder()
-    reports = rig(settings(method), recorder).feed(stream(1000))
+    reports = rig(settings(method), recorder).feed(stream(700))
     assert versions(reports)[-1] > 1
     used = {job.method for job in recorder.jobs}
     assert used == {first_lines(reports)[0]["calibration"]["method"]}
@@ -404,7 +404,7 @@ def test_what_became_of_fits_is_seen_from_outside() -> None:
 def test_a_change_that_lasts_is_one_alarm_however_often_the_calibration_is_fitted_again(seed: int) -> None:
     """Seeds without a false alarm before the change, which one series in eight or so has."""
     rng = np.random.default_rng(seed)
-    records = list(answers(rng, 3000, start=1.7e9))
+    records = list(answers(rng, 2200, start=1.7e9))
     right = [rng.random() < max(one["scores"]) - 0.15 * (i >= 1000) for i, one in enumerate(records)]
     pairs = zip(records, labels_of(records, right), strict=True)
     known = reference(settings(), 2000, seed=seed + 50)

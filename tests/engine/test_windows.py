@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -109,23 +110,29 @@ def test_an_empty_window_is_the_same_after_a_restart() -> None:
     assert window.build(through_msgpack(logic.snapshot())).snapshot() == logic.snapshot()
 
 
+WAITS, BEHIND = (0.0, 0.0, 0.5, 1.0, 4.5, 30.0), (0.0, 7.0)
+_arriving = st.sampled_from([*product(WAITS, BEHIND, range(len(PARTITIONS)))])
+"""Seconds since the row before, those between its time and its arrival, its partition: in one draw, as
+several take longer than the windows do."""
+
+
 @st.composite
 def _cases(draw: st.DrawFn) -> tuple[CountWindow, list[Row]]:
     size = draw(st.integers(1, 9))
     window = CountWindow(size, draw(st.integers(1, size)), draw(st.sampled_from([1.0, 4.5, 20.0, math.inf])))
-    waits = draw(st.lists(st.sampled_from([0.0, 0.0, 0.5, 1.0, 4.5, 30.0]), max_size=40))
-    arrivals = np.cumsum(waits).tolist()
+    arriving = draw(st.lists(_arriving, max_size=40))
+    arrivals = np.cumsum([wait for wait, _, _ in arriving]).tolist()
     one_partition = draw(st.booleans())
     rows = [
         Row(
             arrival=arrival,
-            time=arrival - draw(st.sampled_from([0.0, 7.0])),
-            partition=0 if one_partition else draw(st.integers(0, 2)),
+            time=arrival - behind,
+            partition=0 if one_partition else partition,
             scores=(i / 64, 1 - i / 64),
             predicted=i % 2,
             features=(float(i), -i / 7),
         )
-        for i, arrival in enumerate(arrivals)
+        for i, (arrival, (_, behind, partition)) in enumerate(zip(arrivals, arriving, strict=True))
     ]
     return window, rows
 

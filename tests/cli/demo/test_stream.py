@@ -145,11 +145,11 @@ def test_the_same_seed_writes_the_same_bytes_and_replaces_an_earlier_demo(
     data: DemoData, few: Flights, tmp_path: Path
 ) -> None:
     steps: list[str] = []
-    prepare(tmp_path, seed=4, flights=few)
-    other = (tmp_path / "flights.ndjson").read_bytes()
+    other = prepare(tmp_path, seed=4, flights=few).scores[:, MODELS.index("forest")]
+    assert not np.allclose(other, data.scores[:, MODELS.index("forest")], atol=1e-3)
     (tmp_path / "windows.ndjson").write_text("an earlier run's windows\n")
     again = prepare(tmp_path, seed=3, progress=steps.append, flights=few)
-    assert again.stream.read_bytes() == data.stream.read_bytes() != other
+    assert again.stream.read_bytes() == data.stream.read_bytes()
     assert again.reference.read_bytes() == data.reference.read_bytes()
     assert not again.reports.exists()
     assert len(steps) == 3

@@ -86,7 +86,7 @@ def wanted(share: Partition, name: str, model: str) -> bool:
     return share.task == name and (share.model == model or (not share.model and share.besides != model))
 
 
-def stream(seed: int, requests: int = 2400) -> list[Any]:
+def stream(seed: int, requests: int = 1800) -> list[Any]:
     """Requests of two tasks, some answered by several models at once; labels late, along, twice, wrong."""
     rng = np.random.default_rng(seed)
     found: list[tuple[float, Any]] = []
@@ -143,15 +143,15 @@ def test_the_shares_of_a_stream_give_its_lines_in_its_order(files: int, each: in
     expected = in_one(asked, stretches)
 
     assert in_shares(asked, stretches, at_once) == expected
-    assert sum(b'"revision":0' in line for line in expected) > 60
-    assert sum(b'"revision":0' not in line for line in expected) > 60
+    assert sum(b'"revision":0' in line for line in expected) > 40
+    assert sum(b'"revision":0' not in line for line in expected) > 40
     assert any(b'"version":2' in line for line in expected), "no calibration was fitted again"
 
 
 def test_windows_that_age_by_the_clock_of_the_whole_stream_close_where_they_did() -> None:
     rng = np.random.default_rng(2)
     asked = settings(window={"max_age_seconds": 120.0, "min_size": 5})
-    records = stream(2, 1500)
+    records = stream(2, 1000)
     for i in rng.choice(len(records), 40, replace=False):
         if isinstance(records[i], dict):
             records[i]["time"] = 1.7e9 + float(rng.choice([-40 * DAY, 30 * DAY, 30.5 * DAY, 900.0]))

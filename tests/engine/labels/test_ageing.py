@@ -126,7 +126,7 @@ def test_a_restart_on_the_way_changes_nothing():
 def test_a_feed_up_to_a_horizon_behind_gives_the_same_windows_and_labels(seed):
     """Labels up to a horizon late, everything up to a horizon behind the clock, and agents that were down."""
     rng = np.random.default_rng(seed)
-    first = rows(1500, seed, START)
+    first = rows(1000, seed, START)
     for i, row in enumerate(first):
         row["time"] = START + i * HORIZON / 200
     later = [

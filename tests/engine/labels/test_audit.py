@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from functools import cache
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import poisson_binom
 
-from monitor.base.codec import plain
 from monitor.base.names import BATCH_ROWS
 from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered
 from monitor.engine.labels.columns import Matches
 from monitor.reports.views import Coverage
-from tests.engine.labels.test_revisions import mixed, small_rig
 from tests.plain_state import same, through_msgpack
 from tests.streams import CLASSES, Rig, answers, task
 
@@ -102,30 +99,6 @@ def test_a_row_counts_once_with_its_first_label_as_it_stood_in_the_end_at_that_p
     audit.add_matches(matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7]))
     state = audit.snapshot()
     assert (state.confidence.tolist(), state.right.tolist()) == ([0.9, 0.7], [True, False])
-
-
-def audits_of(rig):
-    series = rig.engine.series["t"]
-    return plain([(s.settings.model, s.settings.group, s.checks.audit.snapshot()) for s in series])
-
-
-@cache
-def uncut(seed):
-    """The records, and the audits that they come to in one piece."""
-    records, whole = mixed(seed), small_rig()
-    whole.feed(records)
-    shown = [s for s in whole.engine.view().series if s.coverage is not None]
-    assert {s.group for s in shown} == {""}
-    assert len(shown) == 2
-    return records, audits_of(whole)
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 3), cuts=st.lists(st.integers(0, 800), max_size=10))
-def test_neither_cuts_nor_restarts_of_an_engine_can_be_seen(seed, cuts):
-    (records, audits), pieces = uncut(seed), small_rig()
-    pieces.feed_in_pieces(records, cuts, restart=True)
-    np.testing.assert_equal(audits, audits_of(pieces))
 
 
 def labels_of(records, right):

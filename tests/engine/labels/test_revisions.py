@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monitor.base.codec import plain
 from monitor.base.names import REALISED
 from monitor.base.results import Estimate
 from monitor.base.state_changes import assembled
@@ -152,11 +153,19 @@ def small_rig():
     return Rig(task(labels=labels, groups=["region"], window={"size": 40, "min_size": 5}))
 
 
+def audits_of(rig):
+    series = rig.engine.series["t"]
+    return plain([(s.settings.model, s.settings.group, s.checks.audit.snapshot()) for s in series])
+
+
 @cache
 def uncut(seed):
     """The records, and what they come to in one piece."""
     records, whole = mixed(seed), small_rig()
-    return records, whole.feed(records) + whole.engine.finish(), whole.engine.view()
+    reports = whole.feed(records) + whole.engine.finish()
+    audited = [s for s in whole.engine.view().series if s.coverage is not None]
+    assert [s.group for s in audited] == ["", ""]
+    return records, reports, whole.engine.view(), audits_of(whole)
 
 
 @settings(max_examples=30)
@@ -166,8 +175,8 @@ def uncut(seed):
     restart=st.booleans(),
     at_once=st.booleans(),
 )
-def test_the_same_records_give_the_same_lines_however_they_are_cut(seed, cuts, restart, at_once):
-    (records, expected, view), pieces = uncut(seed), small_rig()
+def test_the_same_records_give_the_same_lines_and_audits_however_they_are_cut(seed, cuts, restart, at_once):
+    (records, expected, view, audits), pieces = uncut(seed), small_rig()
     assert max(report.revision for report in expected) >= 3
     edges = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
     found = []
@@ -180,6 +189,7 @@ def test_the_same_records_give_the_same_lines_however_they_are_cut(seed, cuts, r
             assert closed == []
     assert lines(found + pieces.engine.finish()) == lines(expected)
     assert pieces.engine.view() == view
+    np.testing.assert_equal(audits_of(pieces), audits)
 
 
 def test_lines_come_when_a_plain_count_after_each_record_says_so():

@@ -107,12 +107,11 @@ class RingBesideDict(RuleBasedStateMachine):
         asked = [*list(expected)[-200:], *list(expected)[:200], self.key(self.next_key), 0]
         gone = [self.key(number) for number in range(max(1, self.next_key - 60), self.next_key)]
         asked += [key for key in gone if key not in expected]
-        rows = self.ring.find(keys_of(asked)).tolist()
-        assert [row >= 0 for row in rows] == [key in expected for key in asked]
-        for key, row in zip(asked, rows, strict=True):
-            if row >= 0:
-                assert self.ring["value"][row] == expected[key]
-                assert self.ring["pair"][row].tolist() == [expected[key], -expected[key]]
+        rows = self.ring.find(keys_of(asked))
+        assert (rows >= 0).tolist() == [key in expected for key in asked]
+        values = [expected[key] for key in asked if key in expected]
+        assert self.ring["value"][rows[rows >= 0]].tolist() == values
+        assert self.ring["pair"][rows[rows >= 0]].tolist() == [[value, -value] for value in values]
 
 
 TestRingBesideDict = RingBesideDict.TestCase

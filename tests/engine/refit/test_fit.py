@@ -63,7 +63,7 @@ def test_the_estimates_are_those_of_the_estimator_itself() -> None:
 
 def test_every_estimator_is_refitted_by_its_name() -> None:
     tags = tuple(tag for tag in REFITTED if tag != "ssme_flow")  # which needs an extra, and a minute
-    done = refit(job(rows=300, estimators=tags, calibrate=False))
+    done = refit(job(rows=200, estimators=tags, calibrate=False))
     assert done.refused is None
     for model in done.models:
         found = {tag: result for (_, tag), result in by_name(done, model).items()}
