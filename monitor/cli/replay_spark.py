@@ -20,8 +20,8 @@ from monitor.reports.reader import from_json
 from monitor.reports.views import EngineView, SeriesView
 
 if TYPE_CHECKING:
-    from connectors.spark.job import Facts
     from connectors.spark.replaying import SparkReplay
+    from monitor.engine.planning import Facts
 
 TABLE = "windows.parquet"
 DONE = "_SUCCESS"
@@ -39,7 +39,7 @@ class OnSpark:
     settings : sequence of str
         Of Spark, as ``key=value``.
     split_bytes : int or None
-        Of a file that are read at once; `connectors.spark.splits.SPLIT_BYTES` where left out.
+        Of a file that are read at once; `connectors.splits.SPLIT_BYTES` where left out.
     """
 
     master: str = "local[*]"
@@ -68,10 +68,11 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
 
     check_ready()
 
+    from connectors.spark.inputs import files_of, mounted
     from connectors.spark.job import Job
     from connectors.spark.replaying import replayed
-    from connectors.spark.splits import SPLIT_BYTES, files_of, mounted, splits_of
     from connectors.spark.tables import refuse_types
+    from connectors.splits import SPLIT_BYTES, splits_of
 
     spark_settings = settings_from(where.settings)
     config = load_config(config_path)

@@ -16,8 +16,8 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
+from connectors.spark.inputs import files_of, mounted  # noqa: E402
 from connectors.spark.session import meaning  # noqa: E402 - these need pyarrow
-from connectors.spark.splits import files_of, mounted  # noqa: E402
 from connectors.spark.tables import WindowTable  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, SinkError  # noqa: E402
 from monitor.cli.replay_spark import OnSpark, replay_on_spark  # noqa: E402

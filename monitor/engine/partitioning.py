@@ -259,7 +259,7 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
 
     Parameters
     ----------
-    shares : iterable of (Share, Begin)
+    shares : iterable of (Partition, Begin)
         In any order; no record twice.
     source : str
 

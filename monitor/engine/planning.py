@@ -1,16 +1,113 @@
-"""Who computes what: units from what was read, spread over partitions by their size."""
+"""Who computes what of a stream that many processes share: units from what was read, spread by their size."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from connectors.spark.job import Facts, Unit
+import numpy as np
+
+from monitor.base.records import Batch, Chunk
 from monitor.engine.engine import EngineSettings
+from monitor.engine.partitioning import Partition, Segment
 from monitor.engine.task import TaskSettings
 
+MESSAGES_KEPT = 5
 _SKEWED = 0.5
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the driver must know of a split.
+
+    Parameters
+    ----------
+    stretch : Segment
+    models : dict of (task, model) to [place, rows]
+        The place in the split of its first answer, and how many there are.
+    groups : dict of task to set of (model, group)
+        As far as they are no more than may be watched.
+    labels : Counter of task
+        Labels on their own or along with answers.
+    answers_rejected : Counter of str
+        By reason.
+    labels_rejected : Counter of (task, reason)
+        ``""`` for a label that names no task.
+    first : list of str
+        The first messages.
+    received : int
+        Answers and labels, used or not.
+    largest : int
+        Bytes of the largest share.
+    ignored : int
+        Events without answers that were passed over.
+    rows_left : Counter of str
+        Rows that the mapping did not read, by the path of the one beside them that it read.
+    newest : float
+        Of a stream: the largest time of a record, where it is no more than a day after that of its message.
+    """
+
+    stretch: Segment = field(default_factory=Segment)
+    models: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    groups: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    labels: Counter[str] = field(default_factory=Counter)
+    answers_rejected: Counter[str] = field(default_factory=Counter)
+    labels_rejected: Counter[tuple[str, str]] = field(default_factory=Counter)
+    first: list[str] = field(default_factory=list)
+    received: int = 0
+    largest: int = 0
+    ignored: int = 0
+    rows_left: Counter[str] = field(default_factory=Counter)
+    newest: float = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one engine computes: one model of a task, or a whole task.
+
+    Parameters
+    ----------
+    task : str
+    model : str or None
+        None for a whole task.
+    rows : int
+        Answers.
+    """
+
+    task: str
+    model: str | None
+    rows: int
+
+
+def note(facts: Facts, chunk: Chunk, unit: str) -> None:
+    """Count what a chunk brought, used or not; `unit` is what its positions count."""
+    facts.received += chunk.answers + chunk.labels_received
+    facts.ignored += chunk.ignored
+    facts.rows_left.update(chunk.rows_left)
+    for reject in chunk.rejects:
+        if reject.answers:
+            facts.answers_rejected[reject.reason.value] += reject.answers
+        else:
+            facts.labels_rejected[reject.task, reject.reason.value] += 1
+        if len(facts.first) < MESSAGES_KEPT:
+            facts.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
+
+
+def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
+    """Count a share of so many packed bytes; of a task no more than `cap` groups are remembered."""
+    facts.largest = max(facts.largest, size)
+    if not isinstance(share.records, Batch):
+        facts.labels[share.task] += len(share)
+        return
+    known = facts.models.setdefault((share.task, share.model), [int(share.records.order[0]), 0])
+    known[1] += len(share)
+    groups = facts.groups.setdefault(share.task, set())
+    for name, (values, codes) in share.records.groups.items():
+        if len(groups) <= cap:
+            groups.update((share.model, f"{name}={values[i]}") for i in np.unique(codes[codes >= 0]))
 
 
 def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
@@ -78,6 +175,16 @@ def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
         key = (task, None) if task in whole else (task, model)
         rows[key] = rows.get(key, 0) + count
     return [Unit(task, model, count) for (task, model), count in rows.items()]
+
+
+def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
+    """What the engine of a unit is built from: its task, of whose models it knows its own only."""
+    task = settings.tasks[unit.task]
+    references = settings.references.get(unit.task, {})
+    if unit.model is not None:
+        task = task.model_copy(update={"models": {k: v for k, v in task.models.items() if k == unit.model}})
+        references = {k: v for k, v in references.items() if k == unit.model}
+    return replace(settings, tasks={unit.task: task}, references={unit.task: references})
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:
