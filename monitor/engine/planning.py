@@ -63,6 +63,29 @@ class Facts:
     rows_left: Counter[str] = field(default_factory=Counter)
     newest: float = -math.inf
 
+    def absorb(self, later: Facts, sequence: int, caps: Mapping[str, int]) -> None:
+        """Take what follows in the stream; its first place is `sequence`.
+
+        `caps` says by task how many groups are enough to know that they are too many.
+        """
+        for name, (place, rows) in later.models.items():
+            self.models.setdefault(name, [sequence + place, 0])[1] += rows
+        for task, groups in later.groups.items():
+            known = self.groups.setdefault(task, set())
+            if len(known) <= caps[task]:
+                known |= groups
+        self.labels.update(later.labels)
+        self.answers_rejected.update(later.answers_rejected)
+        self.labels_rejected.update(later.labels_rejected)
+        self.rows_left.update(later.rows_left)
+        self.first += later.first[: MESSAGES_KEPT - len(self.first)]
+        self.received += later.received
+        self.ignored += later.ignored
+
+    def rows(self, task: str) -> int:
+        """Answers of a task."""
+        return sum(rows for (name, _), (_, rows) in self.models.items() if name == task)
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -212,7 +235,7 @@ def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> lis
         if cores > 1 and unit.model is not None and unit.rows > _SKEWED * total:
             found.append(
                 f"{unit.task} {unit.model} has {unit.rows / total:.0%} of the answers: its windows follow on "
-                "each other, so one core computes them while others wait; more executors make only the "
+                "each other, so one core computes them while others wait; more of them make only the "
                 "reading faster."
             )
     return found

@@ -204,7 +204,7 @@ def test_a_skewed_model_is_told(tmp_path: Path) -> None:
     assert done.windows == 400 // 40
     assert done.notes == (
         "u many has 90% of the answers: its windows follow on each other, so one core computes them while "
-        "others wait; more executors make only the reading faster.",
+        "others wait; more of them make only the reading faster.",
     )
 
 
