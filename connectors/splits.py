@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connectors.files import FileSource
-from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.tables import open_parquet
 from monitor.base.errors import SourceError
 from monitor.base.source import (
@@ -26,6 +25,7 @@ SPLIT_BYTES = 32 << 20
 """Of NDJSON some 200,000 records: seconds of work, so that what is lost with an executor is soon made up."""
 
 _WHOLE = (".csv", ".gz", ".zst")
+_LOOKED_AT = 4096  # bytes before a place: most lines are shorter
 
 OfFile = RawBlock | RawTable | RawSkipped | RawDamaged
 
@@ -52,8 +52,9 @@ class Split:
 def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
     """A file in splits of about so many bytes.
 
-    NDJSON is cut where a line begins, Parquet between row groups. CSV, whose quotes may span lines, and what
-    is compressed as a whole are one split.
+    NDJSON is cut before the lines that span a multiple of the size, as `FileSource` cuts what it reads;
+    Parquet between row groups. CSV, whose quotes may span lines, and what is compressed as a whole are one
+    split.
 
     Examples
     --------
@@ -61,7 +62,7 @@ def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
     >>> path = Path(tempfile.mkdtemp()) / "p.ndjson"
     >>> _ = path.write_bytes(b'{"id": 1}\\n' * 5)
     >>> [(split.start, split.stop) for split in splits_of(path, size=24)]
-    [(0, 30), (30, None)]
+    [(0, 20), (20, 40), (40, None)]
     """
     starts = _starts(path, size)
     return [Split(str(path), a, b) for a, b in zip(starts, [*starts[1:], None], strict=True)]
@@ -71,29 +72,30 @@ def _starts(path: Path, size: int) -> list[int]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         return _row_groups(path, size)
-    return [0] if kind in _WHOLE else _lines(path, size)
+    return _lines(path, size) if is_plain(path) else [0]
 
 
 def _lines(path: Path, size: int) -> list[int]:
-    total = path.stat().st_size
     starts = [0]
     with path.open("rb") as file:
-        while starts[-1] + size < total:
-            start = _next_line(file, starts[-1] + size)
-            if start >= total:
-                break
-            starts.append(start)
+        for place in range(size, path.stat().st_size, size):
+            start = _last_line(file, starts[-1], place)
+            if start > starts[-1]:
+                starts.append(start)
     return starts
 
 
-def _next_line(file: BinaryIO, start: int) -> int:
-    """Where the first line begins that does not begin before a place."""
-    file.seek(start - 1)
-    while piece := file.readline(MAX_LINE_BYTES):
-        start += len(piece)
-        if piece.endswith(b"\n"):
-            break
-    return start - 1
+def _last_line(file: BinaryIO, first: int, place: int) -> int:
+    """Where the last line begins that begins before a place or there; `first` is where another does."""
+    looked_at, stop = _LOOKED_AT, place
+    while stop > first:
+        start = max(first, stop - looked_at)
+        file.seek(start)
+        found = file.read(stop - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        looked_at, stop = 2 * looked_at, start
+    return first
 
 
 def _row_groups(path: Path, size: int) -> list[int]:
@@ -107,6 +109,11 @@ def _row_groups(path: Path, size: int) -> list[int]:
             rows += group.num_rows
             held += group.total_byte_size
     return starts
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a file is cut by its lines."""
+    return path.suffix.lower() not in (*_WHOLE, ".parquet")
 
 
 def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[Raw]]:

@@ -122,9 +122,7 @@ def replay(
     spark_conf: SparkConf = None,
     processes: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=1024, help="Processes that read and compute; default the cores, 1 for small input."
-        ),
+        typer.Option(help="Processes that read and compute; default the cores, 1 for small input."),
     ] = None,
 ) -> None:
     """Compute the windows of files as fast as possible, and draw a picture for each model."""

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +107,8 @@ class Replayed:
         Where those were written; None where the configuration has no `rejects`.
     notes : tuple of str
         What else whoever runs it should know, as sentences.
+    seconds : tuple of float
+        Of the processor, by process, where others than this one read and computed.
     """
 
     view: EngineView
@@ -116,6 +118,7 @@ class Replayed:
     unused: Unused
     rejects: Path | None
     notes: tuple[str, ...] = ()
+    seconds: tuple[float, ...] = ()
 
 
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
@@ -149,8 +152,10 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         complete = written.close()
     if not complete:
         raise SinkError(f"{out}: the disk did not take every line; make room and run it again")
+    view = engine.view()
+    models = [(one.task, one.model) for one in view.series if not one.group]
     return Replayed(
-        engine.view(),
+        replace(view, series=series_of(config, [view], models)),
         written.windows,
         draw(engine.labelled(), written.period, out),
         written.period.histories.alarms(),
@@ -287,7 +292,7 @@ def _bytes_read(raws: Sequence[Raw]) -> int:
 def series_of(
     config: Config, views: Sequence[EngineView], models: Iterable[tuple[str, str]]
 ) -> tuple[SeriesView, ...]:
-    """The series of several engines, as one would list them: by task, its models before their groups.
+    """The series of engines in one order: by task, its models before their groups.
 
     Parameters
     ----------
@@ -300,7 +305,9 @@ def series_of(
     places = {name: number for number, name in enumerate(models)}
     series = [one for view in views for one in view.series]
     return tuple(
-        sorted(series, key=lambda one: (tasks[one.task], bool(one.group), places[one.task, one.model]))
+        sorted(
+            series, key=lambda one: (tasks[one.task], one.group != "", places[one.task, one.model], one.group)
+        )
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from typing import Any
 
 from connectors.files import is_pipe
 from connectors.splits import read_split, splits_of
-from monitor.base.errors import ClusterError, SinkError
+from monitor.base.errors import ClusterError, ConfigError, SinkError
 from monitor.cli.process import cores
 from monitor.cli.replay import (
     REJECTS,
@@ -38,11 +39,12 @@ from monitor.cli.replay import (
 from monitor.cli.replay_worker import (
     PIECE_BYTES,
     Answer,
-    ComputePiece,
+    ComputePieces,
     EndedStream,
     EndStream,
     Order,
     Piece,
+    PlacedShares,
     ReadPiece,
     Slice,
     WorkerJob,
@@ -71,7 +73,9 @@ from monitor.reports.views import EngineView
 BYTES_A_PROCESS = 32 << 20
 """Of input that make a further process worth its start: some two thirds of a second of work."""
 
+_MOST_PROCESSES = 1024
 _SAMPLED = 16  # files of which the first MiB is looked at, to share out the models
+_COMPUTED_AT_ONCE = 4  # an engine's step costs some 0.3 ms, and so does an order
 _ENDS_SECONDS = 5.0
 _PRELOADED = ["monitor.cli.main", "monitor.cli.replay_worker", "scipy.special"]
 
@@ -100,6 +104,11 @@ def replay_on_cores(
     ClusterError
         A process was killed, or died.
     """
+    if processes is not None and not 1 <= processes <= _MOST_PROCESSES:
+        raise ConfigError(
+            f"--processes: expected 1 to {_MOST_PROCESSES}, got {processes}; leave it out for as many as "
+            "there are cores"
+        )
     config = load_config(config_path)
     number = max(1, min(cores(), _bytes(files) // BYTES_A_PROCESS)) if processes is None else processes
     why = why_alone(config, files) if number > 1 else None
@@ -188,6 +197,7 @@ def _told(
         unused_of([run.facts]),
         out / REJECTS if config.rejects else None,
         (*notes_of(units, reasons, len(ended)), memory),
+        tuple(one.seconds for one in ended),
     )
 
 
@@ -313,7 +323,7 @@ class _Worker:
     connection: Connection
     order: Order | None = None
     reading: int | None = None
-    placed: _Placed | None = None
+    computing: list[_Placed] = field(default_factory=list)
     waiting: deque[_Placed] = field(default_factory=deque)
 
 
@@ -409,9 +419,10 @@ class Scheduler:
     def _give(self, worker: _Worker) -> None:
         """An order for a process that has none: first to compute, so that less is held."""
         if worker.waiting:
-            worker.placed = worker.waiting.popleft()
-            shares = worker.placed.shares[worker.number]
-            self._send(worker, ComputePiece(worker.placed.path, worker.placed.begin, shares))
+            some = [worker.waiting.popleft() for _ in range(min(len(worker.waiting), _COMPUTED_AT_ONCE))]
+            worker.computing = some
+            pieces = tuple(PlacedShares(one.path, one.begin, one.shares[worker.number]) for one in some)
+            self._send(worker, ComputePieces(pieces, frozenset(self._owners.whole)))
             return
         split = worker.reading
         if split is None and self._unread:
@@ -469,10 +480,12 @@ class Scheduler:
             worker.reading = None if answer.last else worker.reading
             self._read.setdefault(answer.split, deque()).append(answer)
             self._place_what_follows()
-        elif isinstance(answer, list) and worker.placed is not None:
-            placed, worker.placed = worker.placed, None
-            placed.reports += answer
-            placed.missing -= 1
+        elif isinstance(answer, list):
+            begins = [placed.begin.sequence for placed in worker.computing]
+            for report in answer:
+                worker.computing[bisect_right(begins, report.position.sequence) - 1].reports.append(report)
+            for placed in worker.computing:
+                placed.missing -= 1
         self._write_what_is_complete()
 
     def _place_what_follows(self) -> None:

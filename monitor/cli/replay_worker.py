@@ -19,8 +19,9 @@ from typing import Any
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.line_cutter import BLOCK_BYTES
 from connectors.formats.wires.choice import columns_of, wire_for
-from connectors.splits import Split, read_split
+from connectors.splits import Split, is_plain, read_split
 from monitor.base.errors import SinkError, SourceError
 from monitor.base.records import Reject
 from monitor.base.source import Raw, RawBlock, RawTable
@@ -33,10 +34,14 @@ from monitor.engine.planning import Facts, note, note_share
 from monitor.engine.report_order import OrderedReport
 from monitor.reports.views import EngineView
 
-PIECE_BYTES = 4 << 20
-"""Of NDJSON some 30,000 records: a tenth of a second of work, and 4 MB as columns."""
+PIECE_BYTES = BLOCK_BYTES
+"""As much as one process reads at once, and cut at the same places.
 
-_READS_AT_ONCE = 5  # of a MiB: the fifth brings the end of the line at which the fourth was cut
+Where a join is full, what it lets go of depends on where the stream is cut (`LabelJoin`). And to decode
+four times as many records at once takes a fifth longer each.
+"""
+
+_READS_OF_PIECE = 3  # a piece ends where a line does, so it may be longer than a read
 
 Labelled = Mapping[tuple[str, str, str], Any]
 
@@ -116,8 +121,8 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputePiece:
-    """An order: take these shares of a piece; the answer is a list of `OrderedReport`.
+class PlacedShares:
+    """What a process is to take of a piece.
 
     Parameters
     ----------
@@ -130,6 +135,21 @@ class ComputePiece:
     path: Path
     begin: Begin
     shares: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePieces:
+    """An order: take these, in the order of the stream; the answer is a list of `OrderedReport`.
+
+    Parameters
+    ----------
+    pieces : tuple of PlacedShares
+    one_by_one : frozenset of str
+        Tasks of which each piece is taken by itself, as one process does; of the others all at once.
+    """
+
+    pieces: tuple[PlacedShares, ...]
+    one_by_one: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +181,7 @@ class EndedStream:
     seconds: float
 
 
-Order = ReadPiece | ComputePiece | EndStream
+Order = ReadPiece | ComputePieces | EndStream
 Answer = Piece | list[OrderedReport] | EndedStream
 
 
@@ -184,7 +204,9 @@ def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[
             order = connection.recv()
             try:
                 answer: object = worker.do(order)
-            except (SourceError, SinkError) as error:
+            except SourceError as error:
+                answer = SourceError(str(error))  # a kind of it may not be made anew from its text
+            except SinkError as error:
                 answer = error
             except Exception:  # noqa: BLE001 - the first process raises it
                 answer = RuntimeError(f"in a process of the replay:\n{traceback.format_exc()}")
@@ -204,7 +226,7 @@ class ReplayWorker:
         """Carry out one order."""
         if isinstance(order, ReadPiece):
             return self._read(order.split)
-        if isinstance(order, ComputePiece):
+        if isinstance(order, ComputePieces):
             return self._compute(order)
         return self._end()
 
@@ -216,16 +238,18 @@ class ReplayWorker:
             self._reading = None
         return piece
 
-    def _compute(self, order: ComputePiece) -> list[OrderedReport]:
-        by_task: dict[str, list[tuple[Partition, Begin]]] = {}
-        with order.path.open("rb") as file:
-            for share in order.shares:
-                file.seek(share.start)
-                found = pickle.loads(file.read(share.stop - share.start))
-                by_task.setdefault(share.task, []).append((found, order.begin))
+    def _compute(self, order: ComputePieces) -> list[OrderedReport]:
+        together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
+        for number, piece in enumerate(order.pieces):
+            with piece.path.open("rb") as file:
+                for share in piece.shares:
+                    file.seek(share.start)
+                    found = pickle.loads(file.read(share.stop - share.start))
+                    step = share.task, number if share.task in order.one_by_one else 0
+                    together.setdefault(step, []).append((found, piece.begin))
         return [
             report
-            for task, shares in by_task.items()
+            for (task, _), shares in together.items()
             for report in self._engine(task).take(joined(shares, "replay"), 0.0)
         ]
 
@@ -269,7 +293,8 @@ class SplitReader:
         self._job, self._number = job, number
         split = job.splits[number]
         source, self._decoder = decoder_of(job.config, split)
-        self._raws: Iterator[Sequence[Raw]] = read_split(source, split, _READS_AT_ONCE)
+        at_once = _READS_OF_PIECE if is_plain(source.path) else 1
+        self._raws: Iterator[Sequence[Raw]] = read_split(source, split, at_once)
         self._next: Sequence[Raw] | None = next(self._raws, None)
         self._pieces = 0
 

@@ -240,7 +240,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
 def each_begin(
     stretches: Iterable[Segment], times_of: Callable[[int], tuple[Ints, Floats]]
 ) -> Iterator[Begin]:
-    """As `begins`, of stretches that become known one by one: it tells of each before it asks for the next."""
+    """As `begins`, one by one: each is told before the next stretch is asked for."""
     sequence, now, last = 0, -np.inf, -np.inf
     for number, stretch in enumerate(stretches):
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):

@@ -12,6 +12,7 @@ import numpy as np
 
 from monitor.base.records import Batch, Chunk
 from monitor.engine.engine import EngineSettings
+from monitor.engine.labels.join import rows_within
 from monitor.engine.partitioning import Partition, Segment
 from monitor.engine.task import TaskSettings
 
@@ -165,7 +166,10 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
             reasons[name] = f"{' and '.join(task.refit_estimators) or 'ssme'} estimates its models together"
         elif len(models[name] | set(task.models)) > most or len(groups.get(name, ())) > most:
             reasons[name] = f"it has more models or groups than max_series, {most:,}, allows"
-        elif labels[name] and may_close(settings, name, rows[name]) > kept(settings, name):
+        elif labels[name] and (
+            rows[name] > remembered(settings, name)
+            or may_close(settings, name, rows[name]) > kept(settings, name)
+        ):
             reasons[name] = too_many(settings, name, rows[name])
     return reasons
 
@@ -179,6 +183,13 @@ def may_close(settings: EngineSettings, name: str, rows: int) -> int:
 def kept(settings: EngineSettings, name: str) -> int:
     """Windows of a task that are kept for labels to come."""
     return TaskSettings(name, settings.tasks[name], {}).revisions.keep
+
+
+def remembered(settings: EngineSettings, name: str) -> int:
+    """Answers of a task that its labels find."""
+    task = settings.tasks[name]
+    bounds = task.labels.max_bytes, task.labels.max_answers, task.labels.max_waiting
+    return rows_within(*bounds, 1 + len(task.groups), task.scored, settings.numbered)[0]
 
 
 def too_many(settings: EngineSettings, name: str, rows: int) -> str:
