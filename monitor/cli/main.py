@@ -136,9 +136,7 @@ def replay(
         from monitor.cli.replay_spark import OnSpark
 
         if processes is not None:
-            raise ConfigError(
-                "--processes is of one machine without Spark; leave it out, or leave --engine spark out"
-            )
+            raise ConfigError("--processes is not for Spark; leave it out, or leave --engine spark out")
         spark = OnSpark(master or OnSpark().master, spark_conf or ())
     elif master or spark_conf:
         raise ConfigError("--master and --spark-conf are Spark's; add --engine spark")

@@ -286,7 +286,7 @@ def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> No
     else:
         program.send_signal(number)
     _, told = program.communicate(timeout=PATIENCE_SECONDS)
-    assert program.returncode == (1 if number == signal.SIGINT else -9)
+    assert program.returncode == (130 if number == signal.SIGINT else -9)
     assert b"Traceback" not in told
     wait_until(lambda: not session_of(program.pid), "its processes are gone")
 
