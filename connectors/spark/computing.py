@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Any
 
-from connectors.spark.job import ENDED_UNIT, LINES, Computing, Job, LineRow, Unit, as_arrow, packed, unpacked
-from connectors.spark.partitioning import Begin, Partition, joined
-from monitor.engine.engine import Engine, EngineSettings
+from connectors.spark.job import ENDED_UNIT, LINES, Computing, Job, LineRow, as_arrow, packed, unpacked
+from monitor.engine.engine import Engine
+from monitor.engine.partitioning import Begin, Partition, joined
+from monitor.engine.planning import settings_of
 from monitor.engine.report_order import OrderedReport, Phase
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
@@ -89,16 +90,6 @@ def lines_of(
         yield row
     ended = Ended(number, engine.view(), engine.labelled(), windows, size)
     yield LineRow(0, ENDED_UNIT, 0, 0, unit.task, unit.model or "", "", 0, packed(ended))
-
-
-def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
-    """What the engine of a unit is built from: its task, of whose models it knows its own only."""
-    task = settings.tasks[unit.task]
-    references = settings.references.get(unit.task, {})
-    if unit.model is not None:
-        task = task.model_copy(update={"models": {k: v for k, v in task.models.items() if k == unit.model}})
-        references = {k: v for k, v in references.items() if k == unit.model}
-    return replace(settings, tasks={unit.task: task}, references={unit.task: references})
 
 
 def _steps(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import pickle
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import pyarrow
 
-from connectors.spark.partitioning import Begin, Segment
-from connectors.spark.splits import Split
+from connectors.splits import Split
 from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
+from monitor.engine.partitioning import Begin
+from monitor.engine.planning import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class Block(NamedTuple):
     ----------
     kind : BlockKind
     task, model, besides : str
-        As of `connectors.spark.partitioning.Share`; ``""`` for what is no share.
+        As of `monitor.engine.partitioning.Partition`; ``""`` for what is no share.
     split : int
     number : int
         Of the chunk in the split: shares of one chunk belong together.
@@ -70,69 +69,6 @@ class Block(NamedTuple):
 
 BLOCKS = "kind int, task string, model string, besides string, split int, number int, data binary"
 """The columns of `Block`, for Spark."""
-
-
-@dataclass(slots=True)
-class Facts:
-    """What the driver must know of a split.
-
-    Parameters
-    ----------
-    stretch : Segment
-    models : dict of (task, model) to [place, rows]
-        The place in the split of its first answer, and how many there are.
-    groups : dict of task to set of (model, group)
-        As far as they are no more than may be watched.
-    labels : Counter of task
-        Labels on their own or along with answers.
-    answers_rejected : Counter of str
-        By reason.
-    labels_rejected : Counter of (task, reason)
-        ``""`` for a label that names no task.
-    first : list of str
-        The first messages.
-    received : int
-        Answers and labels, used or not.
-    largest : int
-        Bytes of the largest share.
-    ignored : int
-        Events without answers that were passed over.
-    rows_left : Counter of str
-        Rows that the mapping did not read, by the path of the one beside them that it read.
-    newest : float
-        Of a stream: the largest time of a record, where it is no more than a day after that of its message.
-    """
-
-    stretch: Segment = field(default_factory=Segment)
-    models: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    groups: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
-    labels: Counter[str] = field(default_factory=Counter)
-    answers_rejected: Counter[str] = field(default_factory=Counter)
-    labels_rejected: Counter[tuple[str, str]] = field(default_factory=Counter)
-    first: list[str] = field(default_factory=list)
-    received: int = 0
-    largest: int = 0
-    ignored: int = 0
-    rows_left: Counter[str] = field(default_factory=Counter)
-    newest: float = -math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What one engine computes: one model of a task, or a whole task.
-
-    Parameters
-    ----------
-    task : str
-    model : str or None
-        None for a whole task.
-    rows : int
-        Answers.
-    """
-
-    task: str
-    model: str | None
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from typing import Any
 
 import msgspec
 
-from connectors.spark.job import Facts, Unit
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import ClusterError, ConfigError
 from monitor.base.files import put
 from monitor.config.root import Config
+from monitor.engine.planning import Facts, Unit
 from monitor.export.sinks.line_file import cannot_write
 
 _FILE = "committed.json"

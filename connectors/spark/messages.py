@@ -14,14 +14,14 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.beside import beside
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.cloudevents import Headers
-from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, as_arrow, packed
-from connectors.spark.partitioning import Partition, StreamPartitioner
-from connectors.spark.reading import note, note_share
+from connectors.spark.job import BLOCKS, Block, BlockKind, as_arrow, packed
 from monitor.base.records import Chunk, Floats, Ints
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSourceConfig
 from monitor.engine.engine import EngineSettings
+from monitor.engine.partitioning import Partition, StreamPartitioner
+from monitor.engine.planning import Facts, note, note_share
 
 MESSAGES = (
     "concat(topic, '-', partition) AS partition",

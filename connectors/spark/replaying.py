@@ -18,10 +18,20 @@ from functools import partial
 from typing import Any
 
 from connectors.spark.computing import Ended, compute_units
-from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Computing, Facts, Job, Unit, unpacked
-from connectors.spark.partitioning import begins
-from connectors.spark.planning import kept, notes_of, rows_of, spread, too_many, units_of, why_whole
+from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Computing, Job, unpacked
 from connectors.spark.reading import read_splits
+from monitor.engine.partitioning import begins
+from monitor.engine.planning import (
+    Facts,
+    Unit,
+    kept,
+    notes_of,
+    rows_of,
+    spread,
+    too_many,
+    units_of,
+    why_whole,
+)
 from monitor.export.sinks.rejects_file import Rejected
 
 _LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at a time

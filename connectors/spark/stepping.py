@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from connectors.spark.computing import settings_of
-from connectors.spark.job import ENDED_UNIT, LINES, LineRow, Unit, as_arrow, packed, unpacked
+from connectors.spark.job import ENDED_UNIT, LINES, LineRow, as_arrow, packed, unpacked
 from connectors.spark.ledger import read_state, write_state
 from connectors.spark.messages import MessagePart, Stream
-from connectors.spark.partitioning import Begin, joined
 from monitor.base.records import Chunk
 from monitor.engine.engine import Engine
+from monitor.engine.partitioning import Begin, joined
+from monitor.engine.planning import Unit, settings_of
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 

@@ -23,13 +23,13 @@ from itertools import chain
 from typing import Any
 
 from connectors.build import long_names, names_in
-from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Facts, Unit, unpacked
+from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, unpacked
 from connectors.spark.ledger import SPARK, CheckpointLedger, Committed, Turn, UnitState, counted
 from connectors.spark.messages import MESSAGES, Stream, read_messages
-from connectors.spark.planning import rows_of
 from connectors.spark.reader_options import reader_options
 from connectors.spark.replaying import by_unit
 from connectors.spark.stepping import Stepped, Stepping, begun, step_units
+from monitor.engine.planning import Facts, Unit, rows_of
 from monitor.export.sinks.destination import Mark
 from monitor.export.sinks.rejects_file import Rejected
 from monitor.reports.views import EngineView

@@ -7,7 +7,7 @@
     ├── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
     ├── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
     ├── InUseError         another process has a port or folder, and may let it go       (exit code 1)
-    ├── ClusterError       what computes elsewhere (Spark) cannot be had, or gave up      (exit code 1)
+    ├── ClusterError       Spark, or a process of a replay, cannot be had or gave up      (exit code 1)
     └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
 
 Foreign errors become one of these where they enter (a connector, a file), with the cause kept. The
@@ -68,7 +68,7 @@ class InUseError(SourceError, SinkError, StoreError):
 
 
 class ClusterError(BlindsightError):
-    """What computes elsewhere, on Spark, cannot be had or gave up."""
+    """What computes elsewhere, on Spark or in another process, cannot be had or gave up."""
 
 
 class RequestError(BlindsightError):

@@ -120,6 +120,10 @@ def replay(
     engine: EngineChoice = EngineName.PROCESS,
     master: Master = None,
     spark_conf: SparkConf = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Processes that read and compute; default the cores, 1 for small input."),
+    ] = None,
 ) -> None:
     """Compute the windows of files as fast as possible, and draw a picture for each model."""
     from monitor.cli.process import trim_heap, tune_collector
@@ -131,10 +135,12 @@ def replay(
     if engine is EngineName.SPARK:
         from monitor.cli.replay_spark import OnSpark
 
+        if processes is not None:
+            raise ConfigError("--processes is not for Spark; leave it out, or leave --engine spark out")
         spark = OnSpark(master or OnSpark().master, spark_conf or ())
     elif master or spark_conf:
         raise ConfigError("--master and --spark-conf are Spark's; add --engine spark")
-    replay_with_progress(config, files, out, spark)
+    replay_with_progress(config, files, out, spark, processes)
 
 
 @app.command()

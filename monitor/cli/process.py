@@ -11,6 +11,7 @@ import threading
 from collections.abc import MutableMapping
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 _YOUNG = 100_000  # a block of 1 MiB decodes to some 8,000 records with a list each: a dozen blocks
 _MIDDLE = _OLD = 10
@@ -112,6 +113,26 @@ def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
 
     threading.Thread(target=trim_for_ever, name="heap", daemon=True).start()
     return True
+
+
+def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The cores that this process may use: those it is bound to, or as many as its container's share makes.
+
+    Parameters
+    ----------
+    limit : Path
+        Of the second version of Linux' cgroups: microseconds of the processor in so many of the clock.
+
+    Examples
+    --------
+    >>> cores() >= 1
+    True
+    """
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # elsewhere there is none, and "max" is no number
+        quota, period = map(int, limit.read_text(encoding="ascii").split())
+        return max(1, min(bound, quota // period))
+    return bound
 
 
 def abandon_threads() -> None:

@@ -1,4 +1,4 @@
-"""`blindsight replay`: the daemon's computation over files, as fast as it goes, in one thread."""
+"""`blindsight replay`: the daemon's computation over files, as fast as it goes on one core."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
@@ -28,9 +28,12 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import Rejected, RejectWriter
 from monitor.export.sinks.reports_file import ReportWriter
-from monitor.reports.views import EngineView
+from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts
+
+if TYPE_CHECKING:
+    from monitor.engine.planning import Facts
 
 REPORTS = "windows.ndjson"
 REJECTS = "rejects.ndjson"
@@ -104,6 +107,8 @@ class Replayed:
         Where those were written; None where the configuration has no `rejects`.
     notes : tuple of str
         What else whoever runs it should know, as sentences.
+    seconds : tuple of float
+        Of the processor, by process, where others than this one read and computed.
     """
 
     view: EngineView
@@ -113,6 +118,7 @@ class Replayed:
     unused: Unused
     rejects: Path | None
     notes: tuple[str, ...] = ()
+    seconds: tuple[float, ...] = ()
 
 
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
@@ -133,7 +139,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     """
     config = load_config(config_path)
     engine = engine_settings(config, event_time=True).build()
-    _check(files, out)
+    check_files(files, out)
     written = Written(config, out)
     unused = Unused()
     try:
@@ -146,8 +152,10 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         complete = written.close()
     if not complete:
         raise SinkError(f"{out}: the disk did not take every line; make room and run it again")
+    view = engine.view()
+    models = [(one.task, one.model) for one in view.series if not one.group]
     return Replayed(
-        engine.view(),
+        replace(view, series=series_of(config, [view], models)),
         written.windows,
         draw(engine.labelled(), written.period, out),
         written.period.histories.alarms(),
@@ -213,8 +221,14 @@ class Written:
         return self._rejects.close(_WRITE_SECONDS) and not self._rejects.lost and complete
 
 
-def _check(files: Sequence[Path], out: Path) -> None:
-    """Look at every file before the first is read: the last may be hours away."""
+def check_files(files: Sequence[Path], out: Path) -> None:
+    """Look at every file before the first is read: the last may be hours away.
+
+    Raises
+    ------
+    ConfigError
+        One cannot be read, or would be replaced.
+    """
     for path in files:
         problem = why_not_a_file(path)
         if problem is not None:
@@ -273,6 +287,41 @@ def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterat
 
 def _bytes_read(raws: Sequence[Raw]) -> int:
     return sum(len(raw.data) for raw in raws if isinstance(raw, RawBlock))
+
+
+def series_of(
+    config: Config, views: Sequence[EngineView], models: Iterable[tuple[str, str]]
+) -> tuple[SeriesView, ...]:
+    """The series of engines in one order: by task, its models before their groups.
+
+    Parameters
+    ----------
+    config : Config
+    views : sequence of EngineView
+    models : iterable of (task, model)
+        In their order.
+    """
+    tasks = {name: number for number, name in enumerate(config.tasks)}
+    places = {name: number for number, name in enumerate(models)}
+    series = [one for view in views for one in view.series]
+    return tuple(
+        sorted(
+            series, key=lambda one: (tasks[one.task], one.group != "", places[one.task, one.model], one.group)
+        )
+    )
+
+
+def unused_of(facts: Sequence[Facts]) -> Unused:
+    """What could not be used of the parts of a stream, in their order."""
+    found = Unused()
+    for each in facts:
+        found.answers.update(each.answers_rejected)
+        for (_, reason), count in each.labels_rejected.items():
+            found.labels[reason] += count
+        found.first += each.first[: MESSAGES_KEPT - len(found.first)]
+        found.received += each.received
+        found.rows_left.update(each.rows_left)
+    return found
 
 
 def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:

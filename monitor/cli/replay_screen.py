@@ -14,7 +14,8 @@ from rich.text import Text
 from monitor.base.errors import SourceError
 from monitor.base.names import BATCH_ROWS
 from monitor.cli import series_table
-from monitor.cli.replay import REPORTS, Replayed, replay
+from monitor.cli.replay import REPORTS, Replayed
+from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import rfc3339
@@ -22,7 +23,13 @@ from monitor.reports.window_report import rfc3339
 _PLAIN = (".ndjson", ".jsonl", ".json")
 
 
-def replay_with_progress(config: str, files: Sequence[Path], out: Path, spark: OnSpark | None = None) -> None:
+def replay_with_progress(
+    config: str,
+    files: Sequence[Path],
+    out: Path,
+    spark: OnSpark | None = None,
+    processes: int | None = None,
+) -> None:
     """Replay files, here or on Spark, and say what came out.
 
     Raises
@@ -30,7 +37,9 @@ def replay_with_progress(config: str, files: Sequence[Path], out: Path, spark: O
     SourceError
         Not one record could be used. Some that could not are told, and are no failure.
     """
-    done = _here(config, files, out) if spark is None else replay_on_spark(config, files, out, spark)
+    done = (
+        _here(config, files, out, processes) if spark is None else replay_on_spark(config, files, out, spark)
+    )
     console = series_table.output()
     if done.view.series:
         console.print(_table(done, console.width))
@@ -49,12 +58,14 @@ def replay_with_progress(config: str, files: Sequence[Path], out: Path, spark: O
         )
 
 
-def _here(config: str, files: Sequence[Path], out: Path) -> Replayed:
+def _here(config: str, files: Sequence[Path], out: Path, processes: int | None) -> Replayed:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         bars = {path: bar.add_task(escape(path.name), total=_size(path)) for path in files}
-        return replay(config, files, out, lambda path, size: bar.advance(bars[path], size))
+        return replay_on_cores(
+            config, files, out, lambda path, size: bar.advance(bars[path], size), processes
+        )
 
 
 def _size(path: Path) -> int | None:

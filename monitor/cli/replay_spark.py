@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 
 from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError
-from monitor.cli.replay import MESSAGES_KEPT, OURS, REJECTS, Replayed, Unused, Written, draw
+from monitor.cli.replay import OURS, REJECTS, Replayed, Written, draw, series_of, unused_of
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
-from monitor.reports.views import EngineView, SeriesView
+from monitor.reports.views import EngineView
 
 if TYPE_CHECKING:
-    from connectors.spark.job import Facts
     from connectors.spark.replaying import SparkReplay
 
 TABLE = "windows.parquet"
@@ -39,7 +38,7 @@ class OnSpark:
     settings : sequence of str
         Of Spark, as ``key=value``.
     split_bytes : int or None
-        Of a file that are read at once; `connectors.spark.splits.SPLIT_BYTES` where left out.
+        Of a file that are read at once; `connectors.splits.SPLIT_BYTES` where left out.
     """
 
     master: str = "local[*]"
@@ -68,10 +67,12 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
 
     check_ready()
 
+    from connectors.spark.inputs import files_of, mounted
     from connectors.spark.job import Job
     from connectors.spark.replaying import replayed
-    from connectors.spark.splits import SPLIT_BYTES, files_of, mounted, splits_of
     from connectors.spark.tables import refuse_types
+    from connectors.splits import SPLIT_BYTES, splits_of
+    from monitor.engine.planning import rows_of
 
     spark_settings = settings_from(where.settings)
     config = load_config(config_path)
@@ -94,11 +95,11 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return Replayed(
-        EngineView(series=_series(config, [unit.view for unit in done.ended])),
+        EngineView(series=series_of(config, [unit.view for unit in done.ended], rows_of(done.facts))),
         windows,
         tuple(out / picture.name for picture in pictures),
         period.histories.alarms(),
-        _unused(done.facts),
+        unused_of(done.facts),
         out / REJECTS if config.rejects else None,
         tuple(done.notes),
     )
@@ -158,23 +159,3 @@ def _put_in_place(aside: Path, out: Path) -> None:
         (out / DONE).touch()
     except OSError as error:
         raise SinkError(cannot_write(str(out), error)) from error
-
-
-def _series(config: Config, views: Sequence[EngineView]) -> tuple[SeriesView, ...]:
-    """All of them, by task in the order of the configuration; a model that never answered is left out."""
-    by_task = {
-        name: [one for view in views for one in view.series if one.task == name] for name in config.tasks
-    }
-    return tuple(one for series in by_task.values() for one in series)
-
-
-def _unused(facts: Sequence[Facts]) -> Unused:
-    found = Unused()
-    for each in facts:
-        found.answers.update(each.answers_rejected)
-        for (_, reason), count in each.labels_rejected.items():
-            found.labels[reason] += count
-        found.first += each.first[: MESSAGES_KEPT - len(found.first)]
-        found.received += each.received
-        found.rows_left.update(each.rows_left)
-    return found

@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from connectors.spark.computing import lines_of
-from connectors.spark.job import BlockKind, Computing, Job, Unit, unpacked
-from connectors.spark.partitioning import begins
-from connectors.spark.planning import rows_of
+from connectors.spark.job import BlockKind, Computing, Job, unpacked
 from connectors.spark.reading import blocks_of
-from connectors.spark.splits import splits_of
+from connectors.splits import splits_of
 from monitor.cli.process import one_thread_for_matrices
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
+from monitor.engine.partitioning import begins
+from monitor.engine.planning import Unit, rows_of
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.harness import apart, resident, run
 from tests.services.spark_cluster import descendants, is_executor, words_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.spark.job import Block, BlockKind, Unit
+from connectors.spark.job import Block, BlockKind
+from monitor.engine.planning import Unit
 
 
 def wanted(block: Block, unit: Unit) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.connectors.spark.test_partitioning import MODELS, stream
 from tests.daemon import ndjson
+from tests.engine.test_partitioning import MODELS, stream
 from tests.streams import CLASSES, confidences
 
 SETTINGS: dict[str, Any] = {

@@ -16,8 +16,8 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
+from connectors.spark.inputs import files_of, mounted  # noqa: E402
 from connectors.spark.session import meaning  # noqa: E402 - these need pyarrow
-from connectors.spark.splits import files_of, mounted  # noqa: E402
 from connectors.spark.tables import WindowTable  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, SinkError  # noqa: E402
 from monitor.cli.replay_spark import OnSpark, replay_on_spark  # noqa: E402
@@ -204,7 +204,7 @@ def test_a_skewed_model_is_told(tmp_path: Path) -> None:
     assert done.windows == 400 // 40
     assert done.notes == (
         "u many has 90% of the answers: its windows follow on each other, so one core computes them while "
-        "others wait; more executors make only the reading faster.",
+        "others wait; more of them make only the reading faster.",
     )
 
 

@@ -21,17 +21,18 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
-from connectors.spark.job import ENDED_UNIT, BlockKind, Computing, Facts, Job, Unit, unpacked  # noqa: E402
-from connectors.spark.partitioning import begins  # noqa: E402
-from connectors.spark.planning import notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
+from connectors.spark.inputs import files_of  # noqa: E402
+from connectors.spark.job import ENDED_UNIT, BlockKind, Computing, Job, unpacked  # noqa: E402
 from connectors.spark.reading import blocks_of  # noqa: E402
 from connectors.spark.session import check_ready, meaning, refuse_java, settings_from  # noqa: E402
-from connectors.spark.splits import Split, files_of, splits_of  # noqa: E402
 from connectors.spark.tables import WindowTable, refuse_types  # noqa: E402
+from connectors.splits import Split, splits_of  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
 from monitor.cli.settings import engine_settings  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
+from monitor.engine.partitioning import begins  # noqa: E402
+from monitor.engine.planning import Facts, Unit, notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
 from tests.connectors.spark.routing import wanted  # noqa: E402
 from tests.connectors.spark.streams import SETTINGS, TASKS, records, write_input  # noqa: E402
 from tests.daemon import ndjson  # noqa: E402

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from connectors.spark.job import ENDED_UNIT, Block, BlockKind, Facts, Unit, unpacked
+from connectors.spark.job import ENDED_UNIT, Block, BlockKind, unpacked
 from connectors.spark.ledger import (
     CheckpointLedger,
     Committed,
@@ -27,7 +27,6 @@ from connectors.spark.ledger import (
     write_state,
 )
 from connectors.spark.messages import Stream, blocks_of
-from connectors.spark.planning import rows_of
 from connectors.spark.stepping import Stepping, lines_of
 from connectors.spark.streaming import SEED, Steps
 from monitor.base.errors import ClusterError, ConfigError
@@ -37,13 +36,14 @@ from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import OutFolder
 from monitor.config.file import load_config
 from monitor.config.mapping import FieldMapping
+from monitor.engine.planning import Facts, Unit, rows_of
 from monitor.reports.views import LabelOutcome
 from tests.accounting import answers_account, scraped
 from tests.connectors.spark.messages import Message, by_model, in_batches, messages, one_engine, stream_config
 from tests.connectors.spark.routing import wanted
 from tests.connectors.spark.streams import TASKS, records
-from tests.connectors.spark.test_partitioning import MODELS
 from tests.daemon import command
+from tests.engine.test_partitioning import MODELS
 
 
 def stream_of(config: Path) -> Stream:

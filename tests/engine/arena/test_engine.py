@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from connectors.spark.partitioning import StreamPartitioner, begins, joined
 from monitor.base.records import id_keys
 from monitor.base.results import Estimate
 from monitor.config.root import Arena, Config
+from monitor.engine.partitioning import StreamPartitioner, begins, joined
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.reader import from_json
 from monitor.reports.views import LabelOutcome
-from tests.connectors.spark.test_partitioning import chunks, in_one
+from tests.engine.test_partitioning import chunks, in_one
 from tests.streams import Record, Rig, answers, compared, lines, task
 
 

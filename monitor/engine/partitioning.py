@@ -234,24 +234,28 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
     >>> [(each.sequence, each.clock) for each in found]
     [(0, -inf), (3, 12.0)]
     """
-    found: list[Begin] = []
+    return list(each_begin(stretches, times_of))
+
+
+def each_begin(
+    stretches: Iterable[Segment], times_of: Callable[[int], tuple[Ints, Floats]]
+) -> Iterator[Begin]:
+    """As `begins`, one by one: each is told before the next stretch is asked for."""
     sequence, now, last = 0, -np.inf, -np.inf
     for number, stretch in enumerate(stretches):
-        exact = None
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):
             clock = EventClock(now, last)
             places, times = times_of(number)
             marks = clock.advance(times)
             moved = np.flatnonzero(np.diff(marks, prepend=now))
             exact = places[moved], marks[moved]
-            found.append(Begin(sequence, now, exact))
+            yield Begin(sequence, now, exact)
             now = clock.now
         else:
-            found.append(Begin(sequence, now))
+            yield Begin(sequence, now)
             now = max(now, stretch.newest)
         last = last if stretch.last is None else stretch.last
         sequence += stretch.length
-    return found
 
 
 def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
@@ -259,7 +263,7 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
 
     Parameters
     ----------
-    shares : iterable of (Share, Begin)
+    shares : iterable of (Partition, Begin)
         In any order; no record twice.
     source : str
 

@@ -1,44 +1,17 @@
-"""Input files in splits that can be read side by side, in the order in which one process would read them."""
+"""The files of a job on Spark: named one by one or by their folders, as driver and executors open them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import unquote
 
 from connectors.files import is_pipe, why_not_a_file
-from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.tables import open_parquet
 from monitor.base.errors import ConfigError
 
-SPLIT_BYTES = 32 << 20
-"""Of NDJSON some 200,000 records: seconds of work, so that what is lost with an executor is soon made up."""
-
-_WHOLE = (".csv", ".gz", ".zst")
 _HIDDEN = ("_", ".")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")  # of two letters or more: `C:/` is a disk
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A part of a file, from one record's start to another's.
-
-    Parameters
-    ----------
-    path : str
-        As it is named in reports.
-    start : int
-        Byte offset, or row of a table.
-    stop : int or None
-        Where the next split begins; None at the file's end.
-    """
-
-    path: str
-    start: int
-    stop: int | None
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
@@ -105,63 +78,3 @@ def mounted(path: Path) -> Path:
 
 def _hidden(path: Path) -> bool:
     return any(part.startswith(_HIDDEN) for part in path.parts)
-
-
-def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
-    """A file in splits of about so many bytes.
-
-    NDJSON is cut where a line begins, Parquet between row groups. CSV, whose quotes may span lines, and what
-    is compressed as a whole are one split.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "p.ndjson"
-    >>> _ = path.write_bytes(b'{"id": 1}\\n' * 5)
-    >>> [(split.start, split.stop) for split in splits_of(path, size=24)]
-    [(0, 30), (30, None)]
-    """
-    starts = _starts(path, size)
-    return [Split(str(path), a, b) for a, b in zip(starts, [*starts[1:], None], strict=True)]
-
-
-def _starts(path: Path, size: int) -> list[int]:
-    kind = path.suffix.lower()
-    if kind == ".parquet":
-        return _row_groups(path, size)
-    return [0] if kind in _WHOLE else _lines(path, size)
-
-
-def _lines(path: Path, size: int) -> list[int]:
-    total = path.stat().st_size
-    starts = [0]
-    with path.open("rb") as file:
-        while starts[-1] + size < total:
-            start = _next_line(file, starts[-1] + size)
-            if start >= total:
-                break
-            starts.append(start)
-    return starts
-
-
-def _next_line(file: BinaryIO, start: int) -> int:
-    """Where the first line begins that does not begin before a place."""
-    file.seek(start - 1)
-    while piece := file.readline(MAX_LINE_BYTES):
-        start += len(piece)
-        if piece.endswith(b"\n"):
-            break
-    return start - 1
-
-
-def _row_groups(path: Path, size: int) -> list[int]:
-    starts, rows, held = [0], 0, 0
-    with open_parquet(path) as file:
-        for number in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(number)
-            if held and held + group.total_byte_size > size:
-                starts.append(rows)
-                held = 0
-            rows += group.num_rows
-            held += group.total_byte_size
-    return starts

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.spark.partitioning import Begin, Partition, Segment, StreamPartitioner, begins, joined
 from monitor.base.records import Chunk
 from monitor.base.source import RawBlock
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
+from monitor.engine.partitioning import Begin, Partition, Segment, StreamPartitioner, begins, joined
 from monitor.engine.refit.recalibration import recalibrate
 from monitor.engine.report_order import OrderedReport, Phase
 from monitor.reports.window_report import to_json

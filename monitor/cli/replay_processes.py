@@ -1,0 +1,551 @@
+"""`blindsight replay --processes N`: the same bytes from many cores of one machine.
+
+This process hands out the work and writes what comes of it; the others (`replay_worker`) each do one order
+after another. They read pieces of the input in any order. Once it is known what lies before a piece, those
+get it that its models belong to. A process that has a piece to compute does that first: so all are busy
+whether reading or computing takes longer, and what is read and not yet computed is bounded.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing import forkserver, get_all_start_methods, get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from connectors.files import is_pipe
+from connectors.splits import read_split, splits_of
+from monitor.base.errors import ClusterError, ConfigError, SinkError
+from monitor.cli.process import cores
+from monitor.cli.replay import (
+    REJECTS,
+    Progress,
+    Replayed,
+    Written,
+    check_files,
+    draw,
+    replay,
+    series_of,
+    unused_of,
+)
+from monitor.cli.replay_worker import (
+    PIECE_BYTES,
+    Answer,
+    ComputePieces,
+    EndedStream,
+    EndStream,
+    Order,
+    Piece,
+    PlacedShares,
+    ReadPiece,
+    Slice,
+    WorkerJob,
+    decoder_of,
+    serve,
+    used,
+)
+from monitor.cli.settings import engine_settings
+from monitor.config.file import load_config
+from monitor.config.root import Config
+from monitor.engine.engine import EngineSettings
+from monitor.engine.partitioning import Begin, Segment, StreamPartitioner, each_begin
+from monitor.engine.planning import (
+    Facts,
+    kept,
+    note_share,
+    notes_of,
+    rows_of,
+    too_many,
+    units_of,
+    why_whole,
+)
+from monitor.engine.report_order import OrderedReport, Phase
+from monitor.reports.views import EngineView
+
+BYTES_A_PROCESS = 32 << 20
+"""Of input that make a further process worth its start: some two thirds of a second of work."""
+
+_MOST_PROCESSES = 1024
+_SAMPLED = 16  # files of which the first MiB is looked at, to share out the models
+_COMPUTED_AT_ONCE = 4  # an engine's step costs some 0.3 ms, and so does an order
+_ENDS_SECONDS = 5.0
+_PRELOADED = ["monitor.cli.main", "monitor.cli.replay_worker", "scipy.special"]
+
+
+def replay_on_cores(
+    config_path: str, files: Sequence[Path], out: Path, progress: Progress, processes: int | None = None
+) -> Replayed:
+    """Compute the windows of files as `monitor.cli.replay.replay` does, on several cores.
+
+    `out` gets the same bytes.
+
+    Parameters
+    ----------
+    config_path : str
+    files : sequence of Path
+    out : Path
+    progress : callable
+    processes : int, optional
+        Those that read and compute, beside this one; left out, the cores that this process may use, but
+        no more than one for each `BYTES_A_PROCESS` of the input.
+
+    Raises
+    ------
+    ConfigError, SourceError, SinkError
+        As `replay`.
+    ClusterError
+        A process was killed, or died.
+    """
+    if processes is not None and not 1 <= processes <= _MOST_PROCESSES:
+        raise ConfigError(
+            f"--processes: expected 1 to {_MOST_PROCESSES}, got {processes}; leave it out for as many as "
+            "there are cores"
+        )
+    config = load_config(config_path)
+    number = max(1, min(cores(), _bytes(files) // BYTES_A_PROCESS)) if processes is None else processes
+    why = why_alone(config, files) if number > 1 else None
+    if number == 1 or why:
+        done = replay(config_path, files, out, progress)
+        return done if why is None else replace(done, notes=(*done.notes, why))
+    _start_server()
+    settings = engine_settings(config, event_time=True)
+    check_files(files, out)
+    splits = tuple(split for path in files for split in splits_of(path, PIECE_BYTES))
+    whole: dict[str, str] = {}
+    while True:
+        with tempfile.TemporaryDirectory(prefix="blindsight-replay-") as folder:
+            job = WorkerJob(config, settings, splits, Path(folder))
+            found = _attempt(job, files, out, progress, number, whole)
+        if isinstance(found, Replayed):
+            return found
+        whole = found
+
+
+def _bytes(files: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def why_alone(config: Config, files: Sequence[Path]) -> str | None:
+    """Why one process must do all, as a sentence; None where several can."""
+    for name in config.arenas:
+        return f"One process computed everything: {name} is an arena, whose models are compared in pairs."
+    for path in files:
+        if is_pipe(path):
+            return f"One process computed everything: {path} is a pipe, which only one process can read."
+    return None
+
+
+def _start_server() -> None:
+    """Have the modules imported that every process needs, while this one looks at configuration and files."""
+    if "forkserver" in get_all_start_methods():
+        get_context("forkserver").set_forkserver_preload(_PRELOADED)
+        forkserver.ensure_running()
+
+
+def _attempt(
+    job: WorkerJob, files: Sequence[Path], out: Path, progress: Progress, number: int, whole: dict[str, str]
+) -> Replayed | dict[str, str]:
+    """The replay; or, where the models of a task turn out not to be independent, which tasks are whole."""
+    owners = Owners(job.settings, number, _sampled(job, files), whole)
+    written = Written(job.config, out)
+    told: Counter[Path] = Counter()
+
+    def progressed(path: Path, size: int) -> None:
+        told[path] += size
+        progress(path, size)
+
+    try:
+        with _started(job, owners) as workers:
+            run = Scheduler(job, workers, owners, written, progressed)
+            ended = run.run()
+    except Together as found:
+        for path, size in told.items():
+            progress(path, -size)
+        return owners.whole | found.tasks
+    finally:
+        complete = written.close()
+    if not complete:
+        raise SinkError(f"{out}: the disk did not take every line; make room and run it again")
+    return _told(job.config, out, owners, run, ended, written)
+
+
+def _told(
+    config: Config, out: Path, owners: Owners, run: Scheduler, ended: Sequence[EndedStream], written: Written
+) -> Replayed:
+    labelled = {series: rows for one in ended for series, rows in one.labelled.items()}
+    views = [view for one in ended for view in one.views]
+    units = units_of([run.facts], owners.whole)
+    reasons = owners.whole | why_whole(owners.settings, [run.facts])
+    most = max(one.resident for one in ended), used()[0]
+    memory = (
+        f"{len(ended)} processes read and computed, each with at most {most[0] / 1e6:,.0f} MB of memory; "
+        f"the one that wrote had {most[1] / 1e6:,.0f} MB."
+    )
+    return Replayed(
+        EngineView(series=series_of(config, views, owners.order)),
+        written.windows,
+        draw(labelled, written.period, out),
+        written.period.histories.alarms(),
+        unused_of([run.facts]),
+        out / REJECTS if config.rejects else None,
+        (*notes_of(units, reasons, len(ended)), memory),
+        tuple(one.seconds for one in ended),
+    )
+
+
+def _sampled(job: WorkerJob, files: Sequence[Path]) -> list[Facts]:
+    """What the input may hold, from the first MiB of each file: models with their answers, and labels."""
+    found = []
+    first = {split.path: split for split in reversed(job.splits)}
+    for path in list(dict.fromkeys(files))[:_SAMPLED]:
+        source, decoder = decoder_of(job.config, first[str(path)])
+        raws = next(read_split(source, first[str(path)], 1), ())
+        read = sum(len(getattr(raw, "data", b"")) for raw in raws)
+        times = max(1.0, path.stat().st_size / read) if read else 1.0
+        facts = Facts()
+        for share in StreamPartitioner().share(decoder.decode(raws)):
+            note_share(facts, share, 0, job.settings.tasks[share.task].max_series)
+        models = {name: [place, int(rows * times)] for name, (place, rows) in facts.models.items()}
+        labels = Counter({name: int(count * times) for name, count in facts.labels.items()})
+        found.append(replace(facts, models=models, labels=labels))
+    return found
+
+
+class Together(Exception):  # noqa: N818 - it is no error: everything is begun anew
+    """Models are not independent that were shared out.
+
+    Parameters
+    ----------
+    tasks : mapping of str to str
+        Theirs, each with the reason.
+    """
+
+    def __init__(self, tasks: Mapping[str, str]) -> None:
+        super().__init__(tasks)
+        self.tasks = dict(tasks)
+
+
+class Owners:
+    """Which process computes which models.
+
+    A task's labels go to every process that has a model of it, from the first on. So once labels have
+    come, a model that is new goes to one of those.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+    processes : int
+    sampled : sequence of Facts
+        What is expected of the stream.
+    whole : mapping of str to str
+        Tasks whose models go together, and why.
+
+    Attributes
+    ----------
+    order : dict of (task, model) to int
+        Every model and its process: the configured ones, then the others as they came.
+    whole : dict of str to str
+    """
+
+    def __init__(
+        self, settings: EngineSettings, processes: int, sampled: Sequence[Facts], whole: Mapping[str, str]
+    ) -> None:
+        self.settings = settings
+        self.whole = {**why_whole(settings, [_configured(settings), *sampled]), **whole}
+        self.processes = processes
+        self._loads = [0] * processes
+        self._labelled: set[str] = set()
+        self._homes: dict[str, list[int]] = {}
+        rows = rows_of([_configured(settings), *sampled])
+        by_task: Counter[str] = Counter()
+        for (task, _), count in rows.items():
+            by_task[task] += count
+        self.order: dict[tuple[str, str], int] = dict.fromkeys(rows, -1)
+        for key in sorted(rows, key=lambda key: -(by_task[key[0]] if key[0] in self.whole else rows[key])):
+            self.order[key] = self._place(key[0], rows[key])
+
+    def _place(self, task: str, rows: int) -> int:
+        homes = self._homes.setdefault(task, [])
+        bound = homes and (task in self.whole or task in self._labelled)
+        process = min(homes if bound else range(len(self._loads)), key=lambda i: self._loads[i])
+        if process not in homes:
+            homes.append(process)
+        self._loads[process] += rows
+        return process
+
+    def models(self, process: int) -> dict[str, list[str]]:
+        """By task, the configured models of a process."""
+        return {
+            name: [model for model in task.models if self.order[name, model] == process]
+            for name, task in self.settings.tasks.items()
+        }
+
+    def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
+        """The shares of a piece by process."""
+        for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
+            if (task, model) not in self.order:
+                self.order[task, model] = self._place(task, rows)
+        found: dict[int, list[Slice]] = {}
+        for share in piece.shares:
+            if share.model:
+                found.setdefault(self.order[share.task, share.model], []).append(share)
+                continue
+            if not self._homes.get(share.task):
+                self._place(share.task, 0)
+            self._labelled.add(share.task)
+            # What came along with an answer is there with that answer.
+            own = self.order[share.task, share.besides] if share.besides else None
+            for process in self._homes[share.task]:
+                if process != own:
+                    found.setdefault(process, []).append(share)
+        return {process: tuple(shares) for process, shares in found.items()}
+
+
+def _configured(settings: EngineSettings) -> Facts:
+    """The models that the configuration names, before any answer."""
+    return Facts(
+        models={(name, model): [0, 0] for name, task in settings.tasks.items() for model in task.models}
+    )
+
+
+@dataclass(slots=True)
+class _Worker:
+    number: int
+    process: BaseProcess
+    connection: Connection
+    order: Order | None = None
+    reading: int | None = None
+    computing: list[_Placed] = field(default_factory=list)
+    waiting: deque[_Placed] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
+class _Placed:
+    """A piece whose place in the stream is known."""
+
+    path: Path
+    begin: Begin
+    shares: Mapping[int, tuple[Slice, ...]]
+    missing: int
+    reports: list[OrderedReport] = field(default_factory=list)
+
+
+@contextmanager
+def _started(job: WorkerJob, owners: Owners) -> Iterator[list[_Worker]]:
+    """The processes; they are killed at the end, as they hold nothing that would be lost."""
+    context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    with ExitStack() as stack:
+        workers = []
+        for number in range(owners.processes):
+            ours, theirs = context.Pipe()
+            stack.callback(ours.close)
+            process = context.Process(
+                target=serve, args=(theirs, job, owners.models(number)), name=f"replay-{number}", daemon=True
+            )
+            process.start()
+            stack.callback(process.join, _ENDS_SECONDS)
+            stack.callback(process.kill)
+            theirs.close()
+            workers.append(_Worker(number, process, ours))
+        yield workers
+
+
+class Scheduler:
+    """Hands out orders, puts the answers in the order of the stream, and writes them.
+
+    Parameters
+    ----------
+    job : WorkerJob
+    workers : list of _Worker
+    owners : Owners
+    written : Written
+    progress : callable
+
+    Attributes
+    ----------
+    facts : Facts
+        What has been read up to the last piece whose place is known.
+    """
+
+    def __init__(
+        self, job: WorkerJob, workers: list[_Worker], owners: Owners, written: Written, progress: Progress
+    ) -> None:
+        self._job, self._workers, self._owners = job, workers, owners
+        self._written, self._progress = written, progress
+        self._most_held = 2 * len(workers) + 2
+        self._unread = deque(range(len(job.splits)))
+        self._head = 0
+        self._read: dict[int, deque[Piece]] = {}
+        self._placed: deque[_Placed] = deque()
+        self._segments: deque[Segment] = deque()
+        self._placing: Piece | None = None
+        self._begins = each_begin(self._next_segments(), lambda _: self._times())
+        self._windows: Counter[str] = Counter()
+        self._caps = {name: task.max_series for name, task in owners.settings.tasks.items()}
+        self.facts = Facts()
+
+    def run(self) -> list[EndedStream]:
+        """Everything; what became of each process.
+
+        Raises
+        ------
+        Together
+            Models that were shared out are not independent.
+        """
+        while self._head < len(self._job.splits) or self._placed:
+            self._hand_out()
+            for worker in self._answered():
+                self._take(worker, worker.order, self._answer(worker))
+        for worker in self._workers:
+            self._send(worker, EndStream())
+        ended = [self._answer(worker) for worker in self._workers]
+        found = [one for one in ended if isinstance(one, EndedStream)]
+        self._write([report for one in found for report in one.reports])
+        return found
+
+    def _hand_out(self) -> None:
+        for worker in self._workers:
+            if worker.order is None:
+                self._give(worker)
+
+    def _give(self, worker: _Worker) -> None:
+        """An order for a process that has none: first to compute, so that less is held."""
+        if worker.waiting:
+            some = [worker.waiting.popleft() for _ in range(min(len(worker.waiting), _COMPUTED_AT_ONCE))]
+            worker.computing = some
+            pieces = tuple(PlacedShares(one.path, one.begin, one.shares[worker.number]) for one in some)
+            self._send(worker, ComputePieces(pieces, frozenset(self._owners.whole)))
+            return
+        split = worker.reading
+        if split is None and self._unread:
+            split = self._unread[0]
+        if split is not None and self._may_read(split):
+            if worker.reading is None:
+                worker.reading = self._unread.popleft()
+            self._send(worker, ReadPiece(split))
+
+    def _may_read(self, split: int) -> bool:
+        """Whether there is room; for what all wait for there always is."""
+        held = len(self._placed) + sum(map(len, self._read.values()))
+        under_way = sum(isinstance(worker.order, ReadPiece) for worker in self._workers)
+        return held + under_way < self._most_held or (split == self._head and not self._placed)
+
+    def _answered(self) -> list[_Worker]:
+        busy = {worker.connection: worker for worker in self._workers}
+        return [busy[one] for one in wait(list(busy)) if isinstance(one, Connection)]
+
+    def _send(self, worker: _Worker, order: Order) -> None:
+        worker.order = order
+        try:
+            worker.connection.send(order)
+        except OSError as error:
+            raise self._death(worker) from error
+
+    def _answer(self, worker: _Worker) -> Answer:
+        try:
+            answer: Answer | Exception = worker.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._death(worker) from error
+        worker.order = None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _death(self, worker: _Worker) -> ClusterError:
+        worker.process.join(_ENDS_SECONDS)
+        code = worker.process.exitcode
+        how = (
+            "was killed (signal 9: by hand, or by the system for want of memory)"
+            if code == -9
+            else f"ended by signal {-code}"
+            if code is not None and code < 0
+            else f"ended with exit code {code}"
+        )
+        return ClusterError(
+            f"a process of the replay {how}: the output is not complete; run it again, with fewer "
+            "--processes if memory is short"
+        )
+
+    def _take(self, worker: _Worker, order: Order | None, answer: Answer) -> None:
+        if isinstance(answer, Piece):
+            self._progress(Path(self._job.splits[answer.split].path), answer.size)
+            worker.reading = None if answer.last else worker.reading
+            self._read.setdefault(answer.split, deque()).append(answer)
+            self._place_what_follows()
+        elif isinstance(answer, list):
+            begins = [placed.begin.sequence for placed in worker.computing]
+            for report in answer:
+                worker.computing[bisect_right(begins, report.position.sequence) - 1].reports.append(report)
+            for placed in worker.computing:
+                placed.missing -= 1
+        self._write_what_is_complete()
+
+    def _place_what_follows(self) -> None:
+        while waiting := self._read.get(self._head):
+            piece = waiting.popleft()
+            self._place(piece)
+            if piece.last:
+                del self._read[self._head]
+                self._head += 1
+
+    def _place(self, piece: Piece) -> None:
+        """Tell a piece's processes of it, now that its place in the stream is known."""
+        self._segments.append(piece.facts.stretch)
+        self._placing = piece
+        begin = next(self._begins)
+        self.facts.absorb(piece.facts, begin.sequence, self._caps)
+        self._refuse(why_whole(self._owners.settings, [self.facts]))
+        self._written.rejected((reject, piece.source) for reject in piece.rejects)
+        shares = self._owners.routed(piece)
+        placed = _Placed(piece.path, begin, shares, len(shares))
+        self._placed.append(placed)
+        for process in shares:
+            self._workers[process].waiting.append(placed)
+
+    def _next_segments(self) -> Iterator[Segment]:
+        while True:
+            yield self._segments.popleft()
+
+    def _times(self) -> Any:
+        assert self._placing is not None
+        with self._placing.path.open("rb") as file:
+            file.seek(self._placing.times.start)
+            return pickle.load(file)
+
+    def _refuse(self, whole: Mapping[str, str]) -> None:
+        if more := {name: why for name, why in whole.items() if name not in self._owners.whole}:
+            raise Together(more)
+
+    def _write_what_is_complete(self) -> None:
+        while self._placed and not self._placed[0].missing:
+            placed = self._placed.popleft()
+            placed.path.unlink()
+            self._write(placed.reports)
+
+    def _write(self, reports: list[OrderedReport]) -> None:
+        """Write the lines of a piece in the order in which one process would."""
+        numbers = {name: number for number, name in enumerate(self._owners.settings.tasks)}
+
+        def place(line: OrderedReport) -> tuple[Any, ...]:
+            ended = numbers[line.position.task] if line.position.phase == Phase.ENDED else 0
+            return line.position[:2], ended, line.position[2:]
+
+        reports.sort(key=place)
+        self._written.closed([line.report for line in reports])
+        for line in reports:
+            self._windows[line.report.task] += not line.report.revision
+        self._refuse(
+            {
+                task: too_many(self._owners.settings, task, self.facts.rows(task))
+                for task, count in self._windows.items()
+                if self.facts.labels[task] and count > kept(self._owners.settings, task)
+            }
+        )

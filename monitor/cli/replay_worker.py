@@ -1,0 +1,345 @@
+"""One process of a replay on several: it reads pieces of the input, and computes the models that are its own.
+
+It does one order after another, and keeps nothing between them but the split that it has begun to read and
+its engines. What it has read lies in a file until the processes have computed it that its models belong to.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from connectors.files import FileSource
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.line_cutter import BLOCK_BYTES
+from connectors.formats.wires.choice import columns_of, wire_for
+from connectors.splits import Split, is_plain, read_split
+from monitor.base.errors import SinkError, SourceError
+from monitor.base.records import Reject
+from monitor.base.source import Raw, RawBlock, RawTable
+from monitor.cli.process import one_heap, tune_collector
+from monitor.config.layouts import layouts
+from monitor.config.root import Config
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, joined
+from monitor.engine.planning import Facts, note, note_share
+from monitor.engine.report_order import OrderedReport
+from monitor.reports.views import EngineView
+
+PIECE_BYTES = BLOCK_BYTES
+"""As much as one process reads at once, and cut at the same places.
+
+Where a join is full, what it lets go of depends on where the stream is cut (`LabelJoin`). And to decode
+four times as many records at once takes a fifth longer each.
+"""
+
+_READS_OF_PIECE = 3  # a piece ends where a line does, so it may be longer than a read
+
+Labelled = Mapping[tuple[str, str, str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJob:
+    """What every process of a replay is told.
+
+    Parameters
+    ----------
+    config : Config
+    settings : EngineSettings
+        Of all tasks.
+    splits : tuple of Split
+        In the order of the stream.
+    folder : Path
+        For what is read and not yet computed.
+    """
+
+    config: Config
+    settings: EngineSettings
+    splits: tuple[Split, ...]
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPiece:
+    """An order: read and decode the next piece of a split."""
+
+    split: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Where in a piece's file a share lies; `task`, `model` and `besides` as of `Partition`."""
+
+    task: str
+    model: str
+    besides: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The answer to `ReadPiece`.
+
+    Parameters
+    ----------
+    split : int
+    last : bool
+        Whether the split ends with it.
+    path : Path
+        The file with its shares.
+    facts : Facts
+        Its `stretch` is the piece.
+    shares : tuple of Slice
+    times : Slice
+        Where the times of its records lie.
+    size : int
+        Bytes that were read, of lines.
+    rejects : tuple of Reject
+        As far as they are to be kept.
+    source : str
+        The name of their source.
+    """
+
+    split: int
+    last: bool
+    path: Path
+    facts: Facts
+    shares: tuple[Slice, ...]
+    times: Slice
+    size: int
+    rejects: tuple[Reject, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedShares:
+    """What a process is to take of a piece.
+
+    Parameters
+    ----------
+    path : Path
+    begin : Begin
+        Where in the stream the piece begins.
+    shares : tuple of Slice
+    """
+
+    path: Path
+    begin: Begin
+    shares: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePieces:
+    """An order: take these, in the order of the stream; the answer is a list of `OrderedReport`.
+
+    Parameters
+    ----------
+    pieces : tuple of PlacedShares
+    one_by_one : frozenset of str
+        Tasks of which each piece is taken by itself, as one process does; of the others all at once.
+    """
+
+    pieces: tuple[PlacedShares, ...]
+    one_by_one: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class EndStream:
+    """An order: close what is open, and say what became of it; the answer is an `EndedStream`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStream:
+    """What a process has computed.
+
+    Parameters
+    ----------
+    reports : list of OrderedReport
+        Those that the end brought.
+    views : list of EngineView
+    labelled : mapping
+        As `Engine.labelled` gives it.
+    resident : int
+        The most bytes of memory that it ever held; 0 where the system does not say.
+    seconds : float
+        Of the processor.
+    """
+
+    reports: list[OrderedReport]
+    views: list[EngineView]
+    labelled: Labelled
+    resident: int
+    seconds: float
+
+
+Order = ReadPiece | ComputePieces | EndStream
+Answer = Piece | list[OrderedReport] | EndedStream
+
+
+def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
+    """Answer orders until the other end is closed; what goes wrong is an answer too.
+
+    Parameters
+    ----------
+    connection : Connection
+    job : WorkerJob
+    models : mapping of str to sequence of str
+        By task, those of its configured models that are this process's own.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal it goes to all: the first process ends us
+    one_heap()
+    tune_collector()
+    worker = ReplayWorker(job, models)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the first process has gone
+        while True:
+            order = connection.recv()
+            try:
+                answer: object = worker.do(order)
+            except SourceError as error:
+                answer = SourceError(str(error))  # a kind of it may not be made anew from its text
+            except SinkError as error:
+                answer = error
+            except Exception:  # noqa: BLE001 - the first process raises it
+                answer = RuntimeError(f"in a process of the replay:\n{traceback.format_exc()}")
+            connection.send(answer)
+
+
+class ReplayWorker:
+    """What a process does; see `serve`."""
+
+    def __init__(self, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
+        self._job = job
+        self._models = models
+        self._reading: SplitReader | None = None
+        self._engines: dict[str, Engine] = {}
+
+    def do(self, order: Order) -> Answer:
+        """Carry out one order."""
+        if isinstance(order, ReadPiece):
+            return self._read(order.split)
+        if isinstance(order, ComputePieces):
+            return self._compute(order)
+        return self._end()
+
+    def _read(self, split: int) -> Piece:
+        if self._reading is None:
+            self._reading = SplitReader(self._job, split)
+        piece = self._reading.next_piece()
+        if piece.last:
+            self._reading = None
+        return piece
+
+    def _compute(self, order: ComputePieces) -> list[OrderedReport]:
+        together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
+        for number, piece in enumerate(order.pieces):
+            with piece.path.open("rb") as file:
+                for share in piece.shares:
+                    file.seek(share.start)
+                    found = pickle.loads(file.read(share.stop - share.start))
+                    step = share.task, number if share.task in order.one_by_one else 0
+                    together.setdefault(step, []).append((found, piece.begin))
+        return [
+            report
+            for (task, _), shares in together.items()
+            for report in self._engine(task).take(joined(shares, "replay"), 0.0)
+        ]
+
+    def _engine(self, name: str) -> Engine:
+        if name not in self._engines:
+            settings = self._job.settings
+            task, own = settings.tasks[name], self._models[name]
+            task = task.model_copy(update={"models": {k: v for k, v in task.models.items() if k in own}})
+            self._engines[name] = replace(settings, tasks={name: task}, arenas={}).build()
+        return self._engines[name]
+
+    def _end(self) -> EndedStream:
+        for name, own in self._models.items():
+            if own:
+                self._engine(name)  # models that never answered show, as silent
+        engines = self._engines.values()
+        reports = [report for engine in engines for report in engine.end()]
+        labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
+        return EndedStream(reports, [engine.view() for engine in engines], labelled, *used())
+
+
+def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
+    """What a split is read and decoded with."""
+    wire = wire_for(config, split.path)
+    source = FileSource(split.path, mapped=columns_of(wire))
+    known = layouts(config.tasks, numbered=config.numbers_rows)
+    return source, Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire)
+
+
+class SplitReader:
+    """Reads a split a piece at a time.
+
+    Parameters
+    ----------
+    job : WorkerJob
+    number : int
+        Of the split.
+    """
+
+    def __init__(self, job: WorkerJob, number: int) -> None:
+        self._job, self._number = job, number
+        split = job.splits[number]
+        source, self._decoder = decoder_of(job.config, split)
+        at_once = _READS_OF_PIECE if is_plain(source.path) else 1
+        self._raws: Iterator[Sequence[Raw]] = read_split(source, split, at_once)
+        self._next: Sequence[Raw] | None = next(self._raws, None)
+        self._pieces = 0
+
+    def next_piece(self) -> Piece:
+        """Decode the next reads, and write their shares to a file; an empty split is one empty piece."""
+        raws = self._next or ()
+        chunk = self._decoder.decode(raws)
+        sharing, facts = StreamPartitioner(), Facts()
+        note(facts, chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
+        path = self._job.folder / f"{self._number}-{self._pieces}"
+        shares = []
+        try:
+            with path.open("wb") as file:
+                for share in sharing.share(chunk):
+                    names = share.task, share.model, share.besides
+                    shares.append(_written(file, share, *names))
+                    note_share(facts, share, 0, self._job.settings.tasks[share.task].max_series)
+                times = _written(file, sharing.times(), "", "", "")
+        except OSError as error:
+            raise SinkError(
+                f"{path.parent}, for what is read and not yet computed, cannot be written: "
+                f"{error.strerror or error}; make room, name another folder in TMPDIR, or run it with "
+                "--processes 1"
+            ) from error
+        facts.stretch = sharing.stretch
+        size = sum(len(raw.data) for raw in raws if isinstance(raw, RawBlock))
+        kept = chunk.rejects if self._job.config.rejects else ()
+        self._next = next(self._raws, None)
+        self._pieces += 1
+        last = self._next is None
+        return Piece(self._number, last, path, facts, tuple(shares), times, size, kept, chunk.source)
+
+
+def _written(file: Any, value: object, task: str, model: str, besides: str) -> Slice:
+    start = file.tell()
+    pickle.dump(value, file, protocol=5)
+    return Slice(task, model, besides, start, file.tell())
+
+
+def used() -> tuple[int, float]:
+    """The most bytes of memory that this process ever held, and the processor time that it has used."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0, 0.0
+    found = resource.getrusage(resource.RUSAGE_SELF)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return found.ru_maxrss * unit, found.ru_utime + found.ru_stime

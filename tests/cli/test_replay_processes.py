@@ -1,0 +1,374 @@
+"""`blindsight replay --processes N`: every byte is that of one process, and no process is left behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.base.errors import ClusterError, ConfigError, SourceError
+from monitor.cli import replay_processes
+from monitor.cli.process import cores
+from monitor.cli.replay import Replayed, replay
+from monitor.cli.replay_processes import Owners, replay_on_cores
+from monitor.cli.replay_worker import Piece, Slice
+from monitor.config.task import Task
+from monitor.engine.engine import EngineSettings
+from monitor.engine.planning import Facts
+from tests.cli.test_replay import WRITERS, Record
+from tests.connectors.spark.streams import TASKS, write_input
+from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.streams import CLASSES, answers
+
+pytestmark = pytest.mark.process
+
+
+def nothing(path: Path, size: int) -> None:
+    """No bar is shown."""
+
+
+def both(
+    config: Path, files: Sequence[Path], processes: int = 2, piece: int | None = None
+) -> tuple[Replayed, Replayed]:
+    """A replay by one process, and by several; every file that they write is compared."""
+    one, several = config.parent / "one", config.parent / "several"
+    alone = replay(str(config), files, one, nothing)
+    with pytest.MonkeyPatch.context() as patch:
+        if piece is not None:
+            patch.setattr(replay_processes, "PIECE_BYTES", piece)
+        found = replay_on_cores(str(config), files, several, nothing, processes)
+    names = sorted(path.name for path in one.iterdir())
+    assert sorted(path.name for path in several.iterdir()) == names
+    for name in names:
+        assert (several / name).read_bytes() == (one / name).read_bytes(), name
+    assert found.windows == alone.windows
+    assert found.unused == alone.unused
+    assert found.alarms == alone.alarms
+    assert found.view.series == alone.view.series
+    assert [path.name for path in found.pictures] == [path.name for path in alone.pictures]
+    return alone, found
+
+
+@pytest.mark.parametrize("processes", [2, 5])
+def test_every_task_gets_the_bytes_of_one_process(processes: int, tmp_path: Path) -> None:
+    """Labels in every order, `ssme`, groups, answers sent again in other pieces, rejects, four files."""
+    config = write_input(tmp_path)
+    files = sorted((tmp_path / "parts").iterdir())
+
+    alone, found = both(config, files, processes, piece=20_000)
+
+    lines = (tmp_path / "several" / "windows.ndjson").read_bytes()
+    assert all(lines.count(f'"task":"{task}"'.encode()) >= 3 for task in TASKS)
+    assert b'"revision":1' in lines
+    assert alone.unused.answers.total() > 10
+    assert (tmp_path / "several" / "rejects.ndjson").stat().st_size > 0
+    assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in found.notes)
+    assert found.notes[-1].startswith(f"{processes} processes read and computed, each with at most ")
+    assert len(found.seconds) == processes
+
+
+def long_stream(rows: int) -> list[Record]:
+    """Two models in turn, half a minute apart; some labels along, and groups."""
+    rng = np.random.default_rng(3)
+    found = answers(rng, rows, labelled=True)
+    for i, record in enumerate(found):
+        record |= {"id": f"r{i}", "model": ("erm", "irm")[i % 2], "groups": {"region": "eu"}}
+        if i % 7:
+            del record["label"]
+    return found
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_format_of_the_file_does_not_matter(name: str, tmp_path: Path) -> None:
+    """More than one read of each: what cannot be cut is handed over in pieces too."""
+    records = long_stream(18_000)
+    for record in records:
+        record["label"] = record.get("label")  # a column
+    WRITERS[name](records, tmp_path / name)
+    config = write_configuration(tmp_path, configuration(task={"groups": ["region"]}))
+    alone, found = both(config, [tmp_path / name])
+    assert alone.windows > 300
+    assert found.unused.first == []
+
+
+def test_times_that_leap_move_the_clock_of_the_whole_stream(tmp_path: Path) -> None:
+    """One is an error, and ages nothing; then all are a month later, also for a model that comes back."""
+    records = long_stream(3000)
+    records[700]["time"] += 400 * 86_400.0
+    for record in records[1500:]:
+        record["time"] += 30 * 86_400.0
+    records = [r for i, r in enumerate(records) if r["model"] == "erm" or not 1000 <= i < 2000]
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(ndjson(records))
+    config = write_configuration(tmp_path, configuration(task={"window": {"max_age_seconds": 600}}))
+    both(config, [path], piece=30_000)
+    assert b'"closed_by":"age"' in (tmp_path / "several" / "windows.ndjson").read_bytes()
+
+
+def test_models_that_turn_out_to_share_a_full_memory_are_computed_together(tmp_path: Path) -> None:
+    """The labels come after the first MiB of the file, of which the models are shared out."""
+    records = long_stream(12_000)
+    for record in records:
+        record.pop("label", None)
+    late = [{"id": r["id"], "label": CLASSES[0], "time": r["time"]} for r in records[8000:]]
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(ndjson([*records, *late]))
+    assert path.stat().st_size > 1.2 * 2**20
+    config = write_configuration(tmp_path, configuration(task={"labels": {"max_answers": 5000}}))
+
+    both(config, [path])
+
+    told: Counter[Path] = Counter()
+    found = replay_on_cores(
+        str(config), [path], tmp_path / "told", lambda file, size: told.update({file: size}), 2
+    )
+    assert told == {path: path.stat().st_size}, "the bar went back as all was begun anew"
+    assert any("t is computed as a whole, by one core: its labels are awaited" in n for n in found.notes)
+
+
+def test_files_without_a_record_and_a_file_twice(tmp_path: Path) -> None:
+    records = long_stream(400)
+    (tmp_path / "empty.ndjson").write_bytes(b"")
+    (tmp_path / "blank.ndjson").write_bytes(b"\n\n")
+    (tmp_path / "a.ndjson").write_bytes(ndjson(records))
+    config = write_configuration(tmp_path, configuration())
+    files = [tmp_path / f"{name}.ndjson" for name in ("empty", "a", "blank", "a")]
+    both(config, files, processes=3, piece=9000)
+
+
+def test_nothing_but_rejects_is_told_as_by_one_process(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(b'{"id": 1}\n' * 300)
+    config = write_configuration(tmp_path, configuration(rejects={"path": "rejects.ndjson"}))
+    alone, found = both(config, [tmp_path / "a.ndjson"], piece=500)
+    assert found.unused.everything
+    assert alone.unused.first == found.unused.first
+
+
+def test_small_input_is_not_worth_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(ndjson(long_stream(300)))
+    config = str(write_configuration(tmp_path, configuration()))
+    monkeypatch.setattr(replay_processes, "cores", lambda: 3)
+    assert replay_on_cores(config, [path], tmp_path / "out", nothing).seconds == ()
+    monkeypatch.setattr(replay_processes, "BYTES_A_PROCESS", path.stat().st_size // 2)
+    assert len(replay_on_cores(config, [path], tmp_path / "out", nothing).seconds) == 2
+
+
+def test_what_cannot_be_shared_out_says_so(tmp_path: Path) -> None:
+    pipe = tmp_path / "p.ndjson"
+    os.mkfifo(pipe)
+    config = str(write_configuration(tmp_path, configuration()))
+    records = ndjson(long_stream(300))
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; open(sys.argv[1], 'wb').write(sys.stdin.buffer.read())", pipe],
+        stdin=subprocess.PIPE,
+    ) as writer:
+        assert writer.stdin is not None
+        writer.stdin.write(records)
+        writer.stdin.close()
+        found = replay_on_cores(config, [pipe], tmp_path / "out", nothing, 2)
+    assert found.windows > 0
+    assert found.notes == (
+        f"One process computed everything: {pipe} is a pipe, which only one process can read.",
+    )
+
+
+def test_an_arena_is_computed_by_one_process(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"tasks": {"duel": {"kind": "arena"}}}))
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(b"")
+    found = replay_on_cores(str(config), [path], tmp_path / "out", nothing, 2)
+    assert found.notes == (
+        "One process computed everything: duel is an arena, whose models are compared in pairs.",
+    )
+
+
+def test_a_damaged_file_ends_it_as_in_one_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.ndjson.gz"
+    path.write_bytes(gzip.compress(ndjson(long_stream(20_000)))[:-2000])
+    config = str(write_configuration(tmp_path, configuration()))
+    with pytest.raises(SourceError) as alone:
+        replay(config, [path], tmp_path / "one", nothing)
+    with pytest.raises(SourceError) as several:
+        replay_on_cores(config, [path], tmp_path / "several", nothing, 2)
+    assert str(several.value) == str(alone.value)
+
+
+def test_an_input_among_the_output_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "windows.ndjson"
+    path.write_bytes(ndjson(long_stream(10)))
+    config = str(write_configuration(tmp_path, configuration()))
+    with pytest.raises(ConfigError, match=r"--out: windows.ndjson would replace"):
+        replay_on_cores(config, [path], tmp_path, nothing, 2)
+    assert path.stat().st_size > 0
+
+
+def big_input(folder: Path) -> tuple[Path, Path]:
+    """Enough for some seconds of work."""
+    path = folder / "a.ndjson"
+    path.write_bytes(ndjson(long_stream(40_000)) * 8)
+    return write_configuration(folder, configuration()), path
+
+
+def started(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
+    """A replay at work by two processes, and those of them that read and compute."""
+    config, path = big_input(folder)
+    words = [sys.executable, "-m", "monitor.cli", "replay", str(config), str(path)]
+    out = folder / "out"
+    program = subprocess.Popen(
+        [*words, "--out", str(out), "--processes", "2"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    lines = out / "windows.ndjson"
+    try:
+        wait_until(lambda: lines.exists() and lines.stat().st_size > 0, "the first window is written")
+    except BaseException:
+        program.kill()
+        program.communicate()
+        raise
+    working = [pid for pid in session_of(program.pid) if pid != program.pid and is_worker(pid)]
+    assert len(working) == 2
+    return program, working
+
+
+def session_of(leader: int) -> list[int]:
+    """Every process of a session."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                if os.getsid(int(path.name)) == leader:
+                    found.append(int(path.name))
+            except ProcessLookupError:
+                continue
+    return found
+
+
+def is_worker(pid: int) -> bool:
+    """Whether it is a child of the server of forks, which is the leader's own."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    parent = int(status.partition("PPid:")[2].split()[0])
+    return b"forkserver" in Path(f"/proc/{parent}/cmdline").read_bytes()
+
+
+def test_a_killed_process_ends_the_replay_with_a_sentence(tmp_path: Path) -> None:
+    program, working = started(tmp_path)
+    os.kill(working[1], signal.SIGKILL)
+    _, told = program.communicate(timeout=PATIENCE_SECONDS)
+    assert program.returncode == 1
+    assert told.decode() == (
+        "blindsight: a process of the replay was killed (signal 9: by hand, or by the system for want of "
+        "memory): the output is not complete; run it again, with fewer --processes if memory is short\n"
+    )
+    wait_until(lambda: not session_of(program.pid), "its processes are gone")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C of a terminal goes to every process of it; what is killed cannot say goodbye."""
+    program, _ = started(tmp_path)
+    if number == signal.SIGINT:
+        os.killpg(program.pid, number)
+    else:
+        program.send_signal(number)
+    _, told = program.communicate(timeout=PATIENCE_SECONDS)
+    assert program.returncode == (130 if number == signal.SIGINT else -9)
+    assert b"Traceback" not in told
+    wait_until(lambda: not session_of(program.pid), "its processes are gone")
+
+
+def test_a_process_that_dies_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the code that only a crash inside it would bring."""
+    monkeypatch.setattr(replay_processes, "serve", os._exit)
+    monkeypatch.setattr(replay_processes.Owners, "models", lambda self, number: {})
+    path = tmp_path / "a.ndjson"
+    path.write_bytes(ndjson(long_stream(300)))
+    config = str(write_configuration(tmp_path, configuration()))
+    with pytest.raises(ClusterError, match=r"a process of the replay ended with exit code 1: the output is"):
+        replay_on_cores(config, [path], tmp_path / "out", nothing, 2)
+
+
+def test_wrong_numbers_of_processes_are_refused(tmp_path: Path) -> None:
+    config = write_configuration(tmp_path, configuration())
+    words = ["replay", str(config), "a.ndjson", "--out", str(tmp_path / "out"), "--processes"]
+    none = command(*words, "0")
+    assert none.returncode == 2
+    assert (
+        "--processes: expected 1 to 1024, got 0; leave it out for as many as there are cores" in none.stderr
+    )
+    spark = command(*words, "2", "--engine", "spark")
+    assert spark.returncode == 2
+    assert "--processes is not for Spark; leave it out, or leave --engine spark out" in spark.stderr
+
+
+def test_a_container_with_a_share_of_the_processor_counts_as_so_many_cores(tmp_path: Path) -> None:
+    limit = tmp_path / "cpu.max"
+    most = cores(tmp_path / "absent")
+    for text, expected in (("max 100000\n", most), ("100000 100000\n", 1), ("50000 100000\n", 1)):
+        limit.write_text(text)
+        assert cores(limit) == expected
+    limit.write_text(f"{100_000 * (most + 3)} 100000\n")
+    assert cores(limit) == most
+
+
+def settings_of(**tasks: dict[str, Any]) -> EngineSettings:
+    plain: dict[str, Any] = {"classes": CLASSES, "reference": {"first_windows": 5}}
+    return EngineSettings({name: Task.model_validate(plain | task) for name, task in tasks.items()})
+
+
+def piece(rows: dict[tuple[str, str], int], labels: Sequence[tuple[str, str]] = ()) -> Piece:
+    """Answers by task and model, and labels by task and the model that they came along with."""
+    facts = Facts(models={name: [i, n] for i, (name, n) in enumerate(rows.items())})
+    shares = [Slice(task, model, "", 0, 0) for task, model in rows]
+    shares += [Slice(task, "", besides, 0, 0) for task, besides in labels]
+    return Piece(0, True, Path("p"), facts, tuple(shares), Slice("", "", "", 0, 0), 0, (), "f")
+
+
+def test_models_are_shared_out_by_their_answers() -> None:
+    sampled = Facts(
+        models={("t", name): [i, n] for i, (name, n) in enumerate(zip("abcd", (90, 40, 30, 10), strict=True))}
+    )
+    owners = Owners(settings_of(t={}), 2, [sampled], {})
+    assert owners.order == {("t", "a"): 0, ("t", "b"): 1, ("t", "c"): 1, ("t", "d"): 1}
+
+
+def test_labels_go_to_every_process_with_a_model_of_the_task_but_that_which_has_them() -> None:
+    owners = Owners(settings_of(t={}, u={}), 3, [Facts(models={("t", "a"): [0, 9], ("t", "b"): [1, 8]})], {})
+    found = owners.routed(piece({("t", "a"): 1}, labels=[("t", ""), ("t", "a")]))
+    assert {process: [s.besides for s in shares] for process, shares in found.items()} == {
+        0: ["", ""],
+        1: ["", "a"],
+    }
+    assert [s.model for s in found[0]] == ["a", ""], "its own label came along with its answer"
+
+
+def test_a_new_model_goes_where_the_labels_before_it_went() -> None:
+    owners = Owners(settings_of(t={}), 3, [Facts(models={("t", "a"): [0, 9]})], {})
+    owners.routed(piece({("t", "b"): 1}))
+    assert owners.order["t", "b"] != owners.order["t", "a"], "no label has come yet"
+    homes = set(owners.order.values())
+    owners.routed(piece({}, labels=[("t", "")]))
+    owners.routed(piece({("t", name): 1 for name in "cdefgh"}))
+    assert set(owners.order.values()) == homes
+    assert owners.routed(piece({("t", "i"): 1}, labels=[("t", "")])).keys() == homes
+
+
+def test_labels_before_any_answer_wait_in_one_process() -> None:
+    owners = Owners(settings_of(t={}), 3, [], {})
+    (home,) = owners.routed(piece({}, labels=[("t", "")]))
+    owners.routed(piece({("t", "a"): 1, ("t", "b"): 1}))
+    assert set(owners.order.values()) == {home}
