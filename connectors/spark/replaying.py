@@ -27,6 +27,9 @@ from monitor.export.sinks.rejects_file import Rejected
 _LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at a time
 _BLOCKS_AT_ONCE = 32 << 20  # bytes that an executor's Python is handed at a time
 _PARTITIONS_A_CORE = 3
+ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+"""Spark's setting of how many rows a Python is handed at a time, whatever their size."""
+
 _BLOCK = ("unit", "split", "number", "data")
 _ORDER = ("sequence", "stage", "ended", "closed_at", "task", "model", "group", "number")
 
@@ -125,34 +128,29 @@ def by_unit(
 
     parts = min(len(units), _PARTITIONS_A_CORE * session.sparkContext.defaultParallelism)
     keys = _keys(session, parts)
-    of_answers, of_labels = _targets(units, rows, [keys[part] for part in spread(units, parts)])
-    shares = blocks.filter(f"kind = {int(BlockKind.SHARE)}")
-    names = session.createDataFrame(of_answers, "task string, model string, unit int, key int")
-    tasks = session.createDataFrame(of_labels, "task string, own string, unit int, key int")
+    targets = _targets(units, rows, [keys[part] for part in spread(units, parts)])
+    routes = session.createDataFrame(targets, "task string, model string, own string, unit int, key int")
     # One that came along with an answer is with that answer's model already; `own` is "" of a whole task.
     elsewhere = (f.col("besides") == "") | ((f.col("own") != "") & (f.col("besides") != f.col("own")))
-    routed = (
-        shares.join(f.broadcast(names), ["task", "model"]).select(*_BLOCK, "key"),
-        shares.filter("model = ''").join(f.broadcast(tasks), "task").filter(elsewhere).select(*_BLOCK, "key"),
-    )
-    # Arrow hands blocks over by number, not by size.
-    session.conf.set(
-        "spark.sql.execution.arrow.maxRecordsPerBatch", max(1, _BLOCKS_AT_ONCE // max(largest, 1))
-    )
-    spread_out = routed[0].union(routed[1]).repartition(parts, "key")
+    shares = blocks.filter(f"kind = {int(BlockKind.SHARE)}").join(f.broadcast(routes), ["task", "model"])
+    session.conf.set(ROWS_AT_ONCE, max(1, _BLOCKS_AT_ONCE // max(largest, 1)))
+    spread_out = shares.filter(elsewhere).select(*_BLOCK, "key").repartition(parts, "key")
     return spread_out.sortWithinPartitions("unit", "split", "number").select(*_BLOCK)
 
 
 def _targets(
     units: Sequence[Unit], rows: Mapping[tuple[str, str], int], keys: Sequence[int]
-) -> tuple[list[tuple[str, str, int, int]], list[tuple[str, str, int, int]]]:
-    """Unit and key of each task and model's answers, and of each task's labels, which may have many units."""
+) -> list[tuple[str, str, str, int, int]]:
+    """Task and model of shares, and the unit and key to which they go: those of labels to each of a task's.
+
+    Between them stands the model of the unit to which labels go; "" of a whole task, and for answers.
+    """
     number = {(unit.task, unit.model): i for i, unit in enumerate(units)}
     answers = []
     for task, model in rows:
         i = number[(task, None) if (task, None) in number else (task, model)]
-        answers.append((task, model, i, keys[i]))
-    return answers, [(unit.task, unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
+        answers.append((task, model, "", i, keys[i]))
+    return answers + [(unit.task, "", unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
 
 
 def _keys(session: Any, parts: int) -> list[int]:

@@ -21,7 +21,7 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
-from connectors.spark.job import ENDED_UNIT, BlockKind, Computing, Facts, Job, Unit, unpacked  # noqa: E402
+from connectors.spark.job import ENDED_UNIT, BlockKind, Computing, Facts, Job, Unit, packed, unpacked  # noqa: E402
 from connectors.spark.partitioning import begins  # noqa: E402
 from connectors.spark.planning import notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
 from connectors.spark.reading import blocks_of  # noqa: E402
@@ -29,6 +29,7 @@ from connectors.spark.session import check_ready, meaning, refuse_java, settings
 from connectors.spark.splits import Split, files_of, splits_of  # noqa: E402
 from connectors.spark.tables import WindowTable, refuse_types  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
+from monitor.base.records import DRAW  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
 from monitor.cli.settings import engine_settings  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
@@ -72,6 +73,37 @@ def test_splits_and_units_give_the_lines_of_one_process(tmp_path: Path) -> None:
     assert len(splits) > 6
     assert [unit.model for unit in units if unit.task == "s"] == [None], "`ssme` estimates models together"
     assert sorted(unit.model or "" for unit in units if unit.task == "t") == ["coral", "erm", "irm"]
+
+
+@pytest.mark.parametrize(
+    ("values", "least"),
+    [
+        (np.full(1000, np.nan), 1000),
+        (np.array([0.0, -0.0] * 500), 0),
+        (np.random.default_rng(0).random((500, 2)), 0),
+        (np.asfortranarray(np.random.default_rng(0).random((50, 2))), 0),
+        (np.arange(10**12, 10**12 + 1000), 5000),
+        (np.arange(0, 3000, 3)[::-1], 5000),
+        (np.arange(2000).reshape(1000, 2)[:, 1], 5000),
+        (np.array([-(2**63), 2**63 - 1]), 0),
+        (np.array([-(2**63), 7 - 2**63] * 500), 6000),
+        (np.array([2**64 - 1, 2**64 - 300] * 500, dtype=np.uint64), 5000),
+        (np.array([True, False]), 0),
+        (np.zeros(1000, dtype=bool), 700),
+        (np.zeros((0, 4)), 0),
+        (np.array(3), 0),
+        (np.array(["a", "bc"]), 0),
+        (np.zeros(200, dtype=DRAW), 6000),
+        (np.array([(0, 0, 0, 0.0), (1, 2, 3, 0.5)], dtype=DRAW), -300),
+    ],
+)
+def test_arrays_are_packed_in_few_bytes_and_come_out_bit_for_bit(values: Any, least: int) -> None:
+    data = packed([values, values])
+    found, again = unpacked(data)
+    assert (found.dtype, found.shape, found.tobytes()) == (values.dtype, values.shape, values.tobytes())
+    assert found.flags.writeable
+    assert again is found, "what stands there twice is packed once"
+    assert len(data) <= values.nbytes + 300 - least
 
 
 @pytest.mark.parametrize("size", [1, 50, 333, 10**6])
