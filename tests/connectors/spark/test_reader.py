@@ -15,7 +15,7 @@ from connectors.spark.job import BLOCKS, BlockKind, unpacked
 from connectors.spark.ledger import CheckpointLedger
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
-from connectors.spark.replaying import by_unit
+from connectors.spark.replaying import by_unit, spark_hash
 from connectors.spark.streaming import Steps
 from monitor.base.errors import ConfigError
 from monitor.base.records import id_keys
@@ -137,6 +137,8 @@ def test_each_batch_is_decoded_in_pieces_as_large_as_the_first_ones(
         pieces.append(blocks.filter(f"kind = {int(BlockKind.SHARE)} and model = 'erm'").count())
         return by_unit(session, blocks, *arguments)
 
+    numbers = session.range(0, 1000, 1, 1).selectExpr("hash(cast(id as int)) AS hash").collect()
+    assert [row.hash for row in numbers] == list(map(spark_hash, range(1000))), "units are spread by it"
     monkeypatch.setattr(streaming, "by_unit", counted)
     monkeypatch.setattr("connectors.spark.replaying._BLOCKS_AT_ONCE", 1)
     for number in range(2):
