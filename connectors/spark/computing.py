@@ -15,8 +15,8 @@ from connectors.spark.job import (
     LineRow,
     Unit,
     as_arrow,
+    begin_task,
     packed,
-    tune_once,
     unpacked,
 )
 from connectors.spark.partitioning import Begin, Partition, joined
@@ -60,7 +60,7 @@ def compute_units(job: Any, computing: Any, batches: Iterator[Any]) -> Iterator[
     batches : iterator of pyarrow.RecordBatch
         With the columns `unit`, `split`, `number` and `data`.
     """
-    tune_once()
+    begin_task()
     rows = chain.from_iterable(_rows(batch) for batch in batches)
     by_unit = groupby(rows, key=lambda row: row[0])
     lines = chain.from_iterable(

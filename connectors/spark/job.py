@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
+from zipimport import zipimporter
 
 import numpy as np
 import pyarrow
@@ -182,8 +184,20 @@ ENDED_UNIT = 9
 """The `stage` of a row that tells what became of a unit."""
 
 
-tune_once = cache(tune_collector)
-"""What an executor's Python, which works on one task after another, does before its first one."""
+_tune_once = cache(tune_collector)
+
+
+def begin_task() -> None:
+    """What an executor's Python, which works on one task after another, does at the start of each.
+
+    Before each task Spark has Python look anew for modules. So each `zipimporter` reads all of its archive's
+    directory again, in Python; Spark's archive has one for each package, which takes longer than to decode
+    20,000 messages. Python makes an importer that is forgotten here again where it imports by it.
+    """
+    _tune_once()
+    for path, importer in tuple(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def packed(value: Any) -> bytes:

@@ -14,7 +14,7 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.beside import beside
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.cloudevents import Headers
-from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, as_arrow, packed, tune_once
+from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, as_arrow, begin_task, packed
 from connectors.spark.partitioning import Partition, StreamPartitioner
 from connectors.spark.reading import note, note_share
 from monitor.base.records import Chunk, Floats, Ints
@@ -87,7 +87,7 @@ class MessagePart:
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """Blocks of the messages whose columns are `MESSAGES`; for `mapInArrow`."""
-    tune_once()
+    begin_task()
     return as_arrow(blocks_of(stream.value, pieces_of(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of, wire_for
-from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, Job, as_arrow, packed, tune_once
+from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, Job, as_arrow, begin_task, packed
 from connectors.spark.partitioning import Partition, StreamPartitioner
 from connectors.spark.splits import Split
 from monitor.base.errors import SourceError
@@ -38,7 +38,7 @@ OfFile = RawBlock | RawTable | RawSkipped | RawDamaged
 
 def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """Blocks of the splits whose numbers stand in the first column; for `mapInArrow`."""
-    tune_once()
+    begin_task()
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
     return as_arrow(
         chain.from_iterable(blocks_of(job.value, number) for number in numbers), BLOCKS, _BYTES_AT_ONCE

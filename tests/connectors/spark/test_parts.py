@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import stat
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +23,17 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
-from connectors.spark.job import ENDED_UNIT, BlockKind, Computing, Facts, Job, Unit, packed, unpacked  # noqa: E402
+from connectors.spark.job import (  # noqa: E402
+    ENDED_UNIT,
+    BlockKind,
+    Computing,
+    Facts,
+    Job,
+    Unit,
+    begin_task,
+    packed,
+    unpacked,
+)
 from connectors.spark.partitioning import begins  # noqa: E402
 from connectors.spark.planning import notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
 from connectors.spark.reading import blocks_of  # noqa: E402
@@ -104,6 +116,23 @@ def test_arrays_are_packed_in_few_bytes_and_come_out_bit_for_bit(values: Any, le
     assert found.flags.writeable
     assert again is found, "what stands there twice is packed once"
     assert len(data) <= values.nbytes + 300 - least
+
+
+def test_a_task_makes_python_read_no_archive_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has Python look for modules anew before each task; an archive can be imported from still."""
+    archive = tmp_path / "modules.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("of_an_archive_a", "of_an_archive_b"):
+            file.writestr(f"{name}.py", f"NAME = {name!r}")
+    monkeypatch.syspath_prepend(archive)
+    assert importlib.import_module("of_an_archive_a").NAME == "of_an_archive_a"
+    assert str(archive) in sys.path_importer_cache
+
+    begin_task()
+
+    assert str(archive) not in sys.path_importer_cache
+    importlib.invalidate_caches()
+    assert importlib.import_module("of_an_archive_b").NAME == "of_an_archive_b"
 
 
 @pytest.mark.parametrize("size", [1, 50, 333, 10**6])
