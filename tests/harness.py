@@ -120,10 +120,23 @@ def processor_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def processor_seconds(pid: int) -> float:
-    """User and system time of a process: fields 14 and 15 in `man 5 proc`, counted after the name."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def processor_seconds(pid: int, with_ended: bool = False) -> float:
+    """User and system time of a process: fields 14 and 15 in `man 5 proc`, counted after the name.
+
+    Parameters
+    ----------
+    pid : int
+    with_ended : bool
+        Whether that of its children which have ended, fields 16 and 17, is added. Then 0 of a process that
+        has ended itself, since its parent counts it.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        if with_ended:
+            return 0.0
+        raise
+    return sum(map(int, fields[11 : 15 if with_ended else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int | Literal["self"] = "self", most: bool = False) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.beside import beside
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.cloudevents import Headers
-from connectors.spark.job import BLOCKS, Block, BlockKind, as_arrow, packed
+from connectors.spark.job import BLOCKS, Block, BlockKind, as_arrow, begin_task, packed
 from monitor.base.records import Chunk, Floats, Ints
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
@@ -87,7 +87,8 @@ class MessagePart:
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """Blocks of the messages whose columns are `MESSAGES`; for `mapInArrow`."""
-    return as_arrow(blocks_of(stream.value, _pieces(batches)), BLOCKS, _BYTES_AT_ONCE)
+    begin_task()
+    return as_arrow(blocks_of(stream.value, pieces_of(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 
 def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Iterator[Block]:
@@ -121,18 +122,32 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
     yield Block(BlockKind.FACTS, "", "", "", 0, 0, packed(facts))
 
 
-def _pieces(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
+def pieces_of(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
+    """Messages of record batches with the columns `MESSAGES`, of one partition each, and their times."""
     for batch in batches:
-        names, offsets, times, values, *more = (column.to_pylist() for column in batch.columns)
-        at = 0
-        for name, same in groupby(names):
-            to = at + len(list(same))
-            held = [value or b"" for value in values[at:to]]  # a deleted one holds nothing
-            besides = (column[at:to] for column in (*more, times))
-            headers = [_headers(*each) for each in zip(*besides, strict=True)] if more else None
-            raw = RawMessages(held, name, offsets[at:to], headers=headers)
-            yield raw, np.array(times[at:to], dtype=np.int64)
-            at = to
+        names, offsets, times, values, *more = batch.columns
+        for at, to in _runs(names):
+            some = slice(at, to)
+            # pyarrow's own `to_pylist` makes a scalar of each row first, and takes ten times as long.
+            held = values[some].to_numpy(zero_copy_only=False).tolist()
+            if values.null_count:
+                held = [value or b"" for value in held]  # a deleted one holds nothing
+            stamps = times[some].to_numpy()
+            besides = (column[some].to_pylist() for column in more)
+            headers = (
+                [_headers(*each) for each in zip(*besides, stamps.tolist(), strict=True)] if more else None
+            )
+            yield (
+                RawMessages(held, names[at].as_py(), offsets[some].to_numpy().tolist(), headers=headers),
+                stamps,
+            )
+
+
+def _runs(names: Any) -> Iterator[tuple[int, int]]:
+    """Where each run of one name begins and ends."""
+    codes = names.dictionary_encode().indices.to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    return pairwise(edges) if len(codes) else iter(())
 
 
 def _headers(found: Any, key: bytes | None, milliseconds: int) -> Headers:

@@ -9,7 +9,7 @@ from typing import Any
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of, wire_for
-from connectors.spark.job import BLOCKS, Block, BlockKind, Job, as_arrow, packed
+from connectors.spark.job import BLOCKS, Block, BlockKind, Job, as_arrow, begin_task, packed
 from connectors.splits import read_split
 from monitor.base.source import RawTable
 from monitor.config.layouts import layouts
@@ -22,6 +22,7 @@ _BYTES_AT_ONCE = 8 << 20
 
 def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """Blocks of the splits whose numbers stand in the first column; for `mapInArrow`."""
+    begin_task()
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
     return as_arrow(
         chain.from_iterable(blocks_of(job.value, number) for number in numbers), BLOCKS, _BYTES_AT_ONCE

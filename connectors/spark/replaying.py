@@ -37,6 +37,10 @@ from monitor.export.sinks.rejects_file import Rejected
 _LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at a time
 _BLOCKS_AT_ONCE = 32 << 20  # bytes that an executor's Python is handed at a time
 _PARTITIONS_A_CORE = 3
+ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
+"""Spark's setting of how many rows a Python is handed at a time, whatever their size."""
+
+_WORD = (1 << 32) - 1
 _BLOCK = ("unit", "split", "number", "data")
 _ORDER = ("sequence", "stage", "ended", "closed_at", "task", "model", "group", "number")
 
@@ -134,49 +138,67 @@ def by_unit(
     from pyspark.sql import functions as f
 
     parts = min(len(units), _PARTITIONS_A_CORE * session.sparkContext.defaultParallelism)
-    keys = _keys(session, parts)
-    of_answers, of_labels = _targets(units, rows, [keys[part] for part in spread(units, parts)])
-    shares = blocks.filter(f"kind = {int(BlockKind.SHARE)}")
-    names = session.createDataFrame(of_answers, "task string, model string, unit int, key int")
-    tasks = session.createDataFrame(of_labels, "task string, own string, unit int, key int")
+    keys = keys_of(parts)
+    targets = _targets(units, rows, [keys[part] for part in spread(units, parts)])
+    routes = session.createDataFrame(targets, "task string, model string, own string, unit int, key int")
     # One that came along with an answer is with that answer's model already; `own` is "" of a whole task.
     elsewhere = (f.col("besides") == "") | ((f.col("own") != "") & (f.col("besides") != f.col("own")))
-    routed = (
-        shares.join(f.broadcast(names), ["task", "model"]).select(*_BLOCK, "key"),
-        shares.filter("model = ''").join(f.broadcast(tasks), "task").filter(elsewhere).select(*_BLOCK, "key"),
-    )
-    # Arrow hands blocks over by number, not by size.
-    session.conf.set(
-        "spark.sql.execution.arrow.maxRecordsPerBatch", max(1, _BLOCKS_AT_ONCE // max(largest, 1))
-    )
-    spread_out = routed[0].union(routed[1]).repartition(parts, "key")
+    shares = blocks.filter(f"kind = {int(BlockKind.SHARE)}").join(f.broadcast(routes), ["task", "model"])
+    session.conf.set(ROWS_AT_ONCE, max(1, _BLOCKS_AT_ONCE // max(largest, 1)))
+    spread_out = shares.filter(elsewhere).select(*_BLOCK, "key").repartition(parts, "key")
     return spread_out.sortWithinPartitions("unit", "split", "number").select(*_BLOCK)
 
 
 def _targets(
     units: Sequence[Unit], rows: Mapping[tuple[str, str], int], keys: Sequence[int]
-) -> tuple[list[tuple[str, str, int, int]], list[tuple[str, str, int, int]]]:
-    """Unit and key of each task and model's answers, and of each task's labels, which may have many units."""
+) -> list[tuple[str, str, str, int, int]]:
+    """Task and model of shares, and the unit and key to which they go: those of labels to each of a task's.
+
+    Between them stands the model of the unit to which labels go; "" of a whole task, and for answers.
+    """
     number = {(unit.task, unit.model): i for i, unit in enumerate(units)}
     answers = []
     for task, model in rows:
         i = number[(task, None) if (task, None) in number else (task, model)]
-        answers.append((task, model, i, keys[i]))
-    return answers, [(unit.task, unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
+        answers.append((task, model, "", i, keys[i]))
+    return answers + [(unit.task, "", unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
 
 
-def _keys(session: Any, parts: int) -> list[int]:
-    """A number for each partition that Spark, by its hash, sends there."""
-    from pyspark.sql import functions as f
+def keys_of(parts: int) -> list[int]:
+    """A number for each partition that Spark, by its hash, sends there.
 
+    Examples
+    --------
+    >>> [spark_hash(key) % 3 for key in keys_of(3)]
+    [0, 1, 2]
+    """
     found: dict[int, int] = {}
-    many = 32 * parts
+    key = 0
     while len(found) < parts:
-        numbers = session.range(0, many, 1, 1).select(f.col("id").cast("int").alias("key"))
-        for row in numbers.select("key", f.pmod(f.hash("key"), f.lit(parts)).alias("part")).collect():
-            found.setdefault(row.part, row.key)
-        many *= 2
+        found.setdefault(spark_hash(key) % parts, key)
+        key += 1
     return [found[part] for part in range(parts)]
+
+
+def spark_hash(value: int) -> int:
+    """What Spark's `hash` gives of an `int`: MurmurHash3 for 32 bits (Appleby 2011) of its bytes, from 42.
+
+    Examples
+    --------
+    >>> spark_hash(1)
+    -559580957
+    """
+    mixed = _turned(value * 0xCC9E2D51, 15) * 0x1B873593 & _WORD
+    found = (_turned(42 ^ mixed, 13) * 5 + 0xE6546B64) & _WORD ^ 4
+    found = (found ^ found >> 16) * 0x85EBCA6B & _WORD
+    found = (found ^ found >> 13) * 0xC2B2AE35 & _WORD
+    found ^= found >> 16
+    return found - (found >> 31 << 32)
+
+
+def _turned(word: int, by: int) -> int:
+    word &= _WORD
+    return (word << by | word >> 32 - by) & _WORD
 
 
 def _overfull(

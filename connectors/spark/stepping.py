@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from connectors.spark.job import ENDED_UNIT, LINES, LineRow, as_arrow, packed, unpacked
+from connectors.spark.job import ENDED_UNIT, LINES, LineRow, as_arrow, begin_task, packed, unpacked
 from connectors.spark.ledger import read_state, write_state
 from connectors.spark.messages import MessagePart, Stream
 from monitor.base.records import Chunk
@@ -84,6 +84,7 @@ def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[A
     batches : iterator of pyarrow.RecordBatch
         With the columns `unit`, `split`, `number` and `data`.
     """
+    begin_task()
     rows = chain.from_iterable(
         zip(batch.column(0).to_pylist(), batch.column(3).to_pylist(), strict=True) for batch in batches
     )

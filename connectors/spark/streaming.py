@@ -27,7 +27,7 @@ from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, unpacked
 from connectors.spark.ledger import SPARK, CheckpointLedger, Committed, Turn, UnitState, counted
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
-from connectors.spark.replaying import by_unit
+from connectors.spark.replaying import ROWS_AT_ONCE, by_unit
 from connectors.spark.stepping import Stepped, Stepping, begun, step_units
 from monitor.engine.planning import Facts, Unit, rows_of
 from monitor.export.sinks.destination import Mark
@@ -105,6 +105,7 @@ class Steps:
             return
         session = messages.sparkSession
         told = session.sparkContext.broadcast(self.stream)
+        messages_at_once = session.conf.get(ROWS_AT_ONCE)
         blocks = messages.mapInArrow(partial(read_messages, told), BLOCKS).persist(StorageLevel.DISK_ONLY)
         try:
             with self._one:
@@ -118,6 +119,7 @@ class Steps:
                 rejected = [one for row in rejects for one in unpacked(bytes(row.data))]
                 self._finish(new, stepping, stepped, lines, rejected)
         finally:
+            session.conf.set(ROWS_AT_ONCE, messages_at_once)  # it stays one session, batch after batch
             blocks.unpersist()
             told.unpersist()
 

@@ -18,8 +18,9 @@ from typing import Annotated
 import typer
 
 from monitor import __version__
+from monitor.base.collector import postpone_collector
 from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
-from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices, postpone_collector
+from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices
 from monitor.export.rules import RUNBOOKS, SELECTOR, Format
 
 app = typer.Typer(
@@ -89,8 +90,9 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Spark: end after the present messages.")] = False,
 ) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
+    from monitor.base.collector import tune_collector
     from monitor.cli.daemon import run as run_daemon
-    from monitor.cli.process import put_off_imports, trim_heap, tune_collector
+    from monitor.cli.process import put_off_imports, trim_heap
 
     put_off_imports()
     tune_collector()
@@ -126,7 +128,8 @@ def replay(
     ] = None,
 ) -> None:
     """Compute the windows of files as fast as possible, and draw a picture for each model."""
-    from monitor.cli.process import trim_heap, tune_collector
+    from monitor.base.collector import tune_collector
+    from monitor.cli.process import trim_heap
     from monitor.cli.replay_screen import replay_with_progress
 
     tune_collector()
@@ -358,8 +361,8 @@ def demo(
     ] = 15,
 ) -> None:
     """Run everything on a year of real flights, and compare the estimates with the true accuracy."""
+    from monitor.base.collector import tune_collector
     from monitor.cli.demo_screen import run_demo
-    from monitor.cli.process import tune_collector
 
     tune_collector()
     raise typer.Exit(run_demo(folder, listen, seconds))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib.util
 import os
 import sys
@@ -12,10 +11,6 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-
-_YOUNG = 100_000  # a block of 1 MiB decodes to some 8,000 records with a list each: a dozen blocks
-_MIDDLE = _OLD = 10
-_IMPORTED = 300_000  # the modules of `run` are 140,000 objects
 
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # of glibc's malloc.h
 _LARGE_BYTES = 1 << 20
@@ -33,11 +28,6 @@ def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) 
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def postpone_collector() -> None:
-    """Look for no cycles while modules are imported: a tenth of the start. Call it before them."""
-    gc.set_threshold(_IMPORTED, _MIDDLE, _OLD)
-
-
 def put_off_imports() -> None:
     """Have numpy's compiler for Fortran and its testing imported when used: a tenth of the start.
 
@@ -52,18 +42,6 @@ def put_off_imports() -> None:
         sys.modules[found.name] = module
         found.loader.exec_module(module)
         setattr(sys.modules["numpy"], name, module)
-
-
-def tune_collector() -> None:
-    """Look for cycles rarely, and never among the modules that are there already.
-
-    Records are freed by reference counting as soon as their columns are made; at the default of 700
-    new objects the collector walks through thousands of live ones for each block, and finds nothing.
-    Measured: decoding takes 0.81 instead of 1.15 µs a record (`tests/bench/bench_replay.py`). To look for the
-    cycles that imports left (half a MiB) would take another twentieth of the start.
-    """
-    gc.freeze()
-    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
 
 
 def one_heap() -> None:

@@ -22,10 +22,11 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.line_cutter import BLOCK_BYTES
 from connectors.formats.wires.choice import columns_of, wire_for
 from connectors.splits import Split, is_plain, read_split
+from monitor.base.collector import tune_collector
 from monitor.base.errors import SinkError, SourceError
 from monitor.base.records import Reject
 from monitor.base.source import Raw, RawBlock, RawTable
-from monitor.cli.process import one_heap, tune_collector
+from monitor.cli.process import one_heap
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings

@@ -28,8 +28,9 @@ from typing import Literal
 
 import numpy as np
 
+from monitor.base.collector import tune_collector
 from monitor.base.records import Batch, Chunk, LabelBatch, mix
-from monitor.cli.process import one_heap, tune_collector
+from monitor.cli.process import one_heap
 from monitor.config.root import Task
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.reference import Reference

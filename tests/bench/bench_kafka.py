@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.collector import tune_collector
 from monitor.base.source import Raw, RawMessages
-from monitor.cli.process import tune_collector
 from monitor.config.layouts import layouts
 from monitor.config.root import CalibrationConfig, Task
 from monitor.config.root import KafkaSourceConfig as KafkaSettings

@@ -23,9 +23,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from monitor.base.collector import tune_collector
 from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
-from monitor.cli.process import tune_collector
 from monitor.export.http.app import build_app
 from monitor.export.http.server import HttpServer
 from monitor.export.page import assets, render_page

@@ -22,7 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from monitor.cli.process import one_heap, one_thread_for_matrices, tune_collector
+from monitor.base.collector import tune_collector
+from monitor.cli.process import one_heap, one_thread_for_matrices
 from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_worker import used
 from tests.bench.bench_replay import write_inputs

@@ -22,9 +22,9 @@ import numpy as np
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
+from monitor.base.collector import tune_collector
 from monitor.base.records import Floats
 from monitor.base.source import RawMessages
-from monitor.cli.process import tune_collector
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings

@@ -29,9 +29,9 @@ import numpy as np
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.structs import Record
+from monitor.base.collector import tune_collector
 from monitor.base.source import EndOfSource
 from monitor.cli import daemon as daemon_command
-from monitor.cli.process import tune_collector
 from monitor.cli.replay import replay
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config

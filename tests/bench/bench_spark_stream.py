@@ -1,15 +1,17 @@
 """A topic through `run --engine spark` beside one agent, `run`, on the same topic.
 
-    python -m tests.bench.bench_spark_stream [--messages 400000] [--batch 100000]
+    python -m tests.bench.bench_spark_stream [--messages 1000000] [--batch 100000]
 
-A real broker on this machine holds the predictions of `bench_replay`, four models, each in a partition of
-its own. Spark has one executor of one core and 1 GiB (`local-cluster`), so that it computes with one core, as
-the agent does; the driver's threads use the other where it is idle. Wall seconds begin as the command says
-that it runs, and end as the last window is written (the agent) or the last message committed (Spark); other
-load on the machine makes them, and so the messages a second, say little. Processor seconds are of all
-processes of the command, from its start to its end. Memory is the largest that is resident, looked at ten
-times a second, Java and Pythons together: of the agent, or of driver and executor. Each must give the same
-windows, or the bench fails.
+A real broker on this machine holds the predictions of `bench_replay`, four models, each in a partition of its
+own. Spark has one executor of one core and 1 GiB (`local-cluster`), so that it computes with one core, as the
+agent does; the driver's threads use the other where it is idle. Wall seconds begin as the command says that
+it runs, and end as the last window is written (the agent) or the last message committed (Spark); other load
+on the machine makes them, and so the messages a second, say little. Processor seconds are of all processes of
+the command, from its start to its end. "once started" are those from there on that the agent runs, or that
+Spark has committed its first two batches, to the last message, as microseconds a message and messages a
+second of one core: at least three batches more are needed for this. Memory is the largest that is resident,
+looked at ten times a second, Java and Pythons together: of the agent, or of driver and executor. Each must
+give the same windows, or the bench fails.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import pyarrow.parquet
 
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.connectors.spark.messages import by_model
-from tests.harness import processor_of_children, resident, run
+from tests.harness import processor_of_children, processor_seconds, resident, run
 from tests.services.process import stop
 from tests.services.spark_cluster import descendants, executors, kafka_jars
 
@@ -53,6 +55,13 @@ class Cost:
     processor: float = 0.0
     memory: int = 0
     executor: int = 0
+    started_with: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+
+    def each(self, messages: int) -> float:
+        """Seconds of the processor that a message takes once it is started."""
+        return (self.ended - self.started) / (messages - self.started_with)
 
 
 def fill(broker: KafkaBroker, folder: Path) -> None:
@@ -78,8 +87,10 @@ def configured(folder: Path, broker: KafkaBroker, **source: Any) -> Path:
     return path
 
 
-def measured(words: list[str], log: Path, done: Callable[[], bool]) -> Cost:
-    """Run a command until it is done, then end it."""
+def measured(
+    words: list[str], log: Path, done: Callable[[], bool], started_with: Callable[[], int] = lambda: 0
+) -> Cost:
+    """Run a command until it is done, then end it; `started_with` says how many messages its start took."""
     cost = Cost()
     before = processor_of_children()
     with log.open("wb") as file:
@@ -88,16 +99,23 @@ def measured(words: list[str], log: Path, done: Callable[[], bool]) -> Cost:
         while b"Running: metrics on port" not in log.read_bytes():
             _look(process, cost, log)
         began = time.perf_counter()
+        cost.started_with, cost.started = started_with(), _spent(process.pid)
         while not done():
             _look(process, cost, log)
+            if not cost.started_with and (taken := started_with()):
+                cost.started_with, cost.started = taken, _spent(process.pid)
             assert time.perf_counter() < began + SECONDS, log.read_text()[-3000:]
-        cost.wall = time.perf_counter() - began
+        cost.wall, cost.ended = time.perf_counter() - began, _spent(process.pid)
         process.send_signal(signal.SIGTERM)
         process.wait(120)
     finally:
         stop(process, kill=True)
     cost.processor = processor_of_children() - before
     return cost
+
+
+def _spent(pid: int) -> float:
+    return sum(processor_seconds(each, with_ended=True) for each in descendants(pid))
 
 
 def _look(process: subprocess.Popen[bytes], cost: Cost, log: Path) -> None:
@@ -127,20 +145,24 @@ def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tu
     """`run --engine spark`, and its windows."""
     state, out = folder / "state", folder / "out"
 
-    def done() -> bool:
+    def received() -> int:
         path = state / "committed.json"
-        return path.exists() and json.loads(path.read_bytes())["received"] >= messages
+        return int(json.loads(path.read_bytes())["received"]) if path.exists() else 0
+
+    def started_with() -> int:
+        found = received()
+        return found if found >= 2 * batch else 0
 
     words = ["run", str(configured(folder, broker)), "--engine", "spark", "--checkpoint", str(state)]
     words += ["--out", str(out), "--batch", str(batch), "--every", "0", "--master", "local-cluster[1,1,1024]"]
     for setting in (f"spark.jars={kafka_jars()}", "spark.executor.memory=1g"):
         words += ["--spark-conf", setting]
-    cost = measured(words, folder / "log", done)
+    cost = measured(words, folder / "log", lambda: received() >= messages, started_with)
     files = sorted(out.glob("windows-*.parquet"))
     return cost, by_model(row for file in files for row in pyarrow.parquet.read_table(file).to_pylist())
 
 
-def table(messages: int = 400_000, batch: int = 100_000) -> Iterator[str]:
+def table(messages: int = 1_000_000, batch: int = 100_000) -> Iterator[str]:
     """A line a way."""
     lines = len(MODELS) * (messages // len(MODELS) // 500)
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker:
@@ -154,6 +176,7 @@ def table(messages: int = 400_000, batch: int = 100_000) -> Iterator[str]:
         }
         yield (
             f"{'':<21} {'wall s':>7} {'messages/s':>11} {'processor s':>12} {'MiB':>6} {'executor MiB':>13}"
+            f" {'once started: us':>17} {'messages/s a core':>18}"
         )
         expected = None
         for way, work in runs.items():
@@ -163,6 +186,7 @@ def table(messages: int = 400_000, batch: int = 100_000) -> Iterator[str]:
             yield (
                 f"{way:<21} {cost.wall:7.1f} {messages / cost.wall:11,.0f} {cost.processor:12.1f} "
                 f"{cost.memory / MIB:6.0f} {cost.executor / MIB:13.0f}"
+                f" {1e6 * cost.each(messages):17.1f} {1 / cost.each(messages):18,.0f}"
             )
     yield (
         f"{messages:,} messages, {len(MODELS)} partitions, batches of {batch:,}; "

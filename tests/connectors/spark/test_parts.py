@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import stat
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,12 +24,21 @@ parquet = pytest.importorskip("pyarrow.parquet")
 
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
 from connectors.spark.inputs import files_of  # noqa: E402
-from connectors.spark.job import ENDED_UNIT, BlockKind, Computing, Job, unpacked  # noqa: E402
+from connectors.spark.job import (  # noqa: E402
+    ENDED_UNIT,
+    BlockKind,
+    Computing,
+    Job,
+    begin_task,
+    packed,
+    unpacked,
+)
 from connectors.spark.reading import blocks_of  # noqa: E402
 from connectors.spark.session import check_ready, meaning, refuse_java, settings_from  # noqa: E402
 from connectors.spark.tables import WindowTable, refuse_types  # noqa: E402
 from connectors.splits import Split, splits_of  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
+from monitor.base.records import DRAW  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
 from monitor.cli.settings import engine_settings  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
@@ -73,6 +84,54 @@ def test_splits_and_units_give_the_lines_of_one_process(tmp_path: Path) -> None:
     assert len(splits) > 6
     assert [unit.model for unit in units if unit.task == "s"] == [None], "`ssme` estimates models together"
     assert sorted(unit.model or "" for unit in units if unit.task == "t") == ["coral", "erm", "irm"]
+
+
+@pytest.mark.parametrize(
+    ("values", "least"),
+    [
+        (np.full(1000, np.nan), 1000),
+        (np.array([0.0, -0.0] * 500), 0),
+        (np.random.default_rng(0).random((500, 2)), 0),
+        (np.asfortranarray(np.random.default_rng(0).random((50, 2))), 0),
+        (np.arange(10**12, 10**12 + 1000), 5000),
+        (np.arange(0, 3000, 3)[::-1], 5000),
+        (np.arange(2000).reshape(1000, 2)[:, 1], 5000),
+        (np.array([-(2**63), 2**63 - 1]), 0),
+        (np.array([-(2**63), 7 - 2**63] * 500), 6000),
+        (np.array([2**64 - 1, 2**64 - 300] * 500, dtype=np.uint64), 5000),
+        (np.array([True, False]), 0),
+        (np.zeros(1000, dtype=bool), 700),
+        (np.zeros((0, 4)), 0),
+        (np.array(3), 0),
+        (np.array(["a", "bc"]), 0),
+        (np.zeros(200, dtype=DRAW), 6000),
+        (np.array([(0, 0, 0, 0.0), (1, 2, 3, 0.5)], dtype=DRAW), -300),
+    ],
+)
+def test_arrays_are_packed_in_few_bytes_and_come_out_bit_for_bit(values: Any, least: int) -> None:
+    data = packed([values, values])
+    found, again = unpacked(data)
+    assert (found.dtype, found.shape, found.tobytes()) == (values.dtype, values.shape, values.tobytes())
+    assert found.flags.writeable
+    assert again is found, "what stands there twice is packed once"
+    assert len(data) <= values.nbytes + 300 - least
+
+
+def test_a_task_makes_python_read_no_archive_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark has Python look for modules anew before each task; an archive can be imported from still."""
+    archive = tmp_path / "modules.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("of_an_archive_a", "of_an_archive_b"):
+            file.writestr(f"{name}.py", f"NAME = {name!r}")
+    monkeypatch.syspath_prepend(archive)
+    assert importlib.import_module("of_an_archive_a").NAME == "of_an_archive_a"
+    assert str(archive) in sys.path_importer_cache
+
+    begin_task()
+
+    assert str(archive) not in sys.path_importer_cache
+    importlib.invalidate_caches()
+    assert importlib.import_module("of_an_archive_b").NAME == "of_an_archive_b"
 
 
 @pytest.mark.parametrize("size", [1, 50, 333, 10**6])

@@ -12,8 +12,11 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from connectors.spark.job import BLOCKS, BlockKind, unpacked
+from connectors.spark.ledger import CheckpointLedger
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
+from connectors.spark.replaying import by_unit, spark_hash
+from connectors.spark.streaming import Steps
 from monitor.base.errors import ConfigError
 from monitor.base.records import id_keys
 from monitor.cli.run_spark import only_source
@@ -115,6 +118,42 @@ def test_key_header_and_timestamp_of_a_message_are_mapped(
     assert share.model == "erm"
     assert share.records.key.tolist() == id_keys(["r-1"]).tolist()
     assert share.records.time.tolist() == [1782907200.5]
+
+
+def test_each_batch_is_decoded_in_pieces_as_large_as_the_first_ones(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many blocks of a batch its engines get at a time is nothing to the messages of the next batch."""
+    from connectors.spark import streaming
+
+    config = load_config(str(stream_config(tmp_path, "b:1")))
+    stream = Stream(config, engine_settings(config, event_time=True), only_source(config))
+    steps = Steps(stream, CheckpointLedger(tmp_path / "state", config), lambda batch: {}, lambda batch: None)
+    pieces: list[int] = []
+
+    def counted(session: Any, blocks: Any, *arguments: Any) -> Any:
+        pieces.append(blocks.filter(f"kind = {int(BlockKind.SHARE)} and model = 'erm'").count())
+        return by_unit(session, blocks, *arguments)
+
+    numbers = session.range(0, 1000, 1, 1).selectExpr("hash(cast(id as int)) AS hash").collect()
+    assert [row.hash for row in numbers] == list(map(spark_hash, range(1000))), "units are spread by it"
+    monkeypatch.setattr(streaming, "by_unit", counted)
+    monkeypatch.setattr("connectors.spark.replaying._BLOCKS_AT_ONCE", 1)
+    for number in range(2):
+        first = 1000 * number
+        rows = [
+            (
+                "p-0",
+                i,
+                1_700_000_000_000 + i,
+                b'{"id": "%d", "model": "erm", "task": "t", "scores": [0.9, 0.1]}' % i,
+            )
+            for i in range(first, first + 1000)
+        ]
+        columns = "partition string, offset long, milliseconds long, value binary"
+        steps.take(session.createDataFrame(rows, columns).coalesce(1), number)
+    assert pieces == [1, 1]
+    assert steps.ledger.committed.received == 2000
 
 
 def test_options_are_said_in_the_words_of_kafkas_client(tmp_path: Path) -> None:

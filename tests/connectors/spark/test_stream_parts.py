@@ -26,7 +26,7 @@ from connectors.spark.ledger import (
     read_state,
     write_state,
 )
-from connectors.spark.messages import Stream, blocks_of
+from connectors.spark.messages import Stream, blocks_of, pieces_of
 from connectors.spark.stepping import Stepping, lines_of
 from connectors.spark.streaming import SEED, Steps
 from monitor.base.errors import ClusterError, ConfigError
@@ -65,6 +65,52 @@ def blocks_in(stream: Stream, batch: Sequence[Message], each: int) -> list[Block
         ]
         found += blocks_of(stream, iter(pieces))
     return found
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_messages_come_out_of_arrow_as_their_rows_say(beside: bool) -> None:
+    """Beside them row by row, in pieces of one partition each; headers and keys where they are read."""
+    pyarrow = pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    names = ["p-0"] * 5 + ["p-1"] * 3 + ["p-0"] * 2
+    rows = [
+        {
+            "partition": name,
+            "offset": 10**10 + i,
+            "milliseconds": 1_700_000_000_000 - i,
+            "value": None if i == 3 else rng.bytes(i),
+            "headers": [{"key": "model", "value": b"erm"}] if i % 2 else None,
+            "key": b"k" if i % 3 else None,
+        }
+        for i, name in enumerate(names)
+    ]
+    kinds = {
+        "partition": pyarrow.string(),
+        "offset": pyarrow.int64(),
+        "milliseconds": pyarrow.int64(),
+        "value": pyarrow.binary(),
+        "headers": pyarrow.list_(pyarrow.struct({"key": pyarrow.string(), "value": pyarrow.binary()})),
+        "key": pyarrow.binary(),
+    }
+    schema = pyarrow.schema(list(kinds.items())[: None if beside else 4])
+    batches = [pyarrow.RecordBatch.from_pylist(some, schema) for some in (rows[:7], [], rows[7:])]
+
+    found = list(pieces_of(iter(batches)))
+
+    assert [(raw.partition, len(raw.values)) for raw, _ in found] == [
+        ("p-0", 5), ("p-1", 2), ("p-1", 1), ("p-0", 2),
+    ]  # fmt: skip
+    assert [value for raw, _ in found for value in raw.values] == [row["value"] or b"" for row in rows]
+    offsets = [offset for raw, _ in found for offset in raw.offsets]
+    assert offsets == [row["offset"] for row in rows]
+    assert {type(offset) for offset in offsets} == {int}, "rejects are written as JSON"
+    assert [t for _, times in found for t in times.tolist()] == [row["milliseconds"] for row in rows]
+    if beside:
+        told = [dict(headers) for raw, _ in found for headers in raw.headers or ()]
+        assert [headers.get("model") for headers in told] == [b"erm" if i % 2 else None for i in range(10)]
+        assert len(told) == 10
+    else:
+        assert all(raw.headers is None for raw, _ in found)
 
 
 def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path) -> None:
