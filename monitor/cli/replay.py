@@ -299,16 +299,16 @@ def series_of(
     config : Config
     views : sequence of EngineView
     models : iterable of (task, model)
-        In their order.
+        In their order; others, which never answered, come after them.
     """
     tasks = {name: number for number, name in enumerate(config.tasks)}
     places = {name: number for number, name in enumerate(models)}
-    series = [one for view in views for one in view.series]
-    return tuple(
-        sorted(
-            series, key=lambda one: (tasks[one.task], one.group != "", places[one.task, one.model], one.group)
-        )
-    )
+
+    def place(one: SeriesView) -> tuple[int, bool, int, str]:
+        model = places.get((one.task, one.model), len(places))
+        return tasks[one.task], one.group != "", model, one.group
+
+    return tuple(sorted((one for view in views for one in view.series), key=place))
 
 
 def unused_of(facts: Sequence[Facts]) -> Unused:

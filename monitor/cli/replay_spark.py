@@ -14,6 +14,7 @@ from monitor.cli.replay import OURS, REJECTS, Replayed, Written, draw, series_of
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
+from monitor.engine.planning import rows_of
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
@@ -72,7 +73,6 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
     from connectors.spark.replaying import replayed
     from connectors.spark.tables import refuse_types
     from connectors.splits import SPLIT_BYTES, splits_of
-    from monitor.engine.planning import rows_of
 
     spark_settings = settings_from(where.settings)
     config = load_config(config_path)

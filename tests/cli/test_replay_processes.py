@@ -19,9 +19,10 @@ import pytest
 from monitor.base.errors import ClusterError, ConfigError, SourceError
 from monitor.cli import replay_processes
 from monitor.cli.process import cores
-from monitor.cli.replay import Replayed, replay
+from monitor.cli.replay import Replayed, replay, series_of
 from monitor.cli.replay_processes import Owners, replay_on_cores
 from monitor.cli.replay_worker import Piece, Slice
+from monitor.config.file import load_config
 from monitor.config.task import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.planning import Facts
@@ -153,6 +154,18 @@ def test_nothing_but_rejects_is_told_as_by_one_process(tmp_path: Path) -> None:
     alone, found = both(config, [tmp_path / "a.ndjson"], piece=500)
     assert found.unused.everything
     assert alone.unused.first == found.unused.first
+
+
+def test_a_model_that_never_answered_shows_as_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ndjson(long_stream(400)))
+    config = write_configuration(
+        tmp_path, configuration(task={"models": {"silent": {}, "irm": {}}, "groups": ["region"]})
+    )
+    _, found = both(config, [tmp_path / "a.ndjson"], piece=9000)
+    names = [(one.model, one.group) for one in found.view.series]
+    assert names == [*((m, "") for m in ("silent", "irm", "erm")), ("irm", "region=eu"), ("erm", "region=eu")]
+    unnamed = series_of(load_config(str(config)), [found.view], [("t", "erm")])
+    assert [one.model for one in unnamed if not one.group] == ["erm", "silent", "irm"]
 
 
 def test_small_input_is_not_worth_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
