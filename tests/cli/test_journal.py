@@ -120,7 +120,7 @@ def test_what_was_told_before_a_restart_is_not_told_again(tmp_path: Path) -> Non
         raised = "WARNING Alarm raised: t, erm, accuracy, window 10 (until "
         daemon.until(lambda: raised in daemon.log, "the alarm is told")
         daemon.until(lambda: "WARNING Objective breached: " in daemon.log, "the breach is told")
-        since = re.search(r", latched since [-0-9: ]+ UTC", daemon.get("/")[1])
+        since = re.search(r"out of control</span> since [-0-9: ]+ UTC", daemon.get("/")[1])
         assert since
     before = daemon.log
     with DaemonProcess(tmp_path, config) as again:

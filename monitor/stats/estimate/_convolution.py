@@ -203,7 +203,7 @@ def fold_one(p: Floats) -> tuple[int, Floats]:
     --------
     >>> start, mass = fold_one(np.array([0.5, 1.0]))
     >>> start, mass.round(6).tolist()
-    (0, [0.0, 0.5, 0.5])
+    (1, [0.5, 0.5])
     """
     certain = 0
     if len(p) and (p[0] == 0.0 or p[-1] == 1.0):
@@ -213,39 +213,14 @@ def fold_one(p: Floats) -> tuple[int, Floats]:
     mean = float(np.add.reduce(p))
     variance = max(mean - float(p @ p), 0.0)
     roots = _roots(variance, n)
-    frequencies = _frequencies(variance, roots)
-    matrix = _from_points(roots)[:, : 2 * frequencies]
-    low = int(p.searchsorted(0.5, "right"))
-    turn = n
-    if 0 < low < n:
-        below = float(np.add.reduce(p[:low]))
-        others = low - below if low <= n // 2 else mean - below
-        # The largest mass is about 0.4 by the standard deviation, at most 1.
-        turn = low if others > _FEW * math.sqrt(1.0 + 4.0 * variance) else n
+    matrix = _from_points(roots)[:, : 2 * _frequencies(variance, roots)]
+    turn = _turn(p, mean, variance)
     spectrum: Complexes = np.ones(1, dtype=np.complex128)
     failures = 0
     for first in (*range(0, turn, BLOCK), *range(turn, n, BLOCK)):
         rows = p[first : min(first + BLOCK, turn if first < turn else n)]
-        groups = -(-len(rows) // GROUP)
-        trials = np.zeros((2, GROUP * groups // 2))
-        flat = trials.reshape(-1)
-        by_failures = rows[len(rows) // 2] > 0.5
-        if by_failures:
-            np.subtract(1.0, rows, out=flat[: len(rows)])
-        else:
-            flat[: len(rows)] = rows
-        pairs = np.empty_like(trials)
-        np.add(trials[0], trials[1], out=pairs[0])
-        np.multiply(trials[0], trials[1], out=pairs[1])
-        less = (pairs.T @ _POINTS).view(np.complex128).reshape(GROUP // 2, -1)
-        while len(less) > 1:
-            one, other = less[: len(less) // 2], less[len(less) // 2 :]
-            less = one * other
-            less += one
-            less += other
-        products = less.view(np.float64).reshape(groups, -1)
-        products[:, -2] = 1.0
-        block = np.multiply.reduce((products @ matrix).view(np.complex128))
+        by_failures = bool(rows[len(rows) // 2] > 0.5)
+        block = _block_transform(rows, by_failures, matrix)
         failures += by_failures * len(rows)
         spectrum = spectrum * (block.conj() if by_failures else block)
     if roots > _FEW_ROOTS:
@@ -256,6 +231,41 @@ def fold_one(p: Floats) -> tuple[int, Floats]:
     start = min(max(round(mean) - (width - 1) // 2, 0), n + 1 - width)
     at = (start - failures) % roots
     return start + certain, np.concatenate((folded[at:], folded[:at]))[:width]
+
+
+def _turn(p: Floats, mean: float, variance: float) -> int:
+    """Where blocks counted by failures begin, in sorted rows; their number where one kind serves all."""
+    n, low = len(p), int(p.searchsorted(0.5, "right"))
+    if not 0 < low < n:
+        return n
+    below = float(np.add.reduce(p[:low]))
+    others = low - below if low <= n // 2 else mean - below
+    # The largest mass is about 0.4 by the standard deviation, at most 1.
+    return low if others > _FEW * math.sqrt(1.0 + 4.0 * variance) else n
+
+
+def _block_transform(rows: Floats, by_failures: bool, matrix: Floats) -> Complexes:
+    """(frequencies,) the transform of the number of successes, or of failures, in a block of rows."""
+    groups = -(-len(rows) // GROUP)
+    trials = np.zeros((2, GROUP * groups // 2))
+    flat = trials.reshape(-1)
+    if by_failures:
+        np.subtract(1.0, rows, out=flat[: len(rows)])
+    else:
+        flat[: len(rows)] = rows
+    pairs = np.empty_like(trials)
+    np.add(trials[0], trials[1], out=pairs[0])
+    np.multiply(trials[0], trials[1], out=pairs[1])
+    less = (pairs.T @ _POINTS).view(np.complex128).reshape(GROUP // 2, -1)
+    while len(less) > 1:
+        one, other = less[: len(less) // 2], less[len(less) // 2 :]
+        less = one * other
+        less += one
+        less += other
+    products = less.view(np.float64).reshape(groups, -1)
+    products[:, -2] = 1.0
+    found: Complexes = np.multiply.reduce((products @ matrix).view(np.complex128))
+    return found
 
 
 def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[Ints, Floats]:
