@@ -147,7 +147,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.pairwise.ranking import simultaneous_intervals as simultaneous_intervals
     from monitor.stats.pairwise.ranking import simultaneous_ranks as simultaneous_ranks
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES = {
     "base.errors": "BlindsightError ConfigError MissingExtraError",

@@ -1,4 +1,4 @@
-"""Writes the plain manifests of `deploy/kubernetes`, and the files that the chart carries along.
+"""Writes the plain manifests of `deploy/kubernetes`, the files that the chart carries along, and its version.
 
 ``python -m deploy.helm.render`` needs ``helm-python-sdk`` (extra `test`) and is run from the repository's
 root.
@@ -6,12 +6,15 @@ root.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import helm_python
 import yaml
+
+from monitor import __version__
 
 DEPLOY = Path(__file__).parents[1]
 CHART = DEPLOY / "helm" / "blindsight"
@@ -41,6 +44,13 @@ def rendered(chosen: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         if each
     ]
     return sorted(found, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+
+def chart_file() -> str:
+    """The text of `Chart.yaml` with the version of the agent, which is also the tag of the image."""
+    text = (CHART / "Chart.yaml").read_text(encoding="utf-8")
+    text = re.sub(r"^version: .*$", f"version: {__version__}", text, flags=re.MULTILINE)
+    return re.sub(r"^appVersion: .*$", f'appVersion: "{__version__}"', text, flags=re.MULTILINE)
 
 
 def manifests() -> dict[Path, str]:
@@ -86,6 +96,7 @@ def main() -> int:
     """The command."""
     for name, source in CARRIED.items():
         (CHART / "files" / name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    (CHART / "Chart.yaml").write_text(chart_file(), encoding="utf-8")
     for path, text in manifests().items():
         path.write_text(text, encoding="utf-8")
     return 0

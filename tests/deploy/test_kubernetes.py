@@ -210,6 +210,9 @@ def test_what_the_chart_carries_and_the_plain_manifests_are_up_to_date() -> None
     ]
     assert boards[0]["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert {key for key in render.CARRIED if key.endswith(".json")} == boards[0]["data"].keys()
+    assert (render.CHART / "Chart.yaml").read_text("utf-8") == render.chart_file(), (
+        "run python -m deploy.helm.render"
+    )
     for path, text in render.manifests().items():
         assert path.read_text("utf-8") == text, "run python -m deploy.helm.render"
 

@@ -11,7 +11,9 @@ import venv
 from pathlib import Path
 
 import pytest
+import yaml
 
+from monitor import __version__
 from tests.daemon import DaemonProcess, configuration
 from tests.services.process import PATIENCE_SECONDS
 
@@ -50,6 +52,16 @@ def installed(builder: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFa
     words = [builder, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", target]
     subprocess.run([*words, unpacked], check=True, timeout=PATIENCE_SECONDS)
     return target
+
+
+def test_the_citation_names_the_version_that_is_released() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["version"], cited["license"]) == (__version__, "Apache-2.0")
+
+
+def test_the_workflow_runs_what_ci_runs() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    assert "bash .ci/run" in [step.get("run") for step in workflow["jobs"]["tests"]["steps"]]
 
 
 def blindsight(installed: Path, *arguments: str | Path) -> list[str | Path]:
