@@ -1,7 +1,8 @@
 """Generated pages, which always match the code: ``python -m tests.pages`` writes them.
 
 `docs/configuration.md` comes from the configuration's schema, `docs/kinds.md` from the registry's tables,
-`docs/metrics.md` from the table of families and a view in which every family has a sample.
+`docs/metrics.md` from the table of families and a view in which every family has a sample, `docs/api.md`
+from the public names of `monitor`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import monitor
 from monitor.base.registry import TABLES
 from monitor.config.file import schema
 from monitor.config.messages import describe
@@ -19,6 +21,23 @@ from tests.export.prometheus.scrape import RICH, exposed
 DOCS = Path(__file__).parents[1] / "docs"
 _ENDS = {"counter": "_total", "info": "_info"}
 
+_API = """# In Python, every name
+
+`python -m tests.pages` makes this page from the public names; do not edit it here. The site of the docs
+(`mkdocs serve -f docs/mkdocs.yml`) puts the docstrings below the names. Import each from `monitor`:
+[in Python](python.md).
+"""
+_SUBJECTS = {
+    "stats.estimate": "Estimates and intervals",
+    "stats.calibration": "Calibration",
+    "stats.charts": "Control charts",
+    "stats.labelled": "Estimators that use labels",
+    "stats.pairwise": "Models compared in pairs",
+    "config": "Configuration",
+    "engine": "Charts of a configuration",
+    "reports": "Reports",
+    "base": "Results and errors",
+}
 _CONFIGURATION = """# Every key of the configuration
 
 `python -m tests.pages` makes this page from the schema that `blindsight schema` prints; do not edit it
@@ -78,6 +97,17 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
 | metric | type | labels | groups | meaning |
 |---|---|---|---|---|
 """
+
+
+def api_page() -> str:
+    """Every public name below its subject; the site puts its docstring there."""
+    found: dict[str, list[str]] = {}
+    for module, names in monitor._NAMES.items():
+        subject = next(title for place, title in _SUBJECTS.items() if f"{module}.".startswith(f"{place}."))
+        found.setdefault(subject, []).extend(
+            f"### {name}\n\n::: monitor.{module}.{name}\n" for name in names.split()
+        )
+    return "\n".join([_API, *(f"## {title}\n\n" + "\n".join(found[title]) for title in _SUBJECTS.values())])
 
 
 def kinds_page() -> str:
@@ -173,7 +203,12 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-PAGES = {"configuration.md": configuration_page, "kinds.md": kinds_page, "metrics.md": metrics_page}
+PAGES = {
+    "api.md": api_page,
+    "configuration.md": configuration_page,
+    "kinds.md": kinds_page,
+    "metrics.md": metrics_page,
+}
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import shlex
 import subprocess
@@ -105,12 +106,31 @@ def test_every_file_that_a_page_links_to_is_there(page):
 
 
 def test_every_page_can_be_reached_from_it():
-    """Those of a serving stack by their index."""
-    index = ROOT / "docs/serving/stacks.md"
-    found = [(ROOT, README), (index.parent, index.read_text(encoding="utf-8"))]
-    linked = [
-        {(folder / target).resolve() for target in re.findall(LINK, text) if "://" not in target}
-        for folder, text in found
-    ]
-    assert {page for page in PAGES if page.parent != index.parent} | {index} <= linked[0]
-    assert set(PAGES) <= linked[0] | linked[1]
+    reached, ahead = set(), {ROOT / "README.md"}
+    while ahead:
+        page = ahead.pop()
+        reached.add(page)
+        targets = re.findall(LINK, page.read_text(encoding="utf-8"))
+        found = {(page.parent / target).resolve() for target in targets if "://" not in target}
+        ahead |= {each for each in found if each.suffix == ".md"} - reached
+    assert set(PAGES) <= reached
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-f", ROOT / "docs" / "mkdocs.yml"]
+    done = subprocess.run(
+        [*words, "-d", tmp_path],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    pages = {path.relative_to(tmp_path).with_suffix("").as_posix() for path in tmp_path.rglob("*.html")}
+    assert {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in PAGES} <= pages
+    assert {"index", "CHANGELOG", "runbooks/BlindsightOutOfControl"} <= pages
+    home = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'(?:src|<link[^>]+href)="(?:https?:)?//[^"]*"', home) == []
+    page = (tmp_path / "api.html").read_text(encoding="utf-8")
+    assert "the probability of being right" in page or "Poisson-binomial" in page

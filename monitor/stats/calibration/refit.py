@@ -26,7 +26,7 @@ _FOLDS = 5
 class LabelledRows(NamedTuple):
     """Labelled answers of one model in time order, n rows.
 
-    Parameters
+    Attributes
     ----------
     scores : (n, K) float64
         Raw scores.

@@ -1,0 +1,135 @@
+"""The tutorials run as they stand: their files, commands, outputs, and the services that they name."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.daemon import DaemonProcess
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.process import PATIENCE_SECONDS
+from tests.services.prometheus_server import PrometheusServer
+
+ROOT = Path(__file__).parents[1]
+BY_HAND = {"install", "run"}
+"""Blocks that the tests do in another way: pip has been there, and the agent gets a free port."""
+
+
+class Tutorial:
+    """A tutorial in a folder of its own.
+
+    Parameters
+    ----------
+    name : str
+    folder : Path
+    said : mapping of str to str
+        What is said in place of these parts of its text.
+    """
+
+    def __init__(self, name: str, folder: Path, said: Mapping[str, str] | None = None) -> None:
+        text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
+        for old, new in (said or {}).items():
+            assert old in text, old
+            text = text.replace(old, new)
+        found = re.findall(r"^```(\w+)(?: ([\w.-]+))?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+        self.blocks: list[tuple[str, str, str]] = found
+        self.folder = folder
+        programs = folder / "bin"
+        programs.mkdir(parents=True)
+        for program, words in (("python", ""), ("blindsight", "-m monitor.cli")):
+            path = programs / program
+            path.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n', encoding="utf-8")
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        self._environment = {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "110",
+        }
+
+    def run(self, later: Set[str] = frozenset()) -> int:
+        """Write its files, run its commands but those, compare what they print; return their number."""
+        checker, printed, count = doctest.OutputChecker(), "", 0
+        for kind, name, text in self.blocks:
+            if "." in name:
+                (self.folder / name).write_text(text, encoding="utf-8")
+            elif kind == "sh" and name not in BY_HAND | later:
+                printed, count = self.bash(text), count + 1
+            elif kind == "text":
+                flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+                assert checker.check_output(text, printed, flags), printed
+        return count
+
+    def block(self, name: str) -> str:
+        """The text of the block of this name."""
+        [found] = [text for _, its_name, text in self.blocks if its_name == name]
+        return found
+
+    def agent(self, name: str) -> DaemonProcess:
+        """The agent on its configuration, at a free port."""
+        config = yaml.safe_load((self.folder / name).read_text(encoding="utf-8"))
+        return DaemonProcess(self.folder, config | {"export": {"listen": "127.0.0.1:0"}})
+
+    def bash(self, text: str) -> str:
+        """What commands print that must succeed."""
+        done = subprocess.run(
+            ["bash", "-euc", text],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def test_they_lead_from_scikit_learn_to_an_alert(
+    tmp_path: Path, kafka_broker: KafkaBroker, prometheus: Callable[..., PrometheusServer]
+) -> None:
+    first = Tutorial("first-alarm", tmp_path / "first")
+    assert first.run() == 4
+    assert (first.folder / "without-labels" / "report.html").exists()
+    with first.agent("blindsight.yaml") as daemon:
+        daemon.until_value(40.0, "windows_closed_total", model="erm")
+        assert daemon.metrics().value("out_of_control", model="erm", metric="accuracy") == 1.0
+
+    said = {
+        "127.0.0.1:9092": kafka_broker.address,
+        "[predictions, labels]": "[tutorial-predictions, tutorial-labels]",
+        '"labels" if "label" in json.loads(line) else "predictions"': (
+            '"tutorial-labels" if "label" in json.loads(line) else "tutorial-predictions"'
+        ),
+        "rules sidecar.yaml": "rules sidecar.yaml --time-scale 0.001",
+    }
+    second = Tutorial("kafka-sidecar", tmp_path / "second", said)
+    for name in ("reference.ndjson", "log.ndjson"):
+        (first.folder / name).rename(second.folder / name)
+    for topic in ("tutorial-predictions", "tutorial-labels"):
+        kafka_broker.create_topic(topic)
+    assert second.run(later={"produce", "lose"}) == 2
+    with second.agent("sidecar.yaml") as daemon:
+        settings = second.block("prometheus.yml").replace(": 15s", ": 1s")
+        settings = settings.replace("127.0.0.1:9109", f"127.0.0.1:{daemon.port}")
+        settings = settings.replace("blindsight.rules.yaml", str(second.folder / "blindsight.rules.yaml"))
+        server = prometheus([], config=settings)
+        [queries] = [text for kind, _, text in second.blocks if kind == "promql"]
+        estimate, alarm = queries.splitlines()
+        second.bash(second.block("produce"))
+        server.wait_for(f"{alarm} == 0")
+        assert float(server.wait_for(estimate)[0]["value"][1]) == pytest.approx(0.95, abs=0.03)
+        second.bash(second.block("lose"))
+        server.wait_for(f"{alarm} == 1")
+        for alert in ("BlindsightOutOfControl", "BlindsightEstimateUntrusted"):
+            server.wait_for(f'ALERTS{{alertname="{alert}", alertstate="firing"}}')
+        daemon.until_value(40.0, "windows_closed_total", model="erm")
