@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from tests.daemon import DaemonProcess
+from tests.recipes.page import blocks
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.process import PATIENCE_SECONDS
 from tests.services.prometheus_server import PrometheusServer
@@ -36,12 +36,10 @@ class Tutorial:
     """
 
     def __init__(self, name: str, folder: Path, said: Mapping[str, str] | None = None) -> None:
-        text = (ROOT / "docs" / "tutorials" / f"{name}.md").read_text(encoding="utf-8")
+        self.blocks = blocks(ROOT / "docs" / "tutorials" / f"{name}.md")
         for old, new in (said or {}).items():
-            assert old in text, old
-            text = text.replace(old, new)
-        found = re.findall(r"^```(\w+)(?: ([\w.-]+))?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-        self.blocks: list[tuple[str, str, str]] = found
+            assert any(old in block.text for block in self.blocks), old
+            self.blocks = [block._replace(text=block.text.replace(old, new)) for block in self.blocks]
         self.folder = folder
         programs = folder / "bin"
         programs.mkdir(parents=True)
@@ -71,7 +69,7 @@ class Tutorial:
 
     def block(self, name: str) -> str:
         """The text of the block of this name."""
-        [found] = [text for _, its_name, text in self.blocks if its_name == name]
+        [found] = [block.text for block in self.blocks if block.name == name]
         return found
 
     def agent(self, name: str) -> DaemonProcess:
@@ -123,7 +121,7 @@ def test_they_lead_from_scikit_learn_to_an_alert(
         settings = settings.replace("127.0.0.1:9109", f"127.0.0.1:{daemon.port}")
         settings = settings.replace("blindsight.rules.yaml", str(second.folder / "blindsight.rules.yaml"))
         server = prometheus([], config=settings)
-        [queries] = [text for kind, _, text in second.blocks if kind == "promql"]
+        [queries] = [block.text for block in second.blocks if block.language == "promql"]
         estimate, alarm = queries.splitlines()
         second.bash(second.block("produce"))
         server.wait_for(f"{alarm} == 0")

@@ -54,7 +54,7 @@ def installed(builder: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFa
     return target
 
 
-def test_the_citation_names_the_version_that_is_released() -> None:
+def test_the_citation_names_this_version() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (cited["version"], cited["license"]) == (__version__, "Apache-2.0")
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.harness import ROOT
 
@@ -15,8 +16,21 @@ MARK = "# monitoring"
 """Ends the lines of a service that are there for monitoring: without them it is the service as it was."""
 _ID, _SCORE, _REST, _CLASS = "r-1", "0.88", "0.12", "toxic"
 """What a page's call and label name: replaced for each request."""
-_BLOCK = re.compile(r"^```(\w+) ([\w.-]+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w+)(?: ([\w.-]+))?\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 _PORT = re.compile(r"(?:127\.0\.0\.1:|--(?:\w+-)*port[= ])(\d{4,5})\b|\b\w*port(?:\"?: |\()(\d{4,5})\b")
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its name (empty if it has none) and its text."""
+
+    language: str
+    name: str
+    text: str
+
+
+def blocks(path: Path) -> list[Block]:
+    """The blocks of a page of Markdown, in their order."""
+    return [Block(*found) for found in _BLOCK.findall(path.read_text(encoding="utf-8"))]
 
 
 @dataclass(frozen=True)
@@ -45,9 +59,9 @@ class Page:
     """
 
     def __init__(self, stack: str, ports: dict[str, int] | None = None) -> None:
-        text = (SERVING / f"{stack}.md").read_text(encoding="utf-8")
-        self.blocks = {name: content for _, name, content in _BLOCK.findall(text)}
-        self.languages = {name: language for language, name, _ in _BLOCK.findall(text)}
+        named = [block for block in blocks(SERVING / f"{stack}.md") if block.name]
+        self.blocks = {block.name: block.text for block in named}
+        self.languages = {block.name: block.language for block in named}
         texts = self.blocks.values()
         self.ports = sorted(
             {port for each in texts for found in _PORT.findall(each) for port in found if port}
