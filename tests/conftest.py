@@ -23,7 +23,6 @@ import httpx
 import pytest
 from _pytest.doctest import DoctestModule
 from httpx._transports import default as httpx_transports
-from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from monitor.cli.process import one_thread_for_matrices
@@ -41,6 +40,7 @@ with warnings.catch_warnings():
     from tests.services.kafka_broker import KafkaBroker, OldKafkaBroker
     from tests.services.kafka_reading import DRIVERS, Driver, make_source
 from monitor.agent.refit_process import RefitWorker
+from tests import examples
 from tests.daemon import DaemonProcess, command, run_module
 from tests.services import fork_server
 from tests.services.alertmanager_server import AlertmanagerServer
@@ -56,12 +56,6 @@ from tests.services.spark_cluster import check_spark, one_java, short_lived
 from tests.services.webhook import Webhook
 
 Service = TypeVar("Service")
-
-# The same examples in every run, and none fails because the machine was busy.
-settings.register_profile(
-    "seeded", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("seeded")
 
 
 @cache
@@ -122,6 +116,7 @@ sys.addaudithook(_keep_unit_tests_alone)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    examples.begin(unit=config.getoption("markexpr") == "unit")
     # What jax has compiled for one fit serves the next, here and in the programs that tests start. A folder
     # for each worker: jax writes into it without a lock.
     compiled = tempfile.mkdtemp(prefix="blindsight-jax-")

@@ -8,11 +8,12 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.base import records
 from monitor.base.records import NO_ID, TaskLayout, id_keys, mix
+from tests.examples import examples
 
 _64_BITS = 2**64 - 1
 
@@ -40,7 +41,7 @@ def slow_key(text: str) -> int:
     return key or 1
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(_ids, max_size=20))
 def test_keys_are_those_of_the_slow_hash_whatever_stands_beside(ids: list[str]) -> None:
     assert id_keys(ids).tolist() == [slow_key(text) for text in ids]
@@ -121,7 +122,7 @@ def test_mix_gives_the_first_numbers_of_splitmix64() -> None:
     assert mix(state).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.integers(0, _64_BITS), max_size=20))
 def test_mix_is_one_to_one_and_leaves_its_input_alone(numbers: list[int]) -> None:
     given_numbers = np.array(numbers, dtype=np.uint64)

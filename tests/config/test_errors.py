@@ -1,6 +1,6 @@
 """Every error that the schema can raise has a sentence, whatever stands where."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -8,6 +8,7 @@ from monitor.base.registry import SOURCES, load
 from monitor.config.messages import TEMPLATES, findings, show_path
 from monitor.config.root import Config, SourceConfig
 from tests.config.test_messages import PLACES, SCHEMA, changed
+from tests.examples import examples
 
 # What each type of pydantic's core schema can raise in strict mode; its constraints stand apart.
 RAISES = {
@@ -89,7 +90,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(place=st.sampled_from(PLACES[1:]), value=ANYTHING)
 def test_whatever_stands_anywhere_is_taken_or_told(place, value):
     error = refused(changed(place[0], value))

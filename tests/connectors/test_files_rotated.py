@@ -349,7 +349,7 @@ def test_a_writer_that_rotates_all_the_while_loses_no_line(tmp_path: Path, seed:
     writer = threading.Thread(target=write_and_rotate, args=(log, ended, random.Random(seed), 0.04))
     writer.start()
     try:
-        while log.sent < 15_000:
+        while log.sent < 8_000:
             reading.once(0.05)
             if choices.random() < 0.1:
                 kept = reading.text
@@ -380,7 +380,7 @@ def test_a_start_while_the_file_has_no_name_for_a_moment_goes_on_in_the_rotated_
     mover = threading.Thread(target=move)
     mover.start()
     try:
-        for _ in range(1000):
+        for _ in range(200):
             first = first.again()
     finally:
         ended.set()

@@ -8,7 +8,7 @@ from functools import cache
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
@@ -21,6 +21,7 @@ from monitor.config.mapping import FieldMapping
 from monitor.engine.engine import SNAPSHOT_FORMAT
 from monitor.reports.views import LabelOutcome, ObjectiveState, SeriesState
 from monitor.stats.estimate.hajek import WeightedCounts
+from tests.examples import examples
 from tests.streams import CLASSES, Rig, answers, lines, reference_of, task
 
 
@@ -71,7 +72,7 @@ def uncut(make_rig, make_records):
     return records, whole, lines(whole.feed(records) + whole.engine.finish())
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(cuts, restart):
     (records, whole, expected), pieces = uncut(Rig, stream), Rig()
@@ -116,7 +117,7 @@ def requests(seed=2, n=500):
     return records
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_labels_by_the_requests_id_join_however_the_stream_is_cut_or_restarted(cuts, restart):
     (records, whole, expected), pieces = uncut(numbered, requests), numbered()

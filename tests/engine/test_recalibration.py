@@ -240,7 +240,7 @@ def of_models(requests: int, seed: int) -> list[Record]:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_records_that_do_not_wait_for_a_window_leave_what_its_fit_rests_on(seed: int) -> None:
-    records, found, recorders = of_models(200, seed), [], [Recorder(), Recorder()]
+    records, found, recorders = of_models(150, seed), [], [Recorder(), Recorder()]
     for recorder, cuts in zip(recorders, [[], range(1, len(records))], strict=True):
         fed = rig(settings(groups=["region"], window={"size": 50}), recorder)
         found.append(lines(fed.feed_in_pieces(records, cuts)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
+from tests.examples import examples
 from tests.refits import cheap_refit
 from tests.streams import CLASSES, Record, Rig, answers, confidences, lines, reference_of, task
 
@@ -88,7 +89,7 @@ def test_the_stream_of_these_tests_has_all_that_matters(whole: tuple[list[bytes]
     assert 50 < state.labelled < state.rows < 400
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(cuts=st.lists(st.integers(0, 700), max_size=12))
 def test_reports_do_not_depend_on_how_the_stream_is_cut(
     whole: tuple[list[bytes], Any], cuts: list[int]

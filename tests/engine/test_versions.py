@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.engine.versions import VersionState, VersionTracker
+from tests.examples import examples
 from tests.plain_state import same, through_msgpack
 
 NAMES = ("", "v1", "v2", "v3")
@@ -89,7 +90,7 @@ def check_any_cutting(names: list[str], rollback: int, cuts: set[int], resume_at
     return slow
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 5)), max_size=12),
     st.integers(1, 5),
@@ -159,7 +160,7 @@ def test_deployments_are_never_delayed() -> None:
 @pytest.mark.parametrize("strange", [1, 2, 20])
 def test_take_overs_are_bounded_whatever_comes(rollback: int, run: int, strange: int) -> None:
     names = [
-        name for turn in range(200) for name in ["v1"] * run + [f"build-{turn}-{i}" for i in range(strange)]
+        name for turn in range(100) for name in ["v1"] * run + [f"build-{turn}-{i}" for i in range(strange)]
     ]
     tracker = VersionTracker(rollback)
     take_overs = sum(took_over for _, took_over in followed(tracker, names))

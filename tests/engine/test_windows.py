@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.engine.windows import LAST, AnswerRows, ClosedWindow, CountWindow
+from tests.examples import examples
 from tests.plain_state import through_msgpack
 
 PARTITIONS = ("a.ndjson", "b.ndjson", "c.ndjson")
@@ -137,7 +138,7 @@ def _cases(draw: st.DrawFn) -> tuple[CountWindow, list[Row]]:
     return window, rows
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(_cases(), st.sets(st.integers(0, 40)), st.integers(-1, 8))
 def test_any_cutting_into_pushes_gives_the_windows_of_one_row_at_a_time(
     case: tuple[CountWindow, list[Row]], cuts: set[int], resume_at: int

@@ -8,13 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.export.sinks.destination import Mark, Row
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.line_file import rotate
 from monitor.export.sinks.reports_file import MARK, ReportsFile
+from tests.examples import examples
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
 
@@ -190,7 +191,7 @@ def test_a_name_that_cannot_be_taken_is_a_failure_and_the_windows_wait(tmp_path:
     assert path.read_bytes() == reports.text(2)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     lengths=st.lists(st.integers(0, 60), min_size=2, max_size=25),
     batches=st.lists(st.integers(1, 7), min_size=1, max_size=12),

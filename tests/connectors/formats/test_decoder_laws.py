@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
@@ -18,6 +18,7 @@ from connectors.formats.files.joining import join_batches
 from monitor.base.records import NO_ID, Batch, LabelBatch, TaskLayout, id_keys
 from monitor.base.source import RawBlock, RawMessages
 from tests.bench.fuzz_decoder import LAYOUTS, as_raw, check_chunk, counts_of, one_by_one, reads
+from tests.examples import examples
 
 CLASSES = ("ok", "toxic", "other")
 LAYOUT = TaskLayout("toxicity", CLASSES, groups=("region",))
@@ -60,7 +61,7 @@ def lines_of(records) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(predictions(), min_size=1, max_size=8), st.booleans())
 def test_what_is_sent_is_what_is_read(drawn, as_messages):
     records = [record for record, _, _ in drawn]
@@ -84,7 +85,7 @@ def test_what_is_sent_is_what_is_read(drawn, as_messages):
     ]
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_accounted_for(data, as_messages):
     raw = RawMessages([data], "t-0", [0]) if as_messages else RawBlock(data, "p", 0)
@@ -99,7 +100,7 @@ json_values = st.recursive(
 answers_of_a_record = st.lists(st.booleans(), min_size=1, max_size=4)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.tuples(answers_of_a_record, st.booleans(), st.sampled_from((None, *CLASSES))), max_size=6))
 def test_a_label_stands_on_the_first_kept_answer_of_its_record_and_without_an_id_on_each(drawn):
     records, expected = [], []
@@ -118,7 +119,7 @@ def test_a_label_stands_on_the_first_kept_answer_of_its_record_and_without_an_id
 fields = ("id", "time", "task", "model", "scores", "models", "confidence", "prediction", "version")
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     st.dictionaries(
         st.sampled_from((*fields, "groups", "label", "correct", "probability", "draw")), json_values
@@ -162,7 +163,7 @@ def assert_same_rows(one: Batch, other: Batch) -> None:
         np.testing.assert_array_equal(code, other.groups[name][1])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(predictions(), min_size=2, max_size=12), st.data())
 def test_a_file_cut_at_any_line_gives_the_same_rows(drawn, data):
     lines = [lines_of([record]) for record, _, _ in drawn]
@@ -240,7 +241,7 @@ def rows_of(batch: Batch | LabelBatch) -> list[tuple[object, ...]]:
     return list(zip(*columns, strict=True))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.text(max_size=40), max_size=20))
 def test_a_key_depends_on_the_id_alone(ids):
     together = id_keys(ids)

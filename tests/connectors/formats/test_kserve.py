@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
@@ -19,6 +19,7 @@ from monitor.base.source import Raw, RawBlock, RawMessages
 from monitor.cli.examine import examine
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
+from tests.examples import examples
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 ID = "0009174a-24a8-4603-b098-09c8799950e9"
@@ -197,7 +198,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(change: Any, reason: str, mes
     assert message in chunk.rejects[0].message
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(VALUES, st.sampled_from(["data", "id", "type", "time", "inferenceservicename", "specversion"]))
 def test_nothing_in_an_event_raises_and_all_answers_are_accounted_for(value: object, field: str) -> None:
     chunk = decoded({**EVENT, field: value}, EVENT)
@@ -206,7 +207,7 @@ def test_nothing_in_an_event_raises_and_all_answers_are_accounted_for(value: obj
     assert used >= 2
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_no_output_raises(value: dict[str, Any]) -> None:
     chunk = decoded({**EVENT, "data": {"outputs": [{"datatype": "FP32", **value}]}}, EVENT)

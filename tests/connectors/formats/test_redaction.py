@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
@@ -17,6 +17,7 @@ from connectors.formats.messages.wording import as_json, shown, without_values
 from monitor.base.records import Reject, TaskLayout
 from monitor.base.source import RawBlock, RawMessages, RawSkipped, RawTable
 from tests.connectors.formats.test_json_rejects import WRONG
+from tests.examples import examples
 from tests.records import FEATURES
 
 TASK = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",), features=FEATURES)
@@ -85,7 +86,7 @@ RECORD = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(record=RECORD, cut=st.integers(0, 400), junk=st.sampled_from([b"", b"\xff", b"NaN", b"}"]))
 def test_no_value_slips_through_whatever_is_wrong(record: dict[str, Any], cut: int, junk: bytes) -> None:
     line = json.dumps(record).encode()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.wires.kserve import RESPONSE, SELDON_RESPONSE, KserveWire
@@ -17,6 +17,7 @@ from connectors.formats.wires.tensors import read_body
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 from tests.connectors.formats.test_kserve import EVENT, ID, TWO, decoded, output
+from tests.examples import examples
 
 # `ModelInferResponse`s of NVIDIA's tritonclient 2.73 (tritonclient.grpc.service_pb2), serialised by protobuf:
 # two outputs, INT64 and FP32, with contents and parameters; BYTES and FP64 as raw_output_contents; Triton's
@@ -142,7 +143,7 @@ def test_what_is_no_response_is_said(data: bytes, told: str) -> None:
         read_body(data)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.binary(max_size=60) | st.builds(lambda n, b: TYPED[:n] + b, st.integers(0, len(TYPED)), st.binary())
 )

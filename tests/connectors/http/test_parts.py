@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
@@ -26,6 +26,7 @@ from monitor.config.root import HttpToken
 from monitor.export.http.gate import Gate
 from monitor.export.http.reloaded_file import ReloadedFile
 from monitor.testing import HandClock
+from tests.examples import examples
 from tests.posting import HAM, SECRET, SPAM, label, ndjson, row
 
 # --- bodies ---------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ BODIES = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(body=BODIES)
 def test_a_body_is_read_as_a_message_with_the_same_bytes_is(body: bytes) -> None:
     """Kafka and HTTP share one rule for object, array and NDJSON; what is judged is what will be read."""

@@ -23,6 +23,7 @@ from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.views import AgentView
+from tests.examples import examples
 from tests.posting import HAM, SPAM, Posted, label, ndjson, posting, rest_of, row
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
@@ -121,10 +122,7 @@ def test_received_is_used_pending_duplicate_rejected_and_shed_in_the_metrics(tmp
     assert (outcomes["matched"], outcomes["rejected"]) == (5, 1)
 
 
-@settings(
-    max_examples=120,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.one_of(
         st.binary(max_size=300),

@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.http import spool as spool_module
 from connectors.http.segment import FRAME_BYTES, name_of, pack
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
 from monitor.base.errors import SourceError
+from tests.examples import examples
 from tests.services.process import PATIENCE_SECONDS
 
 ROOM = 1_000_000
@@ -191,7 +192,7 @@ def test_many_requests_share_a_frame(folder: Path, spool: Spool, monkeypatch: py
     assert files(folder)[0].stat().st_size == 290 + 2 * FRAME_BYTES
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
     cut=st.floats(0, 1),

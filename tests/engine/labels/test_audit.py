@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import poisson_binom
 
@@ -13,6 +13,7 @@ from monitor.base.names import BATCH_ROWS
 from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered
 from monitor.engine.labels.columns import Matches
 from monitor.reports.views import Coverage
+from tests.examples import examples
 from tests.plain_state import same, through_msgpack
 from tests.streams import CLASSES, Rig, answers, task
 
@@ -55,7 +56,7 @@ def test_the_share_rests_on_the_newest_two_hundred_batches():
     assert 0.45 < found.ratio <= 0.5  # the hundred newest are all wrong, a hundred older ones are left
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(cuts=st.lists(st.integers(0, 5000), max_size=8), restart=st.booleans())
 def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart):
     columns = rows(5000, shift=0.1)

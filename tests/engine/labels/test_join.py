@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monitor.base.records import NO_ID, mix
 from monitor.engine.labels.columns import answer_keys, weights
 from monitor.engine.labels.join import LabelJoin, Matches
 from monitor.reports.views import LabelOutcome
+from tests.examples import examples
 from tests.plain_state import same, through_msgpack
 from tests.slow_join import (
     HORIZON,
@@ -66,7 +67,7 @@ def _streams(draw: st.DrawFn) -> list[Record]:
 _cuts = st.sets(st.integers(0, 40))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(_streams(), _cuts)
 @example([Label("x", 1, 0.0), Label("x", 1, 0.0, model=0), Answer("x", 0, 0.0)], {2})
 @example([Answer("x", 0, 0.0), Label("x", 1, 0.0, model=0), Label("x", 0, 0.0), Label("x", 1, 0.0)], set())
@@ -101,7 +102,7 @@ _whole = st.sampled_from(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(st.one_of(_rows, _named, _whole), max_size=20), _cuts)
 @example([Answer("x:0", 0, 0.0, rows=1), Label("x", 0, 0.0)], {1})
 @example([Label("x", 0, 0.0), Answer("x:0", 0, 0.0, rows=1)], {1})
@@ -163,7 +164,7 @@ _any_records = st.lists(
 LATE = Label("x", 1, 1200.0, model=1)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(_any_records, _cuts)
 @example([Label("x", 1, 0.0), Label("x", 0, 0.0), Answer("x", 0, 0.0)], set())
 @example([Label("x", 1, 0.0), Label("x", 1, 600.0), Label("x", 1, 1200.0)], {1})
@@ -180,7 +181,7 @@ def test_ids_used_again_are_told_apart_where_answers_and_labels_come_in_steps_of
     run(records, turns | {cut for cut in cuts if cut <= len(records)})
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(_streams(), _cuts, st.integers(0, 5))
 def test_a_snapshot_through_msgpack_changes_nothing(
     records: list[Record], cuts: set[int], resume_at: int
@@ -190,7 +191,7 @@ def test_a_snapshot_through_msgpack_changes_nothing(
     assert same(interrupted.snapshot(), run(records, cuts).snapshot())
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(_streams())
 def test_a_snapshot_shares_nothing_with_the_join(records: list[Record]) -> None:
     half = len(records) // 2

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.base.codec import plain
 from monitor.config.root import Task
 from monitor.engine.engine import Engine
 from monitor.engine.refit.fit import refit
+from tests.examples import examples
 from tests.streams import CLASSES, Record, Rig, confidences, task
 
 MODELS = ["erm", "irm", "coral"]
@@ -116,7 +117,7 @@ def replaced_labels(records: list[Record]) -> int:
     return sum(len(found) > 1 for name, found in classes.items() if name in answered)
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     seed=st.integers(0, 50),
     cuts=st.lists(st.integers(0, 900), max_size=6),

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.base.codec import plain
@@ -20,6 +20,7 @@ from monitor.engine.labels.tally import Tally
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import to_json
 from monitor.store import Store
+from tests.examples import examples
 from tests.plain_state import same, through_msgpack
 from tests.streams import CLASSES, Rig, answers, lines, task
 
@@ -168,7 +169,7 @@ def uncut(seed):
     return records, reports, whole.engine.view(), audits_of(whole)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     seed=st.integers(0, 3),
     cuts=st.lists(st.integers(0, 800), max_size=15),

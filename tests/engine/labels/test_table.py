@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from monitor.base.records import mix
 from monitor.engine.labels import table
 from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
+from tests.examples import examples
 from tests.plain_state import same, through_msgpack
 
 COLUMNS: dict[str, Any] = {"value": np.int64, "pair": np.dtype((np.int32, 2))}
@@ -45,8 +47,9 @@ class RingBesideDict(RuleBasedStateMachine):
         self.inserted = 0
         self.next_key = 1
 
-    def key(self, number: int) -> int:
-        return int(mix(keys_of([number]))[0]) if self.spread else number << 40 | 7
+    def keys(self, numbers: Iterable[int]) -> list[int]:
+        chosen = list(numbers)
+        return mix(keys_of(chosen)).tolist() if self.spread else [number << 40 | 7 for number in chosen]
 
     @property
     def present(self) -> dict[int, int]:
@@ -55,13 +58,13 @@ class RingBesideDict(RuleBasedStateMachine):
     @rule(count=st.one_of(st.integers(0, 12), st.sampled_from([900, 2500])))
     def add_some(self, count: int) -> None:
         count = count if self.spread else min(count, 30)  # one long cluster is slow, and no case of its own
-        numbers = [self.key(self.next_key + i) for i in range(count)]
+        numbers = self.keys(range(self.next_key, self.next_key + count))
         self.next_key += count
         self._insert(numbers)
 
     @rule(back=st.integers(1, 40))
     def add_an_old_key_again(self, back: int) -> None:
-        number = self.key(max(1, self.next_key - back))
+        [number] = self.keys([max(1, self.next_key - back)])
         if self.next_key > 1 and number not in self.present:
             self._insert([number])
 
@@ -104,8 +107,8 @@ class RingBesideDict(RuleBasedStateMachine):
             return
         assert len(self.ring) == len(self.slots)
         expected = self.present
-        asked = [*list(expected)[-200:], *list(expected)[:200], self.key(self.next_key), 0]
-        gone = [self.key(number) for number in range(max(1, self.next_key - 60), self.next_key)]
+        asked = [*list(expected)[-200:], *list(expected)[:200], *self.keys([self.next_key]), 0]
+        gone = self.keys(range(max(1, self.next_key - 60), self.next_key))
         asked += [key for key in gone if key not in expected]
         rows = self.ring.find(keys_of(asked))
         assert (rows >= 0).tolist() == [key in expected for key in asked]
@@ -115,10 +118,10 @@ class RingBesideDict(RuleBasedStateMachine):
 
 
 TestRingBesideDict = RingBesideDict.TestCase
-TestRingBesideDict.settings = settings(max_examples=60, stateful_step_count=25)
+TestRingBesideDict.settings = settings(examples(60), stateful_step_count=25)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(st.integers(0, 12), max_size=60), st.booleans())
 def test_repeats_are_those_that_a_loop_finds(numbers: list[int], spread: bool) -> None:
     keys = mix(keys_of(numbers)) if spread else keys_of(numbers)

@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.base.results import Reason, TooFew, Unknown
 from monitor.engine.labels.tally import FEWEST_IN_COHORT, Tally
 from monitor.stats.estimate.hajek import WeightedCounts, excess, hajek, weighted_counts
 from monitor.stats.estimate.proportion import wilson
+from tests.examples import examples
 from tests.plain_state import same, through_msgpack
 
 _window = st.one_of(st.integers(0, 12), st.integers(0, 10_000))
@@ -60,7 +61,7 @@ class SlowTally:
         return self.counts({w for w in self.kept() if w < len(self.ends) and self.ends[w] >= oldest})
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     _events, st.integers(1, 8), st.integers(0, 40), st.sampled_from([0.0, 30.0, math.inf]), st.integers(1, 6)
 )

@@ -8,7 +8,7 @@ import math
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binom
@@ -17,6 +17,7 @@ from monitor.base.errors import ConfigError
 from monitor.engine.labels.bias import bias
 from monitor.engine.labels.trust import ALARM, ROWS_KEPT, SHIFTS, TrustTest, add_together, epsilon_of, ratio
 from monitor.reports.trust import Bias
+from tests.examples import examples
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.nearly import nearly
 from tests.plain_state import same, through_msgpack
@@ -111,7 +112,7 @@ def test_a_change_after_a_long_good_life_is_found_all_the_same():
     assert found.lower < truth < found.upper < 0
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(cuts=st.lists(st.integers(0, 1500), max_size=8), restart=st.booleans(), anew=st.booleans())
 def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart, anew):
     bad, good = rows(700, seed=1, shift=-0.7), rows(800, seed=2)

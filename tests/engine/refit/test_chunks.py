@@ -4,13 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.base.records import Chunk
 from monitor.base.source import RawMessages
 from monitor.engine.chunks import latest_arrivals, split
 from monitor.engine.windows import AnswerRows, CountWindow, WindowLogic
+from tests.examples import examples
 from tests.streams import Rig, task
 
 
@@ -60,7 +61,7 @@ def pushed(window: WindowLogic, arrival: np.ndarray) -> int:
     return len(arrival)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     gaps=st.lists(st.sampled_from([0.0, 1.0, 4.0, 20.0]), min_size=1, max_size=40),
     before=st.integers(0, 12),

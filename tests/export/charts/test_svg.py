@@ -8,13 +8,14 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.export.charts import marks as svg_marks
 from monitor.export.charts import plotting
 from monitor.export.charts.frame import PLOT_HEIGHT, PLOT_WIDTH
 from monitor.export.charts.svg import ControlChartData, control_chart_svg, stacked_svg
+from tests.examples import examples
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -248,7 +249,7 @@ def test_windows_out_of_order_are_refused(x: list[float]) -> None:
 numbers = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), n=st.integers(0, 12), x_is_time=st.booleans(), objective=numbers)
 def test_any_numbers_make_a_picture(data: st.DataObject, n: int, x_is_time: bool, objective: float) -> None:
     def column(values: st.SearchStrategy[float]) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -136,7 +136,7 @@ def test_groups_go_first_then_models_and_the_estimates_and_the_agent_stay() -> N
     found = exposed(crowd(5, 4))
     everything = families(openmetrics(found))
     left_out: list[str] = []
-    for most in range(len(openmetrics(found)), 20_000, -3000):
+    for most in range(len(openmetrics(found)), 20_000, -8000):
         now = set(everything) - set(families(openmetrics(found, most)))
         left_out += sorted(now - set(left_out), key=importance, reverse=True)
     assert left_out == sorted(left_out, key=importance, reverse=True), "always in the same order"

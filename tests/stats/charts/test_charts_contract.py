@@ -163,7 +163,7 @@ def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> 
         snapshots.append(through_json(logic.snapshot()))
         whole.append(logic.update(*window))
     assert {v.out_of_control for v in whole} == {True, False}
-    for cut in range(0, len(windows), 7):
+    for cut in range(0, len(windows), 13):
         second = chart.build(baseline, snapshots[cut])
         assert [second.update(*window) for window in windows[cut:]] == whole[cut:]
 

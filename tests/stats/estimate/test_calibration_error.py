@@ -108,7 +108,7 @@ def test_the_mean_gap_is_a_lower_bound() -> None:
 @pytest.mark.parametrize("n", [500, 6000])
 def test_the_interval_covers_the_value_of_the_population(n: int) -> None:
     """Trials: 400; allowed: three binomial errors at 95 %, and 2 points for fixed bins."""
-    raw, calibrated = simulated(1_000_000, 3)
+    raw, calibrated = simulated(300_000, 3)
     truth = value(calibration_error(raw, calibrated))
     held = 0
     for trial in range(400):
@@ -191,7 +191,7 @@ CURVES = {
 def test_a_miscalibrated_model_still_reads_right(curve: str) -> None:
     """Trials: 300 at n = 500. Within a point of the truth, and no farther from it than the plain value."""
     rng = np.random.default_rng(9)
-    many = confidences(rng, ORIGINAL, (1_000_000,))
+    many = confidences(rng, ORIGINAL, (300_000,))
     truth = value(calibration_error(many, CURVES[curve](many)))
     plain, corrected = [], []
     for _ in range(300):
@@ -206,7 +206,7 @@ def test_a_miscalibrated_model_still_reads_right(curve: str) -> None:
 def test_the_corrected_interval_holds_the_truth() -> None:
     """Trials: 300; at least 95 % less three binomial errors, for a model that is 5 points too high."""
     rng = np.random.default_rng(10)
-    many = confidences(rng, ORIGINAL, (1_000_000,))
+    many = confidences(rng, ORIGINAL, (300_000,))
     truth = value(calibration_error(many, CURVES["too high"](many)))
     held = 0
     for trial in range(300):

@@ -76,8 +76,8 @@ def test_value_standard_error_and_interval_agree_with_drawn_counts(kind: str) ->
     rng = np.random.default_rng(2)
     found, missed = rng.beta(3, 1, 900), rng.beta(1, 9, 1100)
     of = ratio(kind, found.tolist(), missed.tolist())
-    hits = (rng.random((20_000, 900)) < found).sum(axis=1)
-    rest = (rng.random((20_000, 1100)) < missed).sum(axis=1) * of.own
+    hits = (rng.random((20_000, 900), np.float32) < found).sum(axis=1)
+    rest = (rng.random((20_000, 1100), np.float32) < missed).sum(axis=1) * of.own
     drawn = of.weight * hits / (of.own * hits + rest + of.fixed)
     sd = drawn.std()
     assert abs(of.value - drawn.mean()) < 4 * sd / np.sqrt(20_000) + sd**2  # a ratio of means: O(1/n) off

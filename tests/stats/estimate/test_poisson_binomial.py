@@ -8,13 +8,14 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from monitor import PoissonBinomial, TrimmedPmf, pmf_many, trim, trimmed_pmf_many
 from monitor.base.records import Floats
 from monitor.stats.estimate._convolution import BLOCK, GROUP, fold_many
+from tests.examples import examples
 
 EXACT = 1e-14  # the promise of the docstring
 CHANCE = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
@@ -204,7 +205,7 @@ def test_merging_windows_is_convolution(first: Floats, second: Floats) -> None:
     assert pooled.interval(0.95) == together.interval(0.95)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.integers(1, 4000), st.floats(0.05, 0.95))
 def test_trimming_keeps_all_but_a_negligible_mass(n: int, p: float) -> None:
     whole = PoissonBinomial(np.full(n, p)).pmf

@@ -75,10 +75,10 @@ def test_a_flow_makes_bent_classes_normal_and_stops_when_held_out_rows_say_so() 
     known = np.eye(2)[truth]
     mixture = NormalMixture.of(points, known)
     alone = (mixture.chances(points).argmax(axis=1) != truth).mean()
-    training = Training(couplings=6, width=32, epochs=300)
+    training = Training(couplings=3, width=32, epochs=300)
     latent, epochs = trained(points, known > 0, mixture, training, np.random.default_rng(0))
     assert (mixture.chances(latent(points)).argmax(axis=1) != truth).mean() < alone / 2
     assert 20 <= epochs <= 300
-    short = replace(training, epochs=30)
+    short = replace(training, epochs=10)
     once, again = (trained(points, known > 0, mixture, short, np.random.default_rng(0))[0] for _ in range(2))
     np.testing.assert_array_equal(again(points), once(points))
