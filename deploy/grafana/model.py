@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.models import dashboard as models
 
 from deploy.grafana.model_rows import calibration, classes, feed, groups, refits
 from deploy.grafana.panels import (
@@ -13,21 +14,63 @@ from deploy.grafana.panels import (
     assembled,
     banded,
     chart,
+    mapped_states,
     number,
     sheet,
     states,
     variable,
     variables,
 )
-from deploy.grafana.promql import MODELS, TASKS, hull, over, series, severity
+from deploy.grafana.promql import MODELS, TASKS, hull, over, series, severity, severity_of_metrics
 
 UID = "blindsight-model"
 TITLE = "Blindsight / model"
 _BY_GROUP = "task, model, group"
 
 
+def _estimates() -> Any:
+    """A row a metric: what the model is worth now, what it is held to, and what labels say."""
+    by = "task, model, metric"
+    value, objective = hull("", estimator="~$estimator"), over("objective_ratio", by=by)
+    queries = [
+        Query(value),
+        Query(hull("lower_", estimator="~$estimator")),
+        Query(hull("upper_", estimator="~$estimator")),
+        Query(objective),
+        Query(f"100 * ({value} - {objective})"),
+        Query(severity_of_metrics(by)),
+        Query(hull("", estimator="realised")),
+        Query(hull("lower_", estimator="realised")),
+        Query(hull("upper_", estimator="realised")),
+    ]
+    names = ["estimate", "lower", "upper", "objective", "points above it", "state"]
+    names += ["labels say", "labels, lower", "labels, upper"]
+    letters = "ABCDEFGHI"
+    found = sheet(
+        "Estimates now",
+        "Each metric in the last closed window with its interval; the floor or ceiling that it is held to, "
+        "and the distance from it; what labels say of the newest window that they reached. Choose the "
+        "estimator above.",
+        "none",
+        queries,
+        {"metric": "metric"}
+        | {f"Value #{letter}": name for letter, name in zip(letters, names, strict=True)},
+        (24, 6),
+    )
+    state = models.DynamicConfigValue("mappings", mapped_states())
+    coloured = models.DynamicConfigValue("custom.cellOptions", {"type": "color-background"})
+    percent = [models.DynamicConfigValue("unit", "percentunit"), models.DynamicConfigValue("decimals", 1)]
+    found = found.override_by_name("state", [state, coloured])
+    found = found.override_by_name("points above it", [models.DynamicConfigValue("decimals", 1)])
+    for name in names:
+        if name not in ("state", "points above it"):
+            found = found.override_by_name(name, percent)
+    return found
+
+
 def _now() -> list[Any]:
     return [
+        _estimates(),
         states("State", "The worst state of the model over time.", Query(severity(), "state"), (12, 4)),
         number(
             "Newest window",
@@ -114,8 +157,8 @@ def _control_chart() -> Any:
 def _alarms() -> list[Any]:
     return [
         chart(
-            "Alarms that are latched",
-            "1 while a control chart's alarm is latched: until eight windows in a row are in control.",
+            "Alarms that stand",
+            "1 while a control chart's alarm stands: until eight windows in a row are in control.",
             "bool_on_off",
             [
                 Query(over("out_of_control", by="task, model, metric"), "{{metric}}"),

@@ -70,6 +70,19 @@ def severity(where: str = MODELS) -> str:
     return "max by (task, model) (" + " or ".join(parts) + ")"
 
 
+def severity_of_metrics(by: str) -> str:
+    """The worst state of each metric that is charted, as the numbers of `STATES`."""
+    # Of one metric `or` takes the first that is there: the worst.
+    parts = (
+        f"6 * ({series('objective_state', state='breached')} == 1)",
+        f"5 + ({series('estimate_trusted')} == 0)",
+        f"4 * ({series('out_of_control')} == 1)",
+        f"3 * ({series('objective_state', state='at_risk')} == 1)",
+        f"0 * {series('out_of_control')}",
+    )
+    return " or ".join(f"max by ({by}) ({part})" for part in parts)
+
+
 def rate(name: str, by: str, where: str = MODELS, **equal: str) -> str:
     """A counter's increase a second, summed over replicas."""
     return f"sum by ({by}) (rate({series(name, where, **equal)}[$__rate_interval]))"

@@ -206,6 +206,17 @@ def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     assert severities["a"] in (5.0, 6.0)
     assert severities["c"] < severities["a"]
 
+    # The table that opens the model's board: what it is worth, how far from its floor, its worst state.
+    opening = [e for panel, e in expressions("model") if panel == "Estimates now"]
+    estimate, lower, upper, floor, above, worst, realised, *_ = (
+        by_label(scraped, expression, "metric") for expression in opening
+    )
+    assert lower["accuracy"] <= estimate["accuracy"] <= upper["accuracy"]
+    assert floor == {"accuracy": 0.85}
+    assert above["accuracy"] == pytest.approx(100 * (estimate["accuracy"] - 0.85))
+    assert worst["accuracy"] in (5.0, 6.0)
+    assert realised["accuracy"] < estimate["accuracy"], "labels say that it is too high"
+
     curve_is_that_of_the_labels(scraped)
 
     # The arena's table: who wins most has the largest coefficient, and the one hardly compared has a reason.
