@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import socket
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,24 +21,49 @@ from monitor.cli.daemon import Daemon
 from monitor.cli.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
 from monitor.cli.demo.pour import Pour
 from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
-from monitor.cli.demo.summary import WHY, ModelSummary, alarms_of_truth, metric_charts, sentences, summarise
-from monitor.cli.demo.trust import TRUST_WHY, TrustStories, trust_sentences
+from monitor.cli.demo.summary import (
+    SHORT_WHY,
+    WHY,
+    ModelSummary,
+    alarms_of_truth,
+    metric_charts,
+    sentences,
+    summarise,
+)
+from monitor.cli.demo.trust import TRUST_WHY, TrustStories, lasting_errors, trust_sentences
+from monitor.cli.reporting import write_report
 from monitor.config.file import load_config
 from monitor.config.root import Config, FileSourceConfig, Task, listen_address
 from monitor.engine.charting import chart_for
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import stacked_svg
+from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import WindowReport
 
 PICTURES = {"accuracy": "control-charts.svg", "ece": "control-charts-ece.svg"}
+REPORT = "report.html"
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_WHOLE = ".whole"  # of the stream while it grows under its own name
 _FRAME_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0
 
 
-def run_demo(folder: Path, listen: str, seconds: float) -> int:
+def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: bool) -> int:
     """Prepare the flights, run the agent on them, say how its estimates did; the exit code.
+
+    Parameters
+    ----------
+    folder : Path
+        Of everything that the demo writes.
+    listen : str
+    seconds : float
+        That the stream takes to grow.
+    explain : bool
+        Say in words where the estimates were wrong, and why.
+    page : bool
+        Serve the page until Ctrl-C, where somebody sits at a terminal.
 
     Raises
     ------
@@ -51,35 +77,49 @@ def run_demo(folder: Path, listen: str, seconds: float) -> int:
     with console.status("") as status:
         data = prepare(folder, progress=lambda step: status.update(f"{step} …"))
     console.print(_opening(data), highlight=False)
-    return watch(console, data, _free(listen), seconds)
+    return watch(console, data, _free(listen), seconds, explain, page and console.is_terminal)
 
 
-def watch(console: Console, data: DemoData, listen: str, seconds: float) -> int:
-    """Run the agent on what was prepared, show it at work, hold it against the truth; the exit code."""
-    histories, stories = Histories(), TrustStories()
+def watch(
+    console: Console, data: DemoData, listen: str, seconds: float, explain: bool = False, stay: bool = False
+) -> int:
+    """Run the agent on what was prepared, show it at work, hold it against the truth; the exit code.
+
+    With `stay` the page is served until Ctrl-C.
+    """
+    period, stories = Period({TASK: "average_confidence"}), TrustStories()
 
     def seen(reports: Sequence[WindowReport]) -> None:
-        histories.add(reports)
+        period.add(reports)
         stories.add(reports)
 
     config = _configured(load_config(data.config), data.stream, listen)
     with _poured(data.stream, seconds) as pour:
         daemon = Daemon(config, watch=seen, in_flow=True)
         with daemon.running() as agent:
-            console.print(
-                f"The agent follows {data.stream.name}: http://127.0.0.1:{daemon.server.port}/metrics"
-            )
+            address = f"http://127.0.0.1:{daemon.server.port}/"
+            console.print(f"The agent follows {data.stream.name}. Its page: {address}", highlight=False)
             _show(console, agent, pour, len(data) * len(data.models))
-    if agent.failure is not None:
-        return 1
-    _close(console, data, histories, stories)
+            if agent.failure is not None:
+                return 1
+            write_report(data.config.parent / REPORT, period.html({}))
+            _close(console, data, period.histories, stories, explain)
+            if stay:
+                _serve_on(console, address)
     return 0
+
+
+def _serve_on(console: Console, address: str) -> None:
+    """Wait for Ctrl-C, so that the page can be looked at."""
+    console.print(f"The page is still there: {address} (Ctrl-C ends the demo)", highlight=False)
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 @contextmanager
 def _poured(stream: Path, seconds: float) -> Iterator[Pour]:
     """The stream, growing under its own name, so that the positions in the reports stay true of it."""
-    whole = stream.with_name(f"{stream.name}.whole")
+    whole = stream.with_name(f"{stream.name}{_WHOLE}")
     try:
         stream.replace(whole)
         pour = Pour(whole, stream, seconds)
@@ -176,8 +216,10 @@ def _day(seconds: float | None) -> str:
     return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b")
 
 
-def _close(console: Console, data: DemoData, histories: Histories, stories: TrustStories) -> None:
-    """Hold the estimates against the truth, in words and in pictures."""
+def _close(
+    console: Console, data: DemoData, histories: Histories, stories: TrustStories, explain: bool
+) -> None:
+    """Hold the estimates against the truth, in a row a model and in pictures; and in words where asked."""
     folder = data.config.parent
     charts = {metric: metric_charts(data, histories, metric) for metric in METRICS}
     for metric, name in PICTURES.items():
@@ -200,13 +242,18 @@ def _close(console: Console, data: DemoData, histories: Histories, stories: Trus
         for column, model in enumerate(data.models)
     ]
     console.print()
-    console.print(_by_month(summaries, console.width))
-    trust = trust_sentences(data, charts["accuracy"], stories)
-    _print_points(console, "Trust by labels, and recalibrations", [*trust, TRUST_WHY])
-    calibrations = summarise_calibration(data, charts["ece"])
-    _print_points(console, "Where the estimates were wrong", [*sentences(summaries), WHY])
-    said = [calibration_sentence(found) for found in calibrations]
-    _print_points(console, "And the calibration error (ECE), which has a chart too", [*said, CALIBRATION_WHY])
+    lasting = lasting_errors(data, charts["accuracy"])
+    console.print(_in_rows(summaries, lasting, console.width))
+    if explain:
+        console.print(_by_month(summaries, console.width))
+        trust = trust_sentences(data.models, stories, lasting)
+        _print_points(console, "Trust by labels, and recalibrations", [*trust, TRUST_WHY])
+        calibrations = [calibration_sentence(each) for each in summarise_calibration(data, charts["ece"])]
+        _print_points(console, "Where the estimates were wrong", [*sentences(summaries), WHY])
+        heading = "And the calibration error (ECE), which has a chart too"
+        _print_points(console, heading, [*calibrations, CALIBRATION_WHY])
+    else:
+        console.print(SHORT_WHY, highlight=False)
     for line in _left_behind(folder, data):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -219,14 +266,49 @@ def _print_points(console: Console, heading: str, points: list[str]) -> None:
 
 def _left_behind(folder: Path, data: DemoData) -> list[str]:
     """What the demo leaves on the disk, and how much of it."""
-    megabytes = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) / 1e6
+    kept = [path for path in folder.iterdir() if path.is_file() and path.suffix != _WHOLE]
+    megabytes = sum(path.stat().st_size for path in kept) / 1e6
     pictures = ", ".join(str(folder / name) for name in PICTURES.values())
     return [
+        f"Report: {folder / REPORT}",
         f"Control charts: {pictures}",
         f"Windows: {data.reports}",
         f"The stream, the reports and the pictures stay in {folder}: {megabytes:.0f} MB. "
         "Delete the folder when you have seen enough.",
     ]
+
+
+def _in_rows(summaries: Sequence[ModelSummary], lasting: Sequence[tuple[float, float]], width: int) -> Group:
+    """A row a model: what was estimated and what turned out, month by month as a line of blocks."""
+    months = summaries[0].months
+    every = [100 * value for found in summaries for month in found.months for value in month.both]
+    bounds = min(every), max(every)
+    columns = {
+        "model": [Text(found.model) for found in summaries],
+        "estimated": [_blocks([100 * m.estimate for m in found.months], bounds) for found in summaries],
+        "turned out": [_blocks([100 * m.realised for m in found.months], bounds) for found in summaries],
+        "in the\ninterval": [Text(f"{100 * found.covered:.0f} %") for found in summaries],
+        "alarms\naccuracy, ECE": [
+            Text(", ".join(str(len(found.alarms.get(metric, ()))) for metric in METRICS))
+            for found in summaries
+        ],
+        "lasting error,\nlabels mended": [
+            Text(f"{100 * without:.1f} → {100 * with_labels:.1f} points") for with_labels, without in lasting
+        ],
+    }
+    title = Text(
+        f"Accuracy by month, {months[0].name} to {months[-1].name}, as blocks from {bounds[0]:.0f} to "
+        f"{bounds[1]:.0f} %",
+        style="bold",
+    )
+    return Group(title, series_table.fitted(columns, (), width))
+
+
+def _blocks(values: Sequence[float], bounds: tuple[float, float]) -> Text:
+    """A value a column, as high as it lies between the bounds."""
+    low, high = bounds
+    steps = [round((value - low) / max(high - low, 1e-9) * (len(_BLOCKS) - 1)) for value in values]
+    return Text("".join(_BLOCKS[step] for step in steps))
 
 
 def _by_month(summaries: list[ModelSummary], width: int) -> Group:

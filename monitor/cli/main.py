@@ -355,17 +355,25 @@ def demo(
     folder: Annotated[
         Path, typer.Option("--out", help="Folder for the stream, the reports and the picture.")
     ] = Path("blindsight-demo"),
-    listen: Annotated[str, typer.Option(help="Address of /metrics during the demo.")] = "127.0.0.1:9109",
+    listen: Annotated[
+        str, typer.Option(help="Address of the page and /metrics during the demo.")
+    ] = "127.0.0.1:9109",
     seconds: Annotated[
         float, typer.Option(min=0, max=3600, help="Duration of the nine months; 0 is as fast as possible.")
     ] = 15,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say where the estimates were wrong, and why.")
+    ] = False,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="In a terminal, serve the page until Ctrl-C.")
+    ] = True,
 ) -> None:
     """Run everything on a year of real flights, and compare the estimates with the true accuracy."""
     from monitor.base.collector import tune_collector
     from monitor.cli.demo_screen import run_demo
 
     tune_collector()
-    raise typer.Exit(run_demo(folder, listen, seconds))
+    raise typer.Exit(run_demo(folder, listen, seconds, explain, page))
 
 
 def main() -> None:

@@ -25,6 +25,13 @@ WHY = (
 )
 
 
+SHORT_WHY = (
+    "These flights have concept drift: what a delay at the gate means for the arrival changes with season "
+    "and weather, and no confidence shows it. Labels do: calibrations that are fitted on them again take "
+    "most of the error that lasts. --explain says where the estimates were wrong, and why."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Month:
     """A month of one model: mean estimate and what turned out, 0 to 1, and the alarm's share of windows."""
@@ -33,6 +40,11 @@ class Month:
     estimate: float
     realised: float
     alarmed: float
+
+    @property
+    def both(self) -> tuple[float, float]:
+        """The mean estimate and what turned out."""
+        return self.estimate, self.realised
 
 
 @dataclass(frozen=True, slots=True)

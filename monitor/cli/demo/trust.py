@@ -147,13 +147,29 @@ def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
 
 
 def trust_sentences(
-    data: DemoData, charts: Sequence[ControlChartData], stories: TrustStories
+    models: Sequence[str], stories: TrustStories, lasting: Sequence[tuple[float, float]]
 ) -> Iterator[str]:
-    """One for each model, from its chart of the accuracy with what turned out in it."""
-    for column, (model, chart) in enumerate(zip(data.models, charts, strict=True)):
-        bias = lasting_error(chart.value, chart.realised)
-        before = lasting_error(_by_the_reference(data, column, len(chart.value)), chart.realised)
+    """One for each model; `lasting` is what `lasting_errors` gives."""
+    for model, (bias, before) in zip(models, lasting, strict=True):
         yield trust_sentence(stories.of(model), bias, before)
+
+
+def lasting_errors(data: DemoData, charts: Sequence[ControlChartData]) -> list[tuple[float, float]]:
+    """For each model `lasting_error` with the recalibrations, and by the calibration on the reference alone.
+
+    Parameters
+    ----------
+    data : DemoData
+    charts : sequence of ControlChartData
+        Of the accuracy, a model each, with what turned out in it.
+    """
+    return [
+        (
+            lasting_error(chart.value, chart.realised),
+            lasting_error(_by_the_reference(data, column, len(chart.value)), chart.realised),
+        )
+        for column, chart in enumerate(charts)
+    ]
 
 
 def _by_the_reference(data: DemoData, column: int, windows: int) -> Floats:

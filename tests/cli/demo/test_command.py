@@ -2,42 +2,80 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
-from rich.console import Console
 
 from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights
 from monitor.cli.demo.stream import DemoData, prepare
-from monitor.cli.demo_screen import _free, _poured, watch
+from monitor.cli.demo_screen import _free, _poured
 from tests.daemon import command, read_windows
+from tests.services.process import PATIENCE_SECONDS
+
+_WATCHED = """
+import pickle, sys
+from rich.console import Console
+from monitor.cli.demo_screen import watch
+if __name__ == "__main__":
+    data = pickle.loads(open(sys.argv[1], "rb").read())
+    console = Console(width=80, force_terminal=False)
+    raise SystemExit(watch(console, data, "127.0.0.1:0", 0, explain=True, stay=True))
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was prepared, the stream as it was then, what a demo of it printed at 80 columns, the page that
+    it served at the end, and its exit code after Ctrl-C."""
+
+    data: DemoData
+    stream: bytes
+    text: str
+    page: httpx.Response
+    code: int
 
 
 @pytest.fixture(scope="module")
 def shown(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[DemoData, bytes, str]:
-    """What was prepared, the stream as it was then, and what a demo of it printed at 80 columns.
-
-    Of every second flight: with fewer, windows would close by age.
-    """
-    half = take(np.arange(0, len(flights), 2))
-    data = prepare(tmp_path_factory.mktemp("demo") / "shown", seed=3, flights=half)
+) -> Shown:
+    """Of every second flight: with fewer, windows would close by age."""
+    half, folder = take(np.arange(0, len(flights), 2)), tmp_path_factory.mktemp("demo")
+    data = prepare(folder / "shown", seed=3, flights=half)
     stream = data.stream.read_bytes()
-    console = Console(width=80, force_terminal=False)
-    with console.capture() as capture:
-        assert watch(console, data, "127.0.0.1:0", 0) == 0
-    return data, stream, capture.get()
+    (folder / "data.pickle").write_bytes(pickle.dumps(data))
+    (folder / "watched.py").write_text(_WATCHED, encoding="utf-8")
+    words = [sys.executable, str(folder / "watched.py"), str(folder / "data.pickle")]
+    root = Path(__file__).parents[3]
+    environment = os.environ | {"PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as demo:
+        assert demo.stdout is not None
+        text = ""
+        while "Ctrl-C ends the demo" not in text:
+            line = demo.stdout.readline()
+            assert line, f"it ended before: {text}"
+            text += line
+        [*_, address] = re.findall(r"The page is still there: (\S+)", text)
+        page = httpx.get(address)
+        demo.send_signal(signal.SIGINT)
+        return Shown(data, stream, text, page, demo.wait(PATIENCE_SECONDS))
 
 
-def test_the_live_table_and_the_summary_agree_on_alarms(shown: tuple[DemoData, bytes, str]) -> None:
-    data, _, text = shown
+def test_the_live_table_and_the_summary_agree_on_alarms(shown: Shown) -> None:
+    data, text = shown.data, shown.text
     said = dict(re.findall(r"\* (\w+): its 95 %.*? off by \d+\.\d\. (.*?)\.", " ".join(text.split())))
     windows = read_windows(data.reports)
     for model in data.models:
@@ -50,8 +88,8 @@ def test_the_live_table_and_the_summary_agree_on_alarms(shown: tuple[DemoData, b
             assert expected.lower() in said[model].lower(), (model, said[model])
 
 
-def test_every_metric_has_its_picture_with_a_chart_a_model(shown: tuple[DemoData, bytes, str]) -> None:
-    data, _, text = shown
+def test_every_metric_has_its_picture_with_a_chart_a_model(shown: Shown) -> None:
+    data, text = shown.data, shown.text
     for name, metric in (("control-charts.svg", "accuracy"), ("control-charts-ece.svg", "ece")):
         picture = (data.config.parent / name).read_text()
         assert [f"{model}: {metric} of delay predictions" in picture for model in data.models] == [True] * 4
@@ -60,9 +98,9 @@ def test_every_metric_has_its_picture_with_a_chart_a_model(shown: tuple[DemoData
 
 
 def test_the_stream_keeps_its_name_and_the_positions_lead_into_it(
-    shown: tuple[DemoData, bytes, str],
+    shown: Shown,
 ) -> None:
-    data, stream, _ = shown
+    data, stream = shown.data, shown.stream
     assert data.stream.read_bytes() == stream
     for window in read_windows(data.reports)[:8]:
         ((path, (first, last)),) = window["positions"].items()
@@ -72,24 +110,43 @@ def test_the_stream_keeps_its_name_and_the_positions_lead_into_it(
             assert stream[position : position + 1] == b"{"
     assert sorted(path.name for path in data.config.parent.iterdir()) == [
         *("config.yaml", "control-charts-ece.svg", "control-charts.svg", "flights.ndjson"),
-        *("reference.ndjson", "truth.npz", "windows.ndjson"),
+        *("reference.ndjson", "report.html", "truth.npz", "windows.ndjson"),
     ]
 
 
-def test_what_is_left_on_the_disk_is_told(shown: tuple[DemoData, bytes, str]) -> None:
-    data, _, text = shown
+def test_what_is_left_on_the_disk_is_told(shown: Shown) -> None:
+    data, text = shown.data, shown.text
     size = sum(path.stat().st_size for path in data.config.parent.iterdir()) / 1e6
     assert f"stay in {data.config.parent}: {size:.0f} MB. Delete the folder" in text
 
 
-def test_no_table_and_no_sentence_is_cut_at_80_columns(shown: tuple[DemoData, bytes, str]) -> None:
-    data, _, text = shown
+def test_no_table_and_no_sentence_is_cut_at_80_columns(shown: Shown) -> None:
+    data, text = shown.data, shown.text
     lines = [line.rstrip() for line in text.splitlines() if str(data.config.parent) not in line]
     assert max(map(len, lines)) <= 80
     assert "…" not in text
     intervals = re.findall(r"\d\d\.\d \(\d\d\.\d–\d\d\.\d\)|\d\d\.\d \(\d\d\.\d–100\.0\)", text)
     assert len(intervals) == len(data.models)
-    assert text.count(" → ") == 9 * len(data.models) + 1
+    assert text.count(" → ") == (9 + 1) * len(data.models) + 1, "by month, and a row a model; a heading"
+
+
+def test_the_report_stands_beside_the_windows(shown: Shown) -> None:
+    data, text = shown.data, shown.text
+    report = (data.config.parent / "report.html").read_text(encoding="utf-8")
+    assert all(f"{model}</" in report for model in data.models)
+    assert f"Report: {data.config.parent / 'report.html'}" in text
+
+
+def test_the_page_stays_until_ctrl_c(shown: Shown) -> None:
+    assert shown.page.status_code == 200
+    assert all(model in shown.page.text for model in shown.data.models)
+    assert shown.code == 0
+
+
+def test_a_row_a_model_says_how_the_estimates_did(shown: Shown) -> None:
+    for model in shown.data.models:
+        row = rf"{model} +[▁▂▃▄▅▆▇█]{{9}} +[▁▂▃▄▅▆▇█]{{9}} +\d+ % +\d+, \d+ +\d+\.\d → \d+\.\d points\n"
+        assert len(re.findall(row, re.sub(" +\n", "\n", shown.text))) == 1, model
 
 
 def test_an_interrupted_demo_leaves_the_whole_stream(tmp_path: Path) -> None:
