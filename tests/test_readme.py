@@ -106,6 +106,23 @@ def test_every_file_that_a_page_links_to_is_there(page):
         assert "://" in target or (page.parent / target).exists(), target
 
 
+def cells(page: Path) -> list[str]:
+    """Those of every table of a page."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^ *\|(.*)\|$", text, re.MULTILINE)
+    return [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_no_cell_of_a_table_is_long(page):
+    assert [cell for cell in cells(page) if len(cell) > 120] == []
+
+
+def test_the_cells_of_tables_are_found():
+    assert "`tasks`" in cells(ROOT / "docs" / "configuration.md")
+    assert len(cells(ROOT / "docs" / "measured.md")) > 3 * 200
+
+
 def linked_from(page: Path) -> set[Path]:
     targets = re.findall(LINK, page.read_text(encoding="utf-8"))
     return {(page.parent / target).resolve() for target in targets if "://" not in target}
