@@ -60,11 +60,12 @@ class Case(NamedTuple):
 
 CASES = [Case(str(path.relative_to(ROOT)), block) for path in PAGES for block in blocks(path)]
 RUN_BY = {
-    ("README.md", "blindsight_estimate_ratio"): "tests/test_readme.py",
-    ("README.md", '{"id"'): "tests/test_readme.py",
+    ("README.md", "import json"): "tests/test_readme.py",
+    ("README.md", "$ blindsight"): "tests/test_readme.py",
     ("docs/arena.md", '{"id"'): "tests/connectors/formats/test_records_page.py",
     ("docs/records.md", '{"id"'): "tests/connectors/formats/test_records_page.py",
     ("docs/commands.md", "$ blindsight"): "tests/test_readme.py",
+    ("docs/commands.md", "blindsight_estimate_ratio"): "tests/test_readme.py",
     ("docs/python.md", ">>> "): "tests/test_readme.py",
     ("docs/serving/mapping.md", '{"event"'): "tests/connectors/formats/test_mapping.py",
     ("docs/serving/stacks.md", "from blindsight_client"): "tests/connectors/formats/test_stacks.py",
@@ -118,7 +119,7 @@ PROGRAMS = {
     "uvicorn": "needs FastAPI: `python -m tests.recipes fastapi` runs it",
 }
 """Programs that blocks of the shell call and that do not run here, and why."""
-BUILTINS = {".", "bash", "echo", "export", "grep", "sed", "wait"}
+BUILTINS = {".", "bash", "echo", "export", "sed", "wait"}
 
 
 def of(*languages: str) -> list[Case]:
