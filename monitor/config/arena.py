@@ -28,7 +28,7 @@ class Arena(Section):
         default=20,
         ge=1,
         le=10_000,
-        description="The coefficients use the comparisons of so many newest windows within the horizon of "
+        description="Number of newest windows whose comparisons give the coefficients, within the horizon of "
         "labels.",
         examples=[40],
     )

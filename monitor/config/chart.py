@@ -70,9 +70,9 @@ class ChartConfig(Section):
     )
     arl0: Arl0 | None = Field(
         default=None,
-        description="One false alarm in so many windows, for all rules together; or "
-        "{false_alarms_per_week: 1} for all charts of the task. 370 if neither this nor sigmas "
-        "is given.",
+        description="Mean number of windows between two false alarms (ARL0), for all rules of a chart "
+        "together. Or {false_alarms_per_week: 1}, for all charts of the task together. 370 if "
+        "neither this nor sigmas is given.",
         examples=[1000],
     )
     sigmas: float | None = Field(

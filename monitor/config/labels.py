@@ -18,16 +18,16 @@ class LabelsConfig(Section):
         default=30.0,
         gt=0,
         le=3650,
-        description="A label may come so many days after its prediction.",
+        description="Maximum number of days between a prediction and its label.",
         examples=[60],
     )
     max_answers: int = Field(
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join; the oldest are removed first. Each takes 64 "
-        "to 80 bytes, 8 and 4 for each class if anything is refitted, and 1 if a source has no mapping, or "
-        "one with format: kserve, sagemaker or inference_table.",
+        description="Answers of this task kept for the join; the oldest are removed first. Each takes 64 to "
+        "80 bytes. If anything is refitted, add 8, and 4 for each class. Add 1 if a source has no "
+        "mapping, or one with format: kserve, sagemaker or inference_table.",
         examples=[5_000_000],
     )
     max_waiting: int = Field(
@@ -40,9 +40,10 @@ class LabelsConfig(Section):
     max_bytes: int | None = Field(
         default=None,
         ge=1_000_000,
-        description="Maximum memory of both; if they would take more, both are reduced by the same factor. "
-        "An answer takes up to 80 bytes, 8 for each of groups and, if anything is refitted, 8 "
-        "and 4 for each class, and 1 as for max_answers; a label 73. No limit if absent.",
+        description="Maximum memory of answers and labels together. If they would take more, both maxima are "
+        "reduced by the same factor. An answer takes up to 80 bytes. Add 8 for each of groups, "
+        "and 1 as for max_answers. If anything is refitted, add 8, and 4 for each class. A label "
+        "takes 73 bytes. No limit if absent.",
         examples=[300_000_000],
     )
 
@@ -85,20 +86,20 @@ class Ssme(Section):
         default=20,
         ge=1,
         le=1_000_000,
-        description="Refit after so many windows of all models together.",
+        description="A refit is due after this number of windows of all models together.",
         examples=[50],
     )
     every_labels: int = Field(
         default=25,
         ge=1,
         le=1_000_000,
-        description="Or refit after so many newly labelled requests.",
+        description="A refit is also due after this number of newly labelled requests.",
         examples=[100],
     )
     every_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="Or refit after so many seconds. No such rule if absent.",
+        description="A refit is also due after this number of seconds. No such rule if absent.",
         examples=[3600],
     )
     max_rows: int = Field(

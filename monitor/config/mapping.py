@@ -152,7 +152,7 @@ def _path(what: str, example: str) -> str | None:
 
 
 class Constants(Section):
-    """What is the same in every record of a source, and stands in none."""
+    """Values that are the same for every record of a source, and that no record has."""
 
     task: str | None = Field(
         default=None, min_length=1, description="The task of every record.", examples=["toxicity"]
@@ -195,16 +195,16 @@ class FieldMapping(Section):
         examples=["kserve"],
     )
     id: str | None = _path(
-        "Path of the request's id, which joins labels; $key is a Kafka message's key. With format: kserve "
-        "only body: the id of the response instead of the event's.",
+        "Path of the request's id, which joins labels; $key is a Kafka message's key. With format: kserve, "
+        "the only value is body: the id of the response instead of that of the event.",
         "request.uuid",
     )
     id_hex_digits: int | None = Field(
         default=None,
         ge=1,
         le=128,
-        description="Write an id that is a decimal number with so many hexadecimal digits, as whoever labels "
-        "knows it. It is 16 for BentoML's request_id, 32 for its trace_id.",
+        description="Number of hexadecimal digits in which to write an id that is a decimal number, as the "
+        "labels have it. It is 16 for BentoML's request_id, 32 for its trace_id.",
         examples=[16],
     )
     time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.", "ts")

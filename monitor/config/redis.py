@@ -64,7 +64,7 @@ class RedisSourceConfig(SourceSection):
         default=60.0,
         ge=1,
         le=86_400,
-        description="A consumer of the group that has not asked for so many seconds is dead: another "
+        description="A consumer of the group that is silent for this time is dead. Another one then "
         "claims its entries.",
         examples=[120],
     )

@@ -152,8 +152,8 @@ class KafkaSourceConfig(SourceSection):
         default=60.0,
         ge=1,
         le=86_400,
-        description="A partition is stuck if it delivers nothing for so many seconds while its lag grows. "
-        "Then the source is down, and the agent replaces its client.",
+        description="A partition is stuck if it delivers nothing for this time while its lag grows. Then the "
+        "source is down, and the agent replaces its client.",
         examples=[120],
     )
     name: str | None = Field(

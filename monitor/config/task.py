@@ -114,15 +114,15 @@ class Window(Section):
         default=50,
         ge=1,
         le=1_000_000,
-        description="A window closes early only if it has at least so many predictions. Default 50, or "
-        "size if that is less.",
+        description="Least number of predictions with which a window closes early. Default 50, or size if "
+        "that is less.",
         examples=[100],
     )
     max_age_seconds: float = Field(
         default=900,
         gt=0,
-        description="A window closes early when its first prediction is so many seconds old. The agent "
-        "counts from the arrival of records, a replay by their own times.",
+        description="A window closes early when its first prediction is older than this. The agent counts "
+        "from the arrival of records, a replay by their own times.",
         examples=[3600],
     )
 
@@ -162,7 +162,7 @@ class ReferenceConfig(Section):
         default=None,
         ge=5,
         le=10_000,
-        description="Use so many first windows of the stream instead.",
+        description="Instead of a file: the number of first windows of the stream that are the reference.",
         examples=[20],
     )
 
@@ -188,10 +188,10 @@ class CalibrationConfig(Section):
         default=50,
         ge=10,
         le=1_000_000,
-        description="Refit after so many newly labelled answers of a model, and at once when labels "
-        "contradict its estimate. If a quarter of the labels in the last fit is more, that number "
-        "counts. The agent takes the new fit if labels favour it. Not for none, ssme and "
-        "covariates. null: never.",
+        description="Number of new labels of a model after which its calibration is refitted. If a quarter "
+        "of the labels in the last fit is more, that number counts. When labels contradict the "
+        "estimate, the agent refits at once. It takes the new fit if labels favour it. Not for "
+        "none, ssme and covariates. null: never.",
         examples=[100],
     )
 
@@ -260,7 +260,7 @@ class ObjectiveConfig(Section):
 
 
 class ModelConfig(Section):
-    """Advance information on one model."""
+    """What is known of a model beforehand."""
 
     answers_per_day: float | None = Field(
         default=None,
@@ -319,9 +319,8 @@ class Task(Section):
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="The estimators. They use the confidences alone, or the labels as they come, or are "
-        "refitted on several models' scores and the labels so far, as configured in the "
-        "section ssme.",
+        description="The estimators. Some use the confidences alone, some the labels as they come. The "
+        "others are refitted on several models' scores and the labels so far, as the section ssme says.",
         json_schema_extra=explained(registry.ESTIMATORS),
         examples=[["average_confidence", "realised", "ssme"]],
     )
