@@ -98,7 +98,10 @@ FAMILIES: dict[str, MetricFamily] = {
     "control_upper_ratio": MetricFamily(
         "gauge", "Upper control limit of the last closed window, 0 to 1.", "ratio"
     ),
-    "out_of_control": MetricFamily("gauge", "1 while the control chart's alarm is latched."),
+    "out_of_control": MetricFamily(
+        "gauge",
+        "1 while the control chart's alarm is active, until eight windows in a row are in control.",
+    ),
     "control_violations": MetricFamily("counter", "Closed windows that broke a rule of the control chart."),
     "objective_ratio": MetricFamily(
         "gauge", "Configured floor or ceiling of the objective, 0 to 1.", "ratio"
