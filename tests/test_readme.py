@@ -98,6 +98,31 @@ def test_it_is_one_screen_to_a_number_and_three_in_all():
     assert re.search(r"\d\d\.\d \(\d\d\.\d–\d\d\.\d\)", "\n".join(lines[:40]))
 
 
+def rows(page: Path, table: int) -> list[list[str]]:
+    """The cells of the rows of a table of a page, the heading first."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = tables[table].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+
+
+def test_its_table_of_tools_is_that_of_the_page_with_the_facts():
+    compared = ROOT / "docs" / "compared.md"
+    tools = rows(compared, 0)[1:]
+    names, *features = rows(ROOT / "README.md", 0)
+    assert [name.split()[-1] for name in names[1:]] == [tool[1] for tool in tools]
+    facts = {row[0]: [cell.strip("*").startswith("yes") for cell in row[1:]] for row in rows(compared, 1)[1:]}
+    assert len(features) == 11
+    for feature, *marks in features:
+        assert [mark == "✓" for mark in marks] == facts[feature], feature
+        assert set(marks) == {"✓", "✗"}
+
+
+def test_its_figure_of_speed_is_the_one_that_is_kept():
+    kept = (ROOT / "tests" / "bench" / "output" / "rivals.txt").read_text(encoding="utf-8")
+    alone = re.search(r"accuracy alone.*\n.*\n +NannyML +\d+ +\d+ +[\d,]+ +([\d.]+)", kept)
+    assert re.findall(r"\[(\d+) times as long\]", README) == [f"{float(alone[1]):.0f}"]
+
+
 def test_ci_runs_the_test_command_of_the_readme():
     test_command = blocks("sh")[1].strip()
     assert "pytest" in test_command
