@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import json
 import os
 import re
@@ -33,7 +34,7 @@ from monitor.reports.reader import from_json
 from monitor.reports.window_report import RestoreMark
 from monitor.stats.labelled.active_testing import lure_weights
 from tests.connectors.formats.test_stacks import SAMPLES
-from tests.daemon import command_here, configuration, ndjson, write_configuration
+from tests.daemon import DaemonProcess, command_here, configuration, ndjson
 from tests.nearly import nearly
 from tests.posting import posting
 from tests.recipes.page import Block, blocks
@@ -441,20 +442,41 @@ def test_the_findings_of_verify_are_printed_as_its_page_shows() -> None:
     assert shown.startswith(one("docs/verify.md", "windows checked"))
 
 
-def test_the_widths_of_labels_are_told_as_their_page_shows(tmp_path: Path) -> None:
+def test_commands_of_the_pages_run_and_the_widths_of_labels_are_told_as_their_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(1)
-    reference = answers(rng, 1000, start=1.6e9, labelled=True)
-    for name, records in (("ref.ndjson", reference), ("in.ndjson", answers(rng, 300))):
+    records = answers(rng, 300)
+    for record, name in zip(records, ("req-81", "req-82"), strict=False):
+        record["id"] = name
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(answers(rng, 1000, start=1.6e9, labelled=True)))
+    for name in ("predictions.ndjson", "answers.ndjson"):
         (tmp_path / name).write_bytes(ndjson(records))
-    settings = configuration(task={"reference": {"path": "ref.ndjson"}})
-    done = command_here("labels", "ask", write_configuration(tmp_path, settings), tmp_path / "in.ndjson")
+    settings = configuration(
+        task={"reference": {"path": "reference.ndjson"}},
+        sources=[{"kind": "file", "path": "predictions.ndjson"}],
+        store={"path": "state"},
+    )
+    with DaemonProcess(tmp_path, settings) as daemon:
+        assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
+    (tmp_path / "deploy" / "prometheus").mkdir(parents=True)
+    told_of: dict[str, str] = {}
+    for page in ("alerts", "labels-ask", "verify", "page", "rebaseline", "data"):
+        text = "".join(case.block.text for case in of("sh") if case.page == f"docs/{page}.md")
+        for program, *words in commands(text.replace("2026-", "2023-")):
+            if program == "blindsight" and "--partition" not in words:
+                monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"req-82\n")))
+                done = command_here(*words, cwd=tmp_path)
+                assert done.returncode == 0, (words, done.stderr)
+                told_of.setdefault(page, done.stdout + done.stderr)
+    assert re.search(r"^  equal +3$", told_of["verify"], re.MULTILINE)
+    names = ("to-label.ndjson", "round.ndjson", "november.html", "deploy/prometheus/blindsight.rules.yaml")
+    assert all((tmp_path / name).exists() for name in names)
 
     def form(text: str) -> str:
         return re.sub(r"\d[\d.,]*\d", "#", text.partition(": ")[2])
 
-    assert form(done.stderr.replace("t, erm", "toxicity, erm")) == form(
-        one("docs/labels-ask.md", "toxicity, erm")
-    )
+    assert form(told_of["labels-ask"]) == form(one("docs/labels-ask.md", "toxicity, erm"))
 
 
 @pytest.mark.parametrize("case", of("text"), ids=place)
