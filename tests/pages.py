@@ -7,9 +7,13 @@ from the public names of `monitor`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 import monitor
 from monitor.base.registry import TABLES
@@ -41,9 +45,14 @@ _SUBJECTS = {
 _CONFIGURATION = """# Every key of the configuration
 
 `python -m tests.pages` makes this page from the schema that `blindsight schema` prints; do not edit it
-here. `*` is a name of your choice. [reload.md](reload.md) says when a changed key takes effect while the
-agent runs; [config.example.yaml](../config.example.yaml) shows most keys in use.
+here. In a path, `*` is a name of your choice, and `[]` is an entry of a list. The tests read every example as
+a part of a configuration. `blindsight check` names the keys that are wrong, or that need others beside them.
+[reload.md](reload.md) says when a changed key takes effect while the agent runs;
+[config.example.yaml](../config.example.yaml) shows most keys in use.
 """
+_WHOLE = "The whole file"
+_WIDEST = 120
+"""Characters that a cell of a table may have."""
 _KINDS = """# Every estimator, calibration, chart, source and wire format
 
 `python -m tests.pages` makes this page from the tables in `monitor/base/registry.py`; do not edit it here.
@@ -114,20 +123,17 @@ def kinds_page() -> str:
     """Every line of every table."""
     parts = [_KINDS]
     for kind, table in TABLES.items():
-        rows = [f"| `{tag}` | {_cell(entry.text)} |" for tag, entry in table.items()]
-        parts.append(
-            "\n".join([f"## {kind.capitalize()}", "", "| name | what it is |", "|---|---|", *rows]) + "\n"
-        )
+        rows = [f"* `{tag}`: {_cell(entry.text)}." for tag, entry in table.items()]
+        parts.append("\n".join([f"## {kind.capitalize()}", "", *rows]) + "\n")
     return "\n".join(parts)
 
 
 def configuration_page() -> str:
-    """Every key, in the order of the schema, a table a section."""
-    parts = [_CONFIGURATION]
-    for title, rows in _sections():
-        head = f"## {title}\n\n| key | takes | default | meaning |\n|---|---|---|---|"
-        parts.append("\n".join([head, *rows]) + "\n")
-    return "\n".join(parts)
+    """Every key with an example, in the order of the schema, a table a section."""
+    root = schema()
+    found = parts(root)
+    titles = {id(part.node): part.title for part in found}
+    return "\n".join([_CONFIGURATION, *(_part(part, titles, root) for part in found)])
 
 
 def metrics_page() -> str:
@@ -136,66 +142,158 @@ def metrics_page() -> str:
     for family in exposed(RICH).collect():
         for sample in family.samples:
             labels.setdefault(family.name, set()).update(sample.labels)
-    rows = []
+    rows, notes = [], []
     for name, family in FAMILIES.items():
         full = f"blindsight_{name}"
         held = sorted(
             labels.get(full, set()) - {"le"}, key=lambda x: (x not in ("task", "model"), x != "task", x)
         )
-        rows.append(
-            f"| `{full}{_ENDS.get(family.kind, '')}` | {family.kind} | {', '.join(held)} | "
-            f"{'yes' if family.per_series else ''} | {_cell(family.help)} |"
+        metric = f"`{full}{_ENDS.get(family.kind, '')}`"
+        first, more = _first(family.help)
+        per_group = "yes" if family.per_series else ""
+        rows.append(f"| {metric} | {family.kind} | {', '.join(held)} | {per_group} | {_cell(first)} |")
+        if more:
+            notes.append(f"* {metric}: {_cell(' '.join(more))}")
+    return _METRICS + "\n".join([*rows, "", *notes]) + "\n"
+
+
+class Part(NamedTuple):
+    """A section of the configuration: its node of the schema, its heading, and where it may stand."""
+
+    node: Mapping[str, Any]
+    title: str
+    paths: list[str]
+
+
+def parts(root: Mapping[str, Any]) -> list[Part]:
+    """Every section of a schema once, in the order of the keys."""
+    found: dict[int, tuple[Mapping[str, Any], list[tuple[str, str]]]] = {}
+
+    def visit(node: Mapping[str, Any], path: str, of: str) -> None:
+        for choice in choices(node, root):
+            if "properties" in choice:
+                kind = _only(choice["properties"].get("kind", {}))
+                of = f", kind: {kind}" if kind else of
+                places = found.setdefault(id(choice), (choice, []))[1]
+                places.append((path, of))
+                if len(places) == 1:
+                    for key, child in choice["properties"].items():
+                        visit(child, f"{path}.{key}".lstrip("."), of)
+            more, items = choice.get("additionalProperties"), choice.get("items")
+            if isinstance(more, dict):
+                visit(more, f"{path}.*", of)
+            if items:
+                visit(items, f"{path}[]", of)
+
+    visit(root, "", "")
+    users = Counter(path for _, places in found.values() for path in {path for path, _ in places})
+    return [
+        Part(
+            node,
+            f"`{places[0][0]}`{places[0][1] if users[places[0][0]] > 1 else ''}" if places[0][0] else _WHOLE,
+            list(dict.fromkeys(path for path, _ in places)),
         )
-    return _METRICS + "\n".join(rows) + "\n"
+        for node, places in found.values()
+    ]
 
 
-def _sections() -> Iterator[tuple[str, list[str]]]:
-    root = schema()
-    for key, node in root["properties"].items():
-        kinds = node.get("items", {}).get("discriminator", {}).get("mapping", {})
-        if kinds:
-            yield key, [_row(node, root, key)]
-            shared = f"| `{key}[].mapping."
-            for kind, reference in kinds.items():
-                rows = list(_rows({"$ref": reference}, root, f"{key}[]."))
-                yield f"{key}, kind: {kind}", [row for row in rows if not row.startswith(shared)]
-            yield f"{key}, mapping of every kind", [row for row in rows if row.startswith(shared)]
-        else:
-            yield key, list(_rows(node, root, key, own=True))
+def example_of(node: Mapping[str, Any]) -> Any:
+    """The example of a key that holds a value, None of one that holds a section."""
+    return next(iter(node.get("examples", [])), _only(node))
 
 
-def _rows(node: Mapping[str, Any], root: Mapping[str, Any], path: str, own: bool = False) -> Iterator[str]:
-    if own:
-        yield _row(node, root, path)
-        path += "."
-    for choice in _choices(node, root):
-        for key, child in choice.get("properties", {}).items():
-            yield from _rows(child, root, path + key, own=True)
-        more, items = choice.get("additionalProperties"), choice.get("items")
-        if isinstance(more, dict) and any("properties" in found for found in _choices(more, root)):
-            yield from _rows(more, root, f"{path}*.")
-        if items and any("properties" in found for found in _choices(items, root)):
-            yield from _rows(items, root, f"{path.removesuffix('.')}[].")
+def _only(node: Mapping[str, Any]) -> Any:
+    """The one value that a key may have, or None."""
+    allowed = node.get("enum", [node.get("const")])
+    return allowed[0] if len(allowed) == 1 else None
 
 
-def _row(node: Mapping[str, Any], root: Mapping[str, Any], path: str) -> str:
-    found = _choices(node, root)
-    takes = " or ".join("a section" if "properties" in each else describe(each) for each in found)
+def _part(part: Part, titles: Mapping[int, str], root: Mapping[str, Any]) -> str:
+    inner = re.search(r"\w\.\w|\*\.|\]\.", part.title)
+    said = part.node.get("description", "").split("\n\n")[0]
+    lines = [f"{'###' if inner else '##'} {part.title}", "", " ".join(said.split()), ""]
+    if part.paths[1:]:
+        lines += [f"The same keys stand in {', '.join(f'`{path}`' for path in part.paths[1:])}.", ""]
+    lines += ["| key | takes | default | example | meaning |", "|---|---|---|---|---|"]
+    notes: list[str] = []
+    for key, node in part.node["properties"].items():
+        allowed = choices(node, root)
+        kinds = [each for choice in allowed for each in held(choice, root)]
+        first, more = _first(node.get("description") or allowed[0].get("description", ""))
+        default = "*required*" if key in part.node.get("required", []) else _default(node, allowed)
+        takes = " or ".join(_takes(each, titles, root) for each in allowed)
+        lines.append(f"| `{key}` | {takes} | {default} | {_flow(example_of(node))} | {_cell(first)} |")
+        if more or kinds[1:]:
+            plain = [_cell(each) for each in more if not _is_a_choice(each)]
+            plain += [f"Its kinds: {', '.join(_link(each, titles) for each in kinds)}."] if kinds[1:] else []
+            notes.append(f"* `{key}`: {' '.join(plain)}".rstrip())
+            notes += [f"    * {_chosen(each)}" for each in more if _is_a_choice(each)]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def held(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The sections that a list or a mapping may hold."""
+    inner = node.get("items", node.get("additionalProperties"))
+    allowed = choices(inner, root) if isinstance(inner, dict) else []
+    return [each for each in allowed if "properties" in each]
+
+
+def _takes(node: Mapping[str, Any], titles: Mapping[int, str], root: Mapping[str, Any]) -> str:
+    """What a key may hold, with a link where that is a section."""
+    if "properties" in node:
+        return _link(node, titles, "a section")
+    sections = held(node, root)
+    if sections:
+        words = "sections" if "items" in node else "sections by name"
+        return words if sections[1:] else _link(sections[0], titles, words)
+    return f"`{_only(node)}`" if _only(node) else _cell(describe(node))
+
+
+def _link(node: Mapping[str, Any], titles: Mapping[int, str], words: str = "") -> str:
+    """A link to a section, by default with its kind; anchors are the same on GitHub and on the site."""
+    title = titles[id(node)]
+    anchor = re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-")
+    return f"[{words or _only(node['properties']['kind'])}](#{anchor})"
+
+
+def _default(node: Mapping[str, Any], allowed: list[Mapping[str, Any]]) -> str:
     default = node.get("default")
-    shown = "" if default is None or isinstance(default, dict | list) else f"`{str(default).lower()}`"
-    if isinstance(default, str):
-        shown = f"`{default}`"
-    meaning = node.get("description") or found[0].get("description", "")
-    return f"| `{path}` | {_cell(takes)} | {shown} | {_cell(meaning)} |"
+    return "" if default in (None, [], {}) or "properties" in allowed[0] else _flow(default)
 
 
-def _choices(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _flow(value: Any) -> str:
+    """A value as a configuration has it, in one line."""
+    if value is None:
+        return ""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
+    return f"`{text.removesuffix(chr(10)).removesuffix(chr(10) + '...')}`"
+
+
+def _first(text: str) -> tuple[str, list[str]]:
+    """The sentences of a text that a cell has room for, and the others."""
+    first, *more = re.split(r"(?<=\.) (?=\S)", " ".join(text.split()))
+    while more and not _is_a_choice(more[0]) and len(f"{first} {more[0]}") <= _WIDEST:
+        first = f"{first} {more.pop(0)}"
+    return first, more
+
+
+def _is_a_choice(sentence: str) -> bool:
+    """Whether a sentence says what one of several values means: ``null: never.``"""
+    return re.match(r"\w+: ", sentence) is not None
+
+
+def _chosen(sentence: str) -> str:
+    value, _, meaning = sentence.partition(": ")
+    return f"`{value}`: {_cell(meaning)}"
+
+
+def choices(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What a place of the schema may hold, references followed, null left out."""
     if "$ref" in node:
-        return _choices(root["$defs"][node["$ref"].rsplit("/", 1)[1]], root)
+        return choices(root["$defs"][node["$ref"].rsplit("/", 1)[1]], root)
     inner = None if "properties" in node else node.get("anyOf") or node.get("allOf") or node.get("oneOf")
     if inner:
-        return [found for choice in inner for found in _choices(choice, root)]
+        return [found for choice in inner for found in choices(choice, root)]
     return [] if node.get("type") == "null" else [node]
 
 

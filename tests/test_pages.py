@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from monitor.config.file import schema
+from monitor.base.errors import ConfigError
+from monitor.config.file import config_from, schema
 from monitor.export.prometheus.families import FAMILIES
-from tests.pages import DOCS, PAGES, configuration_page, metrics_page
+from tests.pages import DOCS, PAGES, choices, configuration_page, example_of, held, metrics_page, parts
 
 WRITTEN = sorted(str(path.relative_to(DOCS)) for path in DOCS.glob("**/*.md") if path.name not in PAGES)
 
@@ -27,9 +28,116 @@ def keys(node: Any) -> Iterator[str]:
 
 def test_every_key_of_the_schema_has_a_row_that_says_what_it_is() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", configuration_page(), flags=re.MULTILINE)
-    assert set(keys(schema())) <= {re.split(r"[.\]]", path)[-1] for path, _ in rows}
-    assert [path for path, rest in rows if not rest.split(" | ")[-1].strip()] == []
-    assert len({path for path, _ in rows}) > 100
+    assert set(keys(schema())) == {key for key, _ in rows}
+    assert [key for key, rest in rows if not rest.split(" | ")[-1].strip()] == []
+    assert len(rows) == sum(len(part.node["properties"]) for part in parts(schema())) > 150
+
+
+IN, OUT, SECTION = object(), object(), object()
+"""What is done with a key: it is there, it is not, it is there as a section and not as its example."""
+METRICS = [
+    "accuracy",
+    "ece",
+    "class_ece",
+    "precision",
+    "recall",
+    "specificity",
+    "f1",
+    "auroc",
+    "average_precision",
+]
+TOGETHER: dict[str, Any] = {
+    r"reference\.first_windows": OUT,
+    r"objective\.\w+\.max": OUT,
+    r"chart\.(rules|sigmas|estimator)": OUT,
+    r"tasks\.\*\.features": OUT,
+    r"tasks\.\*\.metrics": METRICS,
+    r"(mapping|\*)\.(format|class_scores|constants)": OUT,
+    r"tokens\[\]\.token": OUT,
+    r".*basic_auth": OUT,
+    r"\*\.average": OUT,
+    r"sources\[\]\.query": OUT,
+}
+"""Patterns of keys, and what is done so that all others can stand in one configuration."""
+APART: list[dict[str, Any]] = [
+    {r"\*\.average": IN, r"\*\.classes": ["ok", "toxic", "spam"], r"\*\.positive": OUT},
+    {r"reference\.first_windows": IN, r"reference\.path": OUT},
+    {r"objective\.\w+\.max": IN, r"objective\.\w+\.min": OUT},
+    {r"chart\.rules": IN, r"chart\.kind": "shewhart", r"chart\.(shift|weight)": OUT, r"chart\.arl0": SECTION},
+    {r"chart\.sigmas": IN, r"chart\.arl0": OUT},
+    {r"chart\.estimator": IN, r"\*\.estimators": ["average_confidence", "doc", "ssme"]},
+    {r"tasks\.\*\.features": IN, r"calibration\.method": "covariates"},
+    {r"tasks\.\*\.metrics": IN, r"objective\.(?!accuracy|ece|f1)\w+": OUT},
+    {
+        r"(mapping|\*)\.(class_scores|constants)": IN,
+        r"(mapping|observe\.\*)\.(scores|task|model|version)": OUT,
+    },
+    {r"(mapping|observe\.\*)\.format": IN, r"(mapping|observe\.\*)\.\w+": OUT},
+    {r"tokens\[\]\.token": IN, r".*\.token_file": OUT, r".*basic_auth": IN},
+    {r"sources\[\]\.query": IN, r"sources\[\]\.table": OUT},
+]
+"""The same for the keys that exclude others; this holds before the above."""
+Changes = list[tuple[str, Any]]
+
+
+def configured(
+    node: Mapping[str, Any],
+    root: Mapping[str, Any],
+    changes: Changes,
+    path: str,
+    used: set[tuple[int, str]],
+) -> dict[str, Any]:
+    """A section of the examples of its keys; adds those that it has to `used`."""
+    made = {}
+    for key, child in node["properties"].items():
+        at = f"{path}.{key}"
+        change = next((done for keys, done in changes if re.search(rf"(^|\.){keys}$", at)), IN)
+        if change is OUT:
+            continue
+        if change in (IN, SECTION):
+            used.add((id(node), key))
+            change = _value(child, root, changes, at, used, change)
+        made[key] = change
+    return made
+
+
+def _value(
+    node: Mapping[str, Any],
+    root: Mapping[str, Any],
+    changes: Changes,
+    path: str,
+    used: set[tuple[int, str]],
+    change: object,
+) -> Any:
+    if (example := example_of(node)) is not None and change is not SECTION:
+        return example
+    for choice in choices(node, root):
+        if "properties" in choice:
+            return configured(choice, root, changes, path, used)
+        if sections := held(choice, root):
+            if "items" in choice:
+                return [configured(each, root, changes, f"{path}[]", used) for each in sections]
+            names = ["toxicity", "chat"] if path == ".tasks" else ["erm", "irm"]
+            return {
+                name: configured(each, root, changes, f"{path}.*", used)
+                for name, each in zip(names, sections if sections[1:] else 2 * sections, strict=True)
+            }
+    raise AssertionError(f"no example of {path}")
+
+
+def test_every_key_has_an_example_that_is_right_in_a_configuration() -> None:
+    root = schema()
+    used: set[tuple[int, str]] = set()
+    for changes in ({}, *APART):
+        config_from(configured(root, root, [*changes.items(), *TOGETHER.items()], "", used))
+    assert used == {(id(part.node), key) for part in parts(root) for key in part.node["properties"]}
+
+
+def test_a_wrong_example_would_be_found() -> None:
+    root = schema()
+    made = configured(root, root, [(r"window\.size", 5), *TOGETHER.items()], "", set())
+    with pytest.raises(ConfigError, match=r"tasks.toxicity.window.size: expected an integer from 10"):
+        config_from(made)
 
 
 def test_every_family_has_a_row_with_the_labels_that_it_is_exported_with() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import os
 import re
@@ -10,15 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 import monitor
-from tests.daemon import DaemonProcess, ndjson
+from tests.daemon import DaemonProcess
 from tests.recipes.page import blocks as blocks_of
 from tests.services.process import PATIENCE_SECONDS
-from tests.streams import answers
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -62,36 +61,66 @@ def test_a_command_prints_what_its_page_says(command, expected):
     assert checker.check_output(expected, done.stdout, doctest.ELLIPSIS), done.stdout
 
 
-def test_beside_a_model_its_records_its_configuration_and_its_scrape_are_one(tmp_path):
-    rng = np.random.default_rng(7)
-    reference = [
-        record | {"label": {"ok": "ok", "bad": "toxic"}[record["label"]]}
-        for record in answers(rng, 10_000, labelled=True)
-    ]
-    tmp_path.joinpath("reference.ndjson").write_bytes(ndjson(reference))
-    lines = blocks("json")[0].encode()
-    stream = tmp_path / "answers.ndjson"
-    stream.write_bytes(lines)
-    (text,) = blocks("yaml")
+def test_its_lines_lead_to_the_number_and_to_the_scrape_that_they_say(tmp_path):
+    (lines,), (text,), (console,) = (blocks(kind) for kind in ("python", "yaml", "console"))
+    assert len([line for line in lines.splitlines() if line.strip()]) == 10
+    with contextlib.chdir(tmp_path):
+        exec(lines, {})
+    (tmp_path / "blindsight.yaml").write_text(text, encoding="utf-8")
+    command, expected = console.removeprefix("$ ").split("\n", 1)
+    done = subprocess.run(
+        [sys.executable, "-m", "monitor.cli", *shlex.split(command)[1:]],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "110"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    checker, flags = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert checker.check_output(expected, done.stdout, flags), done.stdout
     config = yaml.safe_load(text) | {"export": {"listen": "127.0.0.1:0"}}
     with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(10.0, "windows_closed_total", model="erm")
+        scraped = daemon.metrics().text.splitlines()
+        (label,) = re.findall(r"`(\{\"id\": \"answers-.*?\})`", README)
+        with (tmp_path / "answers.ndjson").open("a", encoding="utf-8") as file:
+            file.write(f"{label}\n")
         daemon.until_value(1.0, "labels_total", outcome="matched")
-        with stream.open("ab") as file:
-            file.write(ndjson(answers(rng, 500, start=1.75e9)[:499]))
-        daemon.until_value(1.0, "windows_closed_total", model="erm")
-        scraped = daemon.metrics().text
-    expected = blocks("text")[1]
-    assert expected.count("\n") >= 6
-    checker = doctest.OutputChecker()
-    for line in expected.splitlines():
-        found = [got for got in scraped.splitlines() if checker.check_output(line, got, doctest.ELLIPSIS)]
-        assert line == "..." or len(found) == 1, line
+    (said,) = [block for block in blocks("text", COMMANDS) if block.startswith("blindsight_")]
+    for line in said.splitlines():
+        assert sum(checker.check_output(line, got, doctest.ELLIPSIS) for got in scraped) == 1, line
 
 
 def test_it_is_one_screen_to_a_number_and_three_in_all():
     lines = README.splitlines()
     assert len(lines) <= 110
     assert re.search(r"\d\d\.\d \(\d\d\.\d–\d\d\.\d\)", "\n".join(lines[:40]))
+
+
+def rows(page: Path, table: int) -> list[list[str]]:
+    """The cells of the rows of a table of a page, the heading first."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
+    lines = tables[table].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+
+
+def test_its_table_of_tools_is_that_of_the_page_with_the_facts():
+    compared = ROOT / "docs" / "compared.md"
+    tools = rows(compared, 0)[1:]
+    names, *features = rows(ROOT / "README.md", 0)
+    assert [name.split()[-1] for name in names[1:]] == [tool[1] for tool in tools]
+    facts = {row[0]: [cell.strip("*").startswith("yes") for cell in row[1:]] for row in rows(compared, 1)[1:]}
+    assert len(features) == 11
+    for feature, *marks in features:
+        assert [mark == "✓" for mark in marks] == facts[feature], feature
+        assert set(marks) == {"✓", "✗"}
+
+
+def test_its_figure_of_speed_is_the_one_that_is_kept():
+    kept = (ROOT / "tests" / "bench" / "output" / "rivals.txt").read_text(encoding="utf-8")
+    alone = re.search(r"accuracy alone.*\n.*\n +NannyML +\d+ +\d+ +[\d,]+ +([\d.]+)", kept)
+    assert re.findall(r"\[(\d+) times as long\]", README) == [f"{float(alone[1]):.0f}"]
 
 
 def test_ci_runs_the_test_command_of_the_readme():
@@ -104,6 +133,23 @@ def test_ci_runs_the_test_command_of_the_readme():
 def test_every_file_that_a_page_links_to_is_there(page):
     for target in re.findall(LINK, page.read_text(encoding="utf-8")):
         assert "://" in target or (page.parent / target).exists(), target
+
+
+def cells(page: Path) -> list[str]:
+    """Those of every table of a page."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^ *\|(.*)\|$", text, re.MULTILINE)
+    return [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_no_cell_of_a_table_is_long(page):
+    assert [cell for cell in cells(page) if len(cell) > 120] == []
+
+
+def test_the_cells_of_tables_are_found():
+    assert "`tasks`" in cells(ROOT / "docs" / "configuration.md")
+    assert len(cells(ROOT / "docs" / "measured.md")) > 3 * 200
 
 
 def linked_from(page: Path) -> set[Path]:

@@ -56,7 +56,7 @@ def _figures() -> list[Any]:
         ),
         number(
             "Out of control",
-            "Models with a control chart whose alarm is latched.",
+            "Models with a control chart whose alarm is active.",
             f"count(max by (task, model) ({series('out_of_control')}) == 1) or (0 * count({severity()}))",
             _WARNING,
         ),

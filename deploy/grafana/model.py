@@ -157,8 +157,8 @@ def _control_chart() -> Any:
 def _alarms() -> list[Any]:
     return [
         chart(
-            "Alarms that stand",
-            "1 while a control chart's alarm stands: until eight windows in a row are in control.",
+            "Active alarms",
+            "1 while a control chart's alarm is active: until eight windows in a row are in control.",
             "bool_on_off",
             [
                 Query(over("out_of_control", by="task, model, metric"), "{{metric}}"),

@@ -187,7 +187,7 @@ def groups() -> list[Any]:
         ),
         sheet(
             "Groups now",
-            "Estimate and interval of each group, its objective, and whether its alarm is latched (1).",
+            "Estimate and interval of each group, its objective, and whether its alarm is active (1).",
             "percentunit",
             [
                 Query(hull("", "group", "group_", **worst)),

@@ -21,8 +21,12 @@ class BasicAuth(Section):
 
     files = ("password_file",)
 
-    username: str = Field(min_length=1, description="The user name, without a colon.")
-    password_file: str = Field(min_length=1, description="A file with the password; read for each request.")
+    username: str = Field(min_length=1, description="The user name, without a colon.", examples=["agent"])
+    password_file: str = Field(
+        min_length=1,
+        description="A file with the password; read for each request.",
+        examples=["/run/secrets/password"],
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> BasicAuth:
@@ -40,14 +44,19 @@ class ClientTls(Section):
         default=None,
         min_length=1,
         description="Certificates of the trusted authorities, PEM; the system's if absent.",
+        examples=["ca.pem"],
     )
     cert: str | None = Field(
-        default=None, min_length=1, description="The agent's own certificate, PEM, for mutual TLS."
+        default=None,
+        min_length=1,
+        description="The agent's own certificate, PEM, for mutual TLS.",
+        examples=["agent.pem"],
     )
     key: str | None = Field(
         default=None,
         min_length=1,
         description="The private key of this certificate, PEM, without a passphrase.",
+        examples=["agent.key"],
     )
 
     @model_validator(mode="after")
@@ -72,6 +81,7 @@ class HttpAccess(Section):
         default=None,
         min_length=1,
         description="A file with a bearer token; read for each request. No token if absent.",
+        examples=["/run/secrets/token"],
     )
     basic_auth: BasicAuth | None = Field(
         default=None,
@@ -82,7 +92,10 @@ class HttpAccess(Section):
     )
     # What a header holds may be a secret, which must not reach a log through a printed configuration.
     headers: dict[str, str] = Field(
-        default={}, repr=False, description="Additional headers of each request, such as X-Scope-OrgID."
+        default={},
+        repr=False,
+        description="Additional headers of each request, such as X-Scope-OrgID.",
+        examples=[{"X-Scope-OrgID": "team"}],
     )
 
     def _access_problems(self, where: str, urls: Sequence[str]) -> Iterable[Problem | None]:

@@ -21,6 +21,7 @@ class Alertmanager(HttpAccess):
     urls: tuple[str, ...] = Field(
         min_length=1,
         description="http://host:port of each Alertmanager of the cluster; the agent sends to all.",
+        examples=[["https://alertmanager.example:9093"]],
     )
     resend_seconds: float = Field(
         default=60.0,
@@ -28,18 +29,25 @@ class Alertmanager(HttpAccess):
         le=600,
         description="Time after which the agent repeats an alert; Alertmanager ends an alert after four "
         "such times without a repetition.",
+        examples=[30],
     )
     labels: dict[str, str] = Field(
-        default={"job": "blindsight"}, description="Additional labels of every alert."
+        default={"job": "blindsight"},
+        description="Additional labels of every alert.",
+        examples=[{"job": "models"}],
     )
     runbooks: str = Field(
-        default="deploy/runbooks", min_length=1, description="The part before /NAME.md in runbook_url."
+        default="deploy/runbooks",
+        min_length=1,
+        description="The part before /NAME.md in runbook_url.",
+        examples=["https://wiki.example/runbooks"],
     )
     external_url: str | None = Field(
         default=None,
         min_length=1,
         description="The address of the page for people, for generatorURL; http:// (https:// with "
         "export.tls) and export.listen if absent.",
+        examples=["https://blindsight.example"],
     )
 
     @model_validator(mode="after")

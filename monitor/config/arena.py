@@ -28,25 +28,32 @@ class Arena(Section):
         default=20,
         ge=1,
         le=10_000,
-        description="The coefficients use the comparisons of so many newest windows within the horizon of "
+        description="Number of newest windows whose comparisons give the coefficients, within the horizon of "
         "labels.",
+        examples=[40],
     )
     models: tuple[str, ...] = Field(
-        default=(), description="The models known in advance. The agent adds others as they come."
+        default=(),
+        description="The models known in advance. The agent adds others as they come.",
+        examples=[["alpha", "beta"]],
     )
     max_models: int = Field(
         default=100,
         ge=2,
         le=1000,
         description="The agent does not use a comparison with a model beyond this number, and counts it.",
+        examples=[20],
     )
     reference_model: str | None = Field(
         default=None,
         min_length=1,
         description="The model whose coefficient is 0. If absent, the first of models, or the first that "
         "comes.",
+        examples=["alpha"],
     )
-    level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of the coefficients' intervals.")
+    level: float = Field(
+        default=0.95, gt=0.5, lt=1, description="Level of the coefficients' intervals.", examples=[0.9]
+    )
     labels: LabelsConfig = Field(
         default=LabelsConfig(),
         description="The join of human verdicts that come later than their comparison.",

@@ -35,6 +35,7 @@ class FalseAlarmBudget(Section):
         description="False alarms a week of all models, groups and metrics of the task together, while all "
         "are in control. They share the budget by their number of windows. Needs "
         "answers_per_day of every model.",
+        examples=[1],
     )
 
 
@@ -59,17 +60,20 @@ class ChartConfig(Section):
         description="The estimator that the charts and the objectives judge. Any other than "
         "average_confidence judges the accuracy alone and needs a labelled reference; "
         "average_confidence then judges the other metrics.",
+        examples=["doc"],
     )
     kind: Annotated[str, OneOf(registry.CHARTS)] = Field(
         default="shewhart",
         description="The kind of chart.",
         json_schema_extra=explained(registry.CHARTS),
+        examples=["ewma"],
     )
     arl0: Arl0 | None = Field(
         default=None,
-        description="One false alarm in so many windows, for all rules together; or "
-        "{false_alarms_per_week: 1} for all charts of the task. 370 if neither this nor sigmas "
-        "is given.",
+        description="Mean number of windows between two false alarms (ARL0), for all rules of a chart "
+        "together. Or {false_alarms_per_week: 1}, for all charts of the task together. 370 if "
+        "neither this nor sigmas is given.",
+        examples=[1000],
     )
     sigmas: float | None = Field(
         default=None,
@@ -77,12 +81,14 @@ class ChartConfig(Section):
         le=10,
         description="Half the width of the limits in standard deviations, instead of arl0; for cusum the "
         "decision interval.",
+        examples=[3],
     )
     rules: tuple[Rule, ...] = Field(
         default=("we1",),
         min_length=1,
         description="Rules that raise an alarm: Western Electric we1 to we4 (or just 1 to 4), Nelson "
         "nelson1 to nelson8. ewma and cusum have no rules.",
+        examples=[["we1", "we2"]],
     )
     shift: float | None = Field(
         default=None,
@@ -90,12 +96,14 @@ class ChartConfig(Section):
         le=5,
         description="The shift that ewma and cusum find soonest, in standard deviations of one window; 1 "
         "if absent.",
+        examples=[0.5],
     )
     weight: float | None = Field(
         default=None,
         ge=0.05,
         le=1,
         description="Weight of the newest window in ewma; the best value for shift if absent.",
+        examples=[0.1],
     )
 
     @model_validator(mode="after")

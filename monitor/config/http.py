@@ -48,12 +48,15 @@ class HttpSpool(Section):
 
     files = ("path",)
 
-    path: str = Field(min_length=1, description="A separate folder on a local disk; created if absent.")
+    path: str = Field(
+        min_length=1, description="A separate folder on a local disk; created if absent.", examples=["spool"]
+    )
     max_bytes: int = Field(
         default=1_000_000_000,
         ge=1_000_000,
         le=1_000_000_000_000,
         description="Maximum size of waiting records; beyond it, posts get status 429 and count as shed.",
+        examples=[2_000_000_000],
     )
 
 
@@ -62,9 +65,14 @@ class BearerToken(Section):
 
     files = ("token_file",)
 
-    token: str | None = Field(default=None, repr=False, description="The token itself.")
+    token: str | None = Field(
+        default=None, repr=False, description="The token itself.", examples=["replace-by-openssl-rand-hex-32"]
+    )
     token_file: str | None = Field(
-        default=None, min_length=1, description="A file with the token; read again when it changes."
+        default=None,
+        min_length=1,
+        description="A file with the token; read again when it changes.",
+        examples=["/run/secrets/token"],
     )
 
     @model_validator(mode="after")
@@ -88,16 +96,21 @@ class HttpToken(BearerToken):
         min_length=1,
         max_length=200,
         description="Name of its holder in metrics; its number in the list, from 1, if absent.",
+        examples=["annotators"],
     )
     tasks: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Tasks that its holder may write; all if absent."
+        default=None,
+        min_length=1,
+        description="Tasks that its holder may write; all if absent.",
+        examples=[["toxicity"]],
     )
     labels_per_day: int | None = Field(
         default=None,
         ge=1,
         le=1_000_000_000,
-        description="Average limit for the labels of its holder; further posts with labels get status 429, a "
+        description="Average limit for the labels of its holder. Further posts with labels get status 429, a "
         "post with more labels than this status 413. No limit if absent.",
+        examples=[5000],
     )
 
     def _problems(self) -> Iterable[Problem | None]:
@@ -123,15 +136,20 @@ class HttpTls(Section):
 
     files = ("cert", "key", "client_ca")
 
-    cert: str = Field(min_length=1, description="The server's certificate and its chain, PEM.")
+    cert: str = Field(
+        min_length=1, description="The server's certificate and its chain, PEM.", examples=["server.pem"]
+    )
     key: str = Field(
-        min_length=1, description="The private key of this certificate, PEM, without a passphrase."
+        min_length=1,
+        description="The private key of this certificate, PEM, without a passphrase.",
+        examples=["server.key"],
     )
     client_ca: str | None = Field(
         default=None,
         min_length=1,
         description="Certificates of the authorities for clients, PEM: then each client must have a "
         "certificate (mutual TLS).",
+        examples=["clients.pem"],
     )
 
 
@@ -139,7 +157,7 @@ class HttpSourceConfig(SourceSection):
     """Records posted to this agent: POST /v1/predictions and /v1/labels."""
 
     kind: Literal["http"] = Field(description="Posts over HTTP.")
-    listen: str = Field(description="Address and port; port 0 takes a free one.")
+    listen: str = Field(description="Address and port; port 0 takes a free one.", examples=["0.0.0.0:9108"])
     spool: HttpSpool | None = Field(
         default=None, description="The folder of acknowledged records until they are used; required."
     )
@@ -155,41 +173,47 @@ class HttpSourceConfig(SourceSection):
         description="Names by which clients may address this source (the `Host` of a post), with any port; "
         "others get status 403. On a loopback address localhost, 127.0.0.1 and [::1] are always allowed, and "
         "nothing else if absent; on other addresses every name is, if absent.",
+        examples=[["intake.example"]],
     )
     max_body_bytes: int = Field(
         default=4_194_304,
         ge=1024,
         le=268_435_456,
         description="Maximum size of a post, also after decompression; a larger one gets status 413.",
+        examples=[1_048_576],
     )
     max_requests: int = Field(
         default=32,
         ge=1,
         le=10_000,
         description="Maximum number of posts in memory; further ones get status 503.",
+        examples=[64],
     )
     read_seconds: float = Field(
         default=10.0,
         ge=0.1,
         le=600,
         description="Time limit for a request's head, and then for its body; otherwise status 408.",
+        examples=[5],
     )
     rows_per_second: int | None = Field(
         default=None,
         ge=1,
         le=100_000_000,
         description="Average limit for one task; further posts get status 429. No limit if absent.",
+        examples=[20_000],
     )
     name: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
         description="Name of the source in metrics; http if absent.",
+        examples=["scoring"],
     )
     mapping: FieldMapping | None = MAPPING
     observe: dict[str, FieldMapping] = Field(
         default={},
-        description="Mappings by a name: POST /v1/observe/<name> is read by its own. The names of formats "
+        description="Mappings by a name: POST /v1/observe/NAME is read by its own. The names of formats "
         "that need no paths are known without one.",
     )
 

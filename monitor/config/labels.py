@@ -15,28 +15,36 @@ class LabelsConfig(Section):
     """How long and how many answers wait for their labels."""
 
     horizon_days: float = Field(
-        default=30.0, gt=0, le=3650, description="A label may come so many days after its prediction."
+        default=30.0,
+        gt=0,
+        le=3650,
+        description="Maximum number of days between a prediction and its label.",
+        examples=[60],
     )
     max_answers: int = Field(
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join; the oldest are removed first. Each takes 64 "
-        "to 80 bytes, 8 and 4 for each class if anything is refitted, and 1 if a source has no mapping, or "
-        "one with format: kserve, sagemaker or inference_table.",
+        description="Answers of this task kept for the join; the oldest are removed first. Each takes 64 to "
+        "80 bytes. If anything is refitted, add 8, and 4 for each class. Add 1 if a source has no "
+        "mapping, or one with format: kserve, sagemaker or inference_table.",
+        examples=[5_000_000],
     )
     max_waiting: int = Field(
         default=100_000,
         ge=1000,
         le=500_000_000,
         description="Labels kept, waiting and used ones; the oldest are removed first.",
+        examples=[500_000],
     )
     max_bytes: int | None = Field(
         default=None,
         ge=1_000_000,
-        description="Maximum memory of both; if they would take more, both are reduced by the same factor. "
-        "An answer takes up to 80 bytes, 8 for each of groups and, if anything is refitted, 8 "
-        "and 4 for each class, and 1 as for max_answers; a label 73. No limit if absent.",
+        description="Maximum memory of answers and labels together. If they would take more, both maxima are "
+        "reduced by the same factor. An answer takes up to 80 bytes. Add 8 for each of groups, "
+        "and 1 as for max_answers. If anything is refitted, add 8, and 4 for each class. A label "
+        "takes 73 bytes. No limit if absent.",
+        examples=[300_000_000],
     )
 
     max_replaced: float = Field(
@@ -45,6 +53,7 @@ class LabelsConfig(Section):
         le=1,
         description="Maximum share of labels that may have replaced another class for the same id. If there "
         "are more among those that a fit would use, no recalibration and no refit begins. 1: no maximum.",
+        examples=[0.01],
     )
 
     @property
@@ -54,13 +63,14 @@ class LabelsConfig(Section):
 
 
 class WeightedLabels(LabelsConfig):
-    """The same of a task with classes, and what its labels count for."""
+    """How long and how many answers wait for their labels, and what each label counts for."""
 
     weights: Literal["given", "estimated"] = Field(
         default="given",
         description="The weight of a label in autoeval, rectified and labelled. given: 1 over its "
         "probability, 1 without one. estimated: if no label has a probability, 1 over a "
         "probability of being labelled that is estimated from the scores.",
+        examples=["estimated"],
     )
 
 
@@ -68,22 +78,36 @@ class Ssme(Section):
     """When the estimators that use labels are refitted, and on which rows."""
 
     models: tuple[str, ...] = Field(
-        default=(), description="The models whose scores a fit combines. Those of `models` if absent."
+        default=(),
+        description="The models whose scores a fit combines. Those of `models` if absent.",
+        examples=[["erm", "irm"]],
     )
     every_windows: int = Field(
-        default=20, ge=1, le=1_000_000, description="Refit after so many windows of all models together."
+        default=20,
+        ge=1,
+        le=1_000_000,
+        description="A refit is due after this number of windows of all models together.",
+        examples=[50],
     )
     every_labels: int = Field(
-        default=25, ge=1, le=1_000_000, description="Or refit after so many newly labelled requests."
+        default=25,
+        ge=1,
+        le=1_000_000,
+        description="A refit is also due after this number of newly labelled requests.",
+        examples=[100],
     )
     every_seconds: float | None = Field(
-        default=None, gt=0, description="Or refit after so many seconds. No such rule if absent."
+        default=None,
+        gt=0,
+        description="A refit is also due after this number of seconds. No such rule if absent.",
+        examples=[3600],
     )
     max_rows: int = Field(
         default=20_000,
         ge=100,
         le=500_000_000,
         description="Number of newest unlabelled requests that a fit represents.",
+        examples=[50_000],
     )
     fit_rows: int = Field(
         default=20_000,
@@ -91,20 +115,27 @@ class Ssme(Section):
         le=1_000_000,
         description="Number of these that a fit uses: if there are more, a sample stratified by class and "
         "confidence. A fit uses all labelled requests.",
+        examples=[10_000],
     )
     max_labelled: int = Field(
         default=20_000,
         ge=100,
         le=1_000_000,
         description="Labelled requests kept; the oldest are removed first.",
+        examples=[50_000],
     )
     seconds: float = Field(
-        default=60.0, gt=0, le=86_400, description="The agent stops and counts a fit that takes longer."
+        default=60.0,
+        gt=0,
+        le=86_400,
+        description="The agent stops and counts a fit that takes longer.",
+        examples=[120],
     )
     memory_bytes: int = Field(
         default=1_000_000_000,
         ge=100_000_000,
         description="The agent stops and counts a fit that needs more memory.",
+        examples=[2_000_000_000],
     )
 
 

@@ -144,17 +144,25 @@ def is_placeholder(value: str) -> bool:
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
-def _path(what: str) -> str | None:
-    found: str | None = Field(default=None, min_length=1, max_length=500, description=what)
+def _path(what: str, example: str) -> str | None:
+    found: str | None = Field(
+        default=None, min_length=1, max_length=500, description=what, examples=[example]
+    )
     return found
 
 
 class Constants(Section):
-    """What is the same in every record of a source, and stands in none."""
+    """Values that are the same for every record of a source, and that no record has."""
 
-    task: str | None = Field(default=None, min_length=1, description="The task of every record.")
-    model: str | None = Field(default=None, min_length=1, description="The model of every record.")
-    version: str | None = Field(default=None, min_length=1, description="The model's version.")
+    task: str | None = Field(
+        default=None, min_length=1, description="The task of every record.", examples=["toxicity"]
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="The model of every record.", examples=["erm"]
+    )
+    version: str | None = Field(
+        default=None, min_length=1, description="The model's version.", examples=["2026-11"]
+    )
 
     @model_validator(mode="after")
     def _are_filled_in(self) -> Constants:
@@ -184,46 +192,65 @@ class FieldMapping(Section):
         default=None,
         description="The format of records, if not plain JSON.",
         json_schema_extra=explained(FORMATS),
+        examples=["kserve"],
     )
     id: str | None = _path(
-        "Path of the request's id, which joins labels; $key is a Kafka message's key. With format: kserve "
-        "only body: the id of the response instead of the event's."
+        "Path of the request's id, which joins labels; $key is a Kafka message's key. With format: kserve, "
+        "the only value is body: the id of the response instead of that of the event.",
+        "request.uuid",
     )
     id_hex_digits: int | None = Field(
         default=None,
         ge=1,
         le=128,
-        description="Write an id that is a decimal number with so many hexadecimal digits, as whoever labels "
-        "knows it: 16 for BentoML's request_id, 32 for its trace_id.",
+        description="Number of hexadecimal digits in which to write an id that is a decimal number, as the "
+        "labels have it. It is 16 for BentoML's request_id, 32 for its trace_id.",
+        examples=[16],
     )
-    time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.")
+    time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.", "ts")
     time_unit: TimeUnit = Field(
-        default="seconds", description="Unit of times that are numbers since the epoch."
+        default="seconds",
+        description="Unit of times that are numbers since the epoch.",
+        examples=["milliseconds"],
     )
     time_zone: str | None = Field(
         default=None,
         min_length=1,
         description="Time zone of times without an offset: a name such as Europe/Berlin, UTC, or an offset "
         "such as +01:00. Of the hour that occurs twice in autumn, the first counts.",
+        examples=["Europe/Berlin"],
     )
-    task: str | None = _path("Path of the task.")
-    model: str | None = _path("Path of the model.")
+    task: str | None = _path("Path of the task.", "meta.task")
+    model: str | None = _path("Path of the model.", "deployment.name")
     scores: str | None = _path(
-        "Path of the scores: an array in class order, an object by class, or the second class's number."
+        "Path of the scores: an array in class order, an object by class, or the second class's number.",
+        "out.p",
     )
     class_scores: dict[str, str] = Field(
-        default={}, description="Instead of scores: the path of each class's probability."
+        default={},
+        description="Instead of scores: the path of each class's probability.",
+        examples=[{"ok": "out.p[0]", "toxic": "out.p[1]"}],
     )
-    confidence: str | None = _path("Path of the probability of being right, for a task without classes.")
-    prediction: str | None = _path("Path of the class that was acted on.")
-    version: str | None = _path("Path of the model's version.")
-    groups: dict[str, str] = Field(default={}, description="The path of each group's value.")
-    features: dict[str, str] = Field(default={}, description="The path of each feature's value.")
-    label: str | None = _path("Path of the true class.")
-    correct: str | None = _path("Path of whether the answer was right, for a task without classes.")
-    probability: str | None = _path("Path of the probability with which a row was selected for labelling.")
+    confidence: str | None = _path(
+        "Path of the probability of being right, for a task without classes.", "out.confidence"
+    )
+    prediction: str | None = _path("Path of the class that was acted on.", "out.class")
+    version: str | None = _path("Path of the model's version.", "deployment.version")
+    groups: dict[str, str] = Field(
+        default={}, description="The path of each group's value.", examples=[{"region": "meta.region"}]
+    )
+    features: dict[str, str] = Field(
+        default={}, description="The path of each feature's value.", examples=[{"hour": "input.hour"}]
+    )
+    label: str | None = _path("Path of the true class.", "truth")
+    correct: str | None = _path(
+        "Path of whether the answer was right, for a task without classes.", "review.correct"
+    )
+    probability: str | None = _path(
+        "Path of the probability with which a row was selected for labelling.", "review.probability"
+    )
     draw: str | None = _path(
-        "Path of the draw of a label's row: an object with round, number, pool, probability."
+        "Path of the draw of a label's row: an object with round, number, pool, probability.", "review.draw"
     )
     constants: Constants = Field(
         default=Constants(), description="Values that are the same for every record."

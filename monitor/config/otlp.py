@@ -18,15 +18,17 @@ class Otlp(HttpAccess):
 
     url: str = Field(
         description="The address with its path, such as http://127.0.0.1:4318/v1/metrics; OTLP over HTTP, "
-        "not over gRPC."
+        "not over gRPC.",
+        examples=["https://collector.example:4318/v1/metrics"],
     )
     interval_seconds: float = Field(
-        default=60.0, ge=1, le=3600, description="Time between two posts of all metrics."
+        default=60.0, ge=1, le=3600, description="Time between two posts of all metrics.", examples=[30]
     )
     resource: dict[str, str] = Field(
         default={},
-        description="Resource attributes in addition to service.name, service.version and "
-        "service.instance.id (HOST:PORT of export.listen), or in place of them.",
+        description="Resource attributes, in addition to the agent's own or in place of them. Its own are "
+        "service.name, service.version and service.instance.id (HOST:PORT of export.listen).",
+        examples=[{"deployment.environment.name": "production"}],
     )
 
     @model_validator(mode="after")

@@ -38,29 +38,47 @@ class RedisSourceConfig(SourceSection):
     url: str = Field(
         repr=False,
         description="redis://host:port/database, rediss:// for TLS, or unix:///path; without a login.",
+        examples=["rediss://redis.example:6379/0"],
     )
-    stream: str = Field(description="The key of the stream: predictions and labels, in any mixture.")
+    stream: str = Field(
+        description="The key of the stream: predictions and labels, in any mixture.", examples=["answers"]
+    )
     group: str = Field(
-        default="blindsight", min_length=1, description="The consumer group; created if absent."
+        default="blindsight",
+        min_length=1,
+        description="The consumer group; created if absent.",
+        examples=["monitoring"],
     )
     field: str = Field(
-        default="value", min_length=1, description="The field of an entry that contains the record."
+        default="value",
+        min_length=1,
+        description="The field of an entry that contains the record.",
+        examples=["record"],
     )
     start: Literal["earliest", "latest"] = Field(
-        default="earliest", description="Where to begin in a stream that no group of this name has read."
+        default="earliest",
+        description="Where to begin in a stream that no group of this name has read.",
+        examples=["latest"],
     )
     claim_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="A consumer of the group that has not asked for so many seconds is dead: another "
+        description="A consumer of the group that is silent for this time is dead. Another one then "
         "claims its entries.",
+        examples=[120],
     )
     username: str | None = Field(
-        default=None, min_length=1, description="User name of the login; the default user if absent."
+        default=None,
+        min_length=1,
+        description="User name of the login; the default user if absent.",
+        examples=["agent"],
     )
     password_file: str | None = Field(
-        default=None, min_length=1, description="A file with the password; read for each connection."
+        default=None,
+        min_length=1,
+        description="A file with the password; read for each connection.",
+        examples=["/run/secrets/redis"],
     )
     tls: ClientTls | None = Field(
         default=None, description="TLS for rediss; the system's trusted authorities if absent."
@@ -70,6 +88,7 @@ class RedisSourceConfig(SourceSection):
         min_length=1,
         max_length=200,
         description="Name of the source in metrics; the stream's name if absent.",
+        examples=["redis-eu"],
     )
     mapping: FieldMapping | None = MAPPING
 

@@ -102,12 +102,13 @@ class StoreConfig(Section):
 
     files = ("path",)
 
-    path: str = Field(min_length=1, description="A separate folder; created if absent.")
+    path: str = Field(min_length=1, description="A separate folder; created if absent.", examples=["state"])
     every_seconds: float = Field(
         default=1.0,
         gt=0,
         le=600,
         description="Time between two checkpoints; a change of an alarm is saved immediately.",
+        examples=[5],
     )
     keep_reports: int = Field(
         default=100_000,
@@ -115,17 +116,23 @@ class StoreConfig(Section):
         le=100_000_000,
         description="Reports of closed windows kept, about 2 kB each; the oldest are removed first. After "
         "a restart, labels revise only windows whose newest report is among them.",
+        examples=[500_000],
     )
 
 
 class Export(Section):
     """The HTTP side: /, /metrics, /-/healthy, /-/ready."""
 
-    listen: str = Field(default="127.0.0.1:9109", description="Address and port; port 0 takes a free one.")
+    listen: str = Field(
+        default="127.0.0.1:9109",
+        description="Address and port; port 0 takes a free one.",
+        examples=["0.0.0.0:9109"],
+    )
     max_series: int = Field(
         default=50_000,
         ge=100,
         description="Maximum number of exported series; the agent counts dropped ones.",
+        examples=[100_000],
     )
     max_bytes: int = Field(
         default=50_000_000,
@@ -133,10 +140,12 @@ class Export(Section):
         le=1_000_000_000,
         description="Maximum size of /metrics before compression; beyond it, whole families are left out, "
         "those of groups first, and counted.",
+        examples=[100_000_000],
     )
     distributions: bool = Field(
         default=True,
         description="Histogram of confidences and calibration curve of each model: 42 series a model.",
+        examples=[False],
     )
     tokens: tuple[BearerToken, ...] = Field(
         default=(),

@@ -49,15 +49,22 @@ class KafkaSink(Section):
     """A topic of an Apache Kafka cluster to write to."""
 
     brokers: tuple[str, ...] = Field(
-        min_length=1, description="Addresses of the first brokers to contact: host:port."
+        min_length=1,
+        description="Addresses of the first brokers to contact: host:port.",
+        examples=[["kafka.example:9092"]],
     )
-    topic: str = Field(min_length=1, description="The topic, which must exist: Blindsight creates none.")
+    topic: str = Field(
+        min_length=1,
+        description="The topic, which must exist: Blindsight creates none.",
+        examples=["windows"],
+    )
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
         description="Passed to kafka-python's KafkaProducer: compression_type, security_protocol, "
         "ssl_cafile, sasl_mechanism, …",
+        examples=[{"compression_type": "gzip"}],
     )
 
     def placed(self, folder: str) -> Self:
@@ -83,15 +90,25 @@ class Reports(Section):
 
     files = ("path",)
 
-    path: str | None = Field(default=None, min_length=1, description="NDJSON, one window a line, appended.")
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="NDJSON, one window a line, appended.",
+        examples=["windows.ndjson"],
+    )
     max_bytes: int | None = Field(
         default=500_000_000,
         ge=1000,
         description="Beyond this size the agent renames the file to `.1` and begins a new one; null: "
         "never, rotate it yourself.",
+        examples=[100_000_000],
     )
     keep: int = Field(
-        default=1, ge=1, le=1000, description="Number of renamed files to keep; `.1` is the newest."
+        default=1,
+        ge=1,
+        le=1000,
+        description="Number of renamed files to keep; `.1` is the newest.",
+        examples=[5],
     )
     kafka: KafkaSink | None = Field(
         default=None, description="A topic, one window a message; none if absent."
@@ -109,24 +126,30 @@ class Rejects(Section):
     files = ("path",)
 
     path: str | None = Field(
-        default=None, min_length=1, description="NDJSON, one rejected record a line, appended."
+        default=None,
+        min_length=1,
+        description="NDJSON, one rejected record a line, appended.",
+        examples=["rejects.ndjson"],
     )
     max_bytes: int = Field(
         default=100_000_000,
         ge=1000,
         description="Beyond this size the agent renames the file to `.1` and begins a new one.",
+        examples=[10_000_000],
     )
     record: Literal["whole", "redacted", "none"] = Field(
         default="whole",
         description="What is kept of a record. whole: all of it, cut at 2,000 bytes. redacted: its "
         "structure, with every value replaced by its kind. none: nothing. With the last two, "
         "no message and no line of the log quotes a value.",
+        examples=["redacted"],
     )
     retention_days: float | None = Field(
         default=None,
         ge=0.01,
         le=3650,
         description="The agent removes older lines from the file; by its size alone if absent.",
+        examples=[30],
     )
     kafka: KafkaSink | None = Field(
         default=None, description="A topic, one rejected record a message; none if absent."

@@ -61,23 +61,27 @@ class FileSourceConfig(SourceSection):
         description="NDJSON (plain, .gz, .zst), CSV or Parquet. With follow, a pattern may stand for several "
         "files: data.*.log that grow, or labels/*.parquet of a folder that fills, also at an address such as "
         "s3://bucket/labels/*.parquet.",
+        examples=["predictions.ndjson"],
     )
     follow: bool = Field(
         default=False,
         description="Wait for more records at the end, and go on through rotation, also if it happens while "
         "the agent is down.",
+        examples=[True],
     )
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
         description="Options of fsspec's file system, where path is an address: endpoint_url, anon, …",
+        examples=[{"anon": True}],
     )
     name: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
         description="Name of the source in metrics; the file's name if absent.",
+        examples=["answers"],
     )
     mapping: FieldMapping | None = MAPPING
 
@@ -105,6 +109,7 @@ class StdinSourceConfig(SourceSection):
         min_length=1,
         max_length=200,
         description="Name of the source in metrics; stdin if absent.",
+        examples=["pipe"],
     )
     mapping: FieldMapping | None = MAPPING
 
@@ -116,37 +121,47 @@ class KafkaSourceConfig(SourceSection):
 
     kind: Literal["kafka"] = Field(description="Apache Kafka.")
     brokers: tuple[str, ...] = Field(
-        min_length=1, description="Addresses of the first brokers to contact: host:port."
+        min_length=1,
+        description="Addresses of the first brokers to contact: host:port.",
+        examples=[["kafka.example:9092"]],
     )
     topics: tuple[str, ...] = Field(
-        min_length=1, description="Topics with predictions and labels, in any mixture."
+        min_length=1,
+        description="Topics with predictions and labels, in any mixture.",
+        examples=[["predictions", "labels"]],
     )
-    group: str = Field(default="blindsight", min_length=1, description="The consumer group.")
+    group: str = Field(
+        default="blindsight", min_length=1, description="The consumer group.", examples=["monitoring"]
+    )
     driver: Literal["kafka-python", "confluent"] = Field(
         default="kafka-python",
         description="The client library. confluent is confluent-kafka, which needs the extra kafka-native "
         "and is about two to three times as fast.",
+        examples=["confluent"],
     )
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
-        description="Options of kafka-python's KafkaConsumer, for both drivers: security_protocol, "
-        "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own options, "
+        description="Options of kafka-python's KafkaConsumer, such as security_protocol, ssl_cafile and "
+        "sasl_mechanism, for both drivers. With driver: confluent also librdkafka's own options, "
         "which have dots. Unless isolation_level says otherwise, only what is committed is read.",
+        examples=[{"security_protocol": "SSL", "ssl_cafile": "ca.pem"}],
     )
     stall_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="A partition is stuck if it delivers nothing for so many seconds while its lag grows: "
-        "the source is down, and the agent replaces its client.",
+        description="A partition is stuck if it delivers nothing for this time while its lag grows. Then the "
+        "source is down, and the agent replaces its client.",
+        examples=[120],
     )
     name: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
         description="Name of the source in metrics; kafka if absent.",
+        examples=["kafka-eu"],
     )
     mapping: FieldMapping | None = MAPPING
 

@@ -43,56 +43,76 @@ class SqlSourceConfig(SourceSection):
         min_length=1,
         description="A Python module with DB-API 2.0: psycopg (the extra postgres), sqlite3, or another that "
         "is installed.",
+        examples=["psycopg"],
     )
     # Whoever writes a password into it is told so; until then it must not reach a log.
     dsn: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
-        description="Where the database is, as the driver's connect takes it, without a password: "
-        "host=db dbname=answers user=reader, or the path of SQLite's file.",
+        description="Where the database is, as the driver's connect takes it, without a password. For "
+        "example host=db dbname=answers user=reader, or the path of SQLite's file.",
+        examples=["host=db.example dbname=reviews user=reader"],
     )
     password_file: str | None = Field(
         default=None,
         min_length=1,
         description="A file with the password, which the driver gets as password; read for each connection.",
+        examples=["/run/secrets/reviews"],
     )
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(
-        default={}, repr=False, description="Further options of the driver's connect."
+        default={},
+        repr=False,
+        description="Further options of the driver's connect.",
+        examples=[{"sslmode": "verify-full"}],
     )
     table: str | None = Field(
-        default=None, description="The table or view of which all columns are read; or give query."
+        default=None,
+        description="The table or view of which all columns are read; or give query.",
+        examples=["reviews"],
     )
     query: str | None = Field(
         default=None,
         min_length=1,
         description="A SELECT that yields the records, without ORDER BY; or give table.",
+        examples=["SELECT id, verdict, updated_at FROM reviews"],
     )
     cursor: str = Field(
         description="The column that rises: a time or a number, which each new or changed row has greater. "
-        "Index it."
+        "Index it.",
+        examples=["updated_at"],
     )
-    id: str = Field(default="id", description="The column by which a row is known when it is read again.")
+    id: str = Field(
+        default="id",
+        description="The column by which a row is known when it is read again.",
+        examples=["review_id"],
+    )
     poll_seconds: float = Field(
-        default=5.0, ge=0.05, le=86_400, description="Pause between two looks at the database."
+        default=5.0, ge=0.05, le=86_400, description="Pause between two looks at the database.", examples=[30]
     )
     overlap_seconds: float = Field(
         default=300.0,
         ge=0,
         le=2_678_400,
-        description="Each look begins so far below the greatest value read, to find rows that were "
-        "committed late: longer than the longest transaction takes. From a column of numbers it is "
+        description="Each look begins so far below the greatest value read, to find rows that were committed "
+        "late. It must be longer than the longest transaction. From a column of numbers it is "
         "subtracted as it is.",
+        examples=[600],
     )
     batch_rows: int = Field(
-        default=5000, ge=1, le=100_000, description="Rows fetched at once; fewer where they are large."
+        default=5000,
+        ge=1,
+        le=100_000,
+        description="Rows fetched at once; fewer where they are large.",
+        examples=[1000],
     )
     name: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
         description="Name of the source in metrics; the table's name if absent, of a query sql.",
+        examples=["reviews"],
     )
     mapping: FieldMapping | None = MAPPING
 

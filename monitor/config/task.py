@@ -107,19 +107,23 @@ CalibrationTag = Annotated[str, OneOf(registry.CALIBRATIONS)]
 class Window(Section):
     """How many predictions make a window, and when one closes early."""
 
-    size: int = Field(default=500, ge=10, le=1_000_000, description="Number of predictions in a window.")
+    size: int = Field(
+        default=500, ge=10, le=1_000_000, description="Number of predictions in a window.", examples=[1000]
+    )
     min_size: int = Field(
         default=50,
         ge=1,
         le=1_000_000,
-        description="A window closes early only if it has at least so many predictions. Default 50, or "
-        "size if that is less.",
+        description="Least number of predictions with which a window closes early. Default 50, or size if "
+        "that is less.",
+        examples=[100],
     )
     max_age_seconds: float = Field(
         default=900,
         gt=0,
-        description="A window closes early after so many seconds since its first prediction, by arrival of "
-        "records; in a replay, by their own times.",
+        description="A window closes early when its first prediction is older than this. The agent counts "
+        "from the arrival of records, a replay by their own times.",
+        examples=[3600],
     )
 
     @model_validator(mode="before")
@@ -149,10 +153,17 @@ class ReferenceConfig(Section):
     )
 
     path: str | None = Field(
-        default=None, min_length=1, description="A labelled file: NDJSON (plain, .gz, .zst), CSV or Parquet."
+        default=None,
+        min_length=1,
+        description="A labelled file: NDJSON (plain, .gz, .zst), CSV or Parquet.",
+        examples=["reference.ndjson"],
     )
     first_windows: int | None = Field(
-        default=None, ge=5, le=10_000, description="Use so many first windows of the stream instead."
+        default=None,
+        ge=5,
+        le=10_000,
+        description="Instead of a file: the number of first windows of the stream that are the reference.",
+        examples=[20],
     )
 
     @model_validator(mode="after")
@@ -171,14 +182,17 @@ class CalibrationConfig(Section):
         description="The calibration method, fitted on the labels of the reference. Without labels it "
         "stays none, and is flagged.",
         json_schema_extra=explained(registry.CALIBRATIONS),
+        examples=["beta"],
     )
     refit_labels: int | None = Field(
         default=50,
         ge=10,
         le=1_000_000,
-        description="Refit after so many newly labelled answers of a model (or a quarter of those in the "
-        "last fit, if that is more), and immediately when labels contradict its estimate. The "
-        "agent takes the new fit if labels favour it. Not for none, ssme and covariates. null: never.",
+        description="Number of new labels of a model after which its calibration is refitted. If a quarter "
+        "of the labels in the last fit is more, that number counts. When labels contradict the "
+        "estimate, the agent refits at once. It takes the new fit if labels favour it. Not for "
+        "none, ssme and covariates. null: never.",
+        examples=[100],
     )
 
     @property
@@ -193,10 +207,18 @@ class Bound(Section):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["min"]}, {"required": ["max"]}]})
 
     min: float | None = Field(
-        default=None, ge=0, le=1, description="A floor: breached if the whole interval is below."
+        default=None,
+        ge=0,
+        le=1,
+        description="A floor: breached if the whole interval is below.",
+        examples=[0.9],
     )
     max: float | None = Field(
-        default=None, ge=0, le=1, description="A ceiling: breached if the whole interval is above."
+        default=None,
+        ge=0,
+        le=1,
+        description="A ceiling: breached if the whole interval is above.",
+        examples=[0.05],
     )
 
     @model_validator(mode="after")
@@ -227,7 +249,9 @@ class ObjectiveConfig(Section):
     average_precision: Bound | None = Field(
         default=None, description="Bound of the average precision, as the mean over the windows."
     )
-    windows: int = Field(default=5, ge=1, le=1000, description="Number of windows that are pooled.")
+    windows: int = Field(
+        default=5, ge=1, le=1000, description="Number of windows that are pooled.", examples=[10]
+    )
 
     def bounds(self) -> dict[str, Bound]:
         """The bounds that are set, by metric."""
@@ -236,10 +260,14 @@ class ObjectiveConfig(Section):
 
 
 class ModelConfig(Section):
-    """Advance information on one model."""
+    """What is known of a model beforehand."""
 
     answers_per_day: float | None = Field(
-        default=None, gt=0, le=1e12, description="Expected traffic, for `blindsight check`."
+        default=None,
+        gt=0,
+        le=1e12,
+        description="Expected traffic, for `blindsight check`.",
+        examples=[50_000],
     )
 
 
@@ -259,8 +287,11 @@ class Task(Section):
     classes: tuple[str, ...] = Field(
         default=(),
         description="The classes, in the order of the scores. If absent, the models give a confidence only.",
+        examples=[["ok", "toxic"]],
     )
-    positive: str | None = Field(default=None, description="The positive class of two; the last if absent.")
+    positive: str | None = Field(
+        default=None, description="The positive class of two; the last if absent.", examples=["toxic"]
+    )
     window: Window = Field(default=Window(), description="When a window closes.")
     reference: ReferenceConfig = Field(
         default=ReferenceConfig(first_windows=20),
@@ -275,6 +306,7 @@ class Task(Section):
         description="The estimated metrics. With two classes, precision, recall, specificity, f1, auroc "
         "and average_precision are those of the positive class; with more, means over the "
         "classes.",
+        examples=[["accuracy", "ece", "f1"]],
     )
     average: Literal["macro", "micro", "per_class"] = Field(
         default="macro",
@@ -282,21 +314,23 @@ class Task(Section):
         "or more become one number. macro: the mean over the classes. micro: over all pairs of "
         "a row and a class. per_class: macro, and also each class separately. Refitted "
         "estimators always use macro.",
+        examples=["micro"],
     )
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="The estimators. They use the confidences alone, or the labels as they come, or are "
-        "refitted on several models' scores and the labels so far, as configured in the "
-        "section ssme.",
+        description="The estimators. Some use the confidences alone, some the labels as they come. The "
+        "others are refitted on several models' scores and the labels so far, as the section ssme says.",
         json_schema_extra=explained(registry.ESTIMATORS),
+        examples=[["average_confidence", "realised", "ssme"]],
     )
-    level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
+    level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.", examples=[0.99])
     interval: Literal["predictive", "poisson_binomial"] = Field(
         default="predictive",
         description="What the intervals of average_confidence include. predictive: chance, the calibration "
         "error, and the variation between windows in a labelled reference. poisson_binomial: "
         "chance alone.",
+        examples=["poisson_binomial"],
     )
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
     objective: ObjectiveConfig = Field(
@@ -307,12 +341,16 @@ class Task(Section):
     )
     ssme: Ssme = Field(default=Ssme(), description="The refits of estimators that use labels.")
     groups: tuple[str, ...] = Field(
-        default=(), description="Names in the records' `groups`; each value has its own windows and charts."
+        default=(),
+        description="Names in the records' `groups`; each value has its own windows and charts.",
+        examples=[["region"]],
     )
     features: dict[str, FeatureKind] = Field(
         default={},
-        description="Names in the records' `features`, each number or text, for calibration.method: "
-        "covariates: those by which the answers of a window may differ from the reference's. At most 16.",
+        description="Names in the records' `features`, each with its kind, number or text. Only for "
+        "calibration.method: covariates: the answers of a window may differ from those of the "
+        "reference by these features. At most 16.",
+        examples=[{"hour": "number", "carrier": "text"}],
     )
     models: dict[str, ModelConfig] = Field(
         default={},
@@ -324,6 +362,7 @@ class Task(Section):
         ge=1,
         le=1_000_000,
         description="Maximum number of models and groups of this task; the agent counts the others.",
+        examples=[200],
     )
 
     @field_validator("models", mode="before")

@@ -64,9 +64,9 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "interval_coverage_ratio": MetricFamily(
         "gauge",
-        "Share of the newest 200 batches of 30 labelled rows whose number of right answers is in the exact "
-        "interval of their confidences (not the wider reported one). Assumes that labelling does not "
-        "depend on being right, given the score.",
+        "Share of the newest 200 batches of 30 labelled rows with their number of right answers in "
+        "the exact interval. This is the interval of their confidences alone, not the wider "
+        "reported one. Assumes that labelling does not depend on being right, given the score.",
         "ratio",
         per_series=False,
     ),
@@ -98,7 +98,10 @@ FAMILIES: dict[str, MetricFamily] = {
     "control_upper_ratio": MetricFamily(
         "gauge", "Upper control limit of the last closed window, 0 to 1.", "ratio"
     ),
-    "out_of_control": MetricFamily("gauge", "1 while the control chart's alarm is latched."),
+    "out_of_control": MetricFamily(
+        "gauge",
+        "1 while the control chart's alarm is active, until eight windows in a row are in control.",
+    ),
     "control_violations": MetricFamily("counter", "Closed windows that broke a rule of the control chart."),
     "objective_ratio": MetricFamily(
         "gauge", "Configured floor or ceiling of the objective, 0 to 1.", "ratio"
@@ -145,22 +148,22 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "calibration_effective_rows": MetricFamily(
         "gauge",
-        "Effective number of the reference's rows in the last closed window's own calibration "
-        "(calibration.method: covariates): so many rows, weighted alike, would tell as much.",
+        "Effective number of the reference's rows in the calibration of the last closed window. So "
+        "many rows, weighted alike, would tell as much. Only with calibration.method: covariates.",
         "rows",
         value="calibration.covariates.effective_rows",
     ),
     "feature_rows_unusable": MetricFamily(
         "counter",
-        "Answers in closed windows that calibration.method: covariates cannot use, by feature and reason: "
-        "missing, or unseen in the reference.",
+        "Answers in closed windows that calibration.method: covariates cannot use, by feature and "
+        "reason. A feature is missing, or unseen in the reference.",
         rows="monitor.export.prometheus.rows:feature_rows",
     ),
     "model": MetricFamily("info", "Calibration, version and window size of the model."),
     "labels": MetricFamily(
         "counter",
-        "Labels that no longer wait, by outcome; a conflicting label replaced another class for its id, "
-        "an ambiguous one names a request of several rows.",
+        "Labels that no longer wait, by outcome. A conflicting label replaced another class for its "
+        "id; an ambiguous one names a request of several rows.",
         per_series=False,
     ),
     "labels_waiting": MetricFamily("gauge", "Labels that came before their prediction.", per_series=False),
@@ -197,14 +200,14 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "recalibration_held": MetricFamily(
         "gauge",
-        "1 if the newest recalibration that was due did not begin because too many labels replaced another "
-        "class for their id (labels.max_replaced), 0 otherwise.",
+        "1 if the newest recalibration that was due waits, 0 otherwise. It waits while too many "
+        "labels replaced another class for their id (labels.max_replaced).",
         per_series=False,
     ),
     "refit_held": MetricFamily(
         "gauge",
-        "1 if a refit is due and does not begin because too many labels replaced another class for their id "
-        "(labels.max_replaced), 0 otherwise.",
+        "1 if a refit is due and waits, 0 otherwise. It waits while too many labels replaced "
+        "another class for their id (labels.max_replaced).",
         per_series=False,
     ),
     "refit_answers_without_id": MetricFamily(
@@ -254,14 +257,14 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "rank_best": MetricFamily(
         "gauge",
-        "Best possible rank of the model among the ranked models, 1 is the best; all ranks of a task, "
-        "metric and estimator hold together at the level 0.9, by Bonferroni's intervals.",
+        "Best possible rank of the model among the ranked models, 1 is the best. All ranks of a "
+        "task, metric and estimator hold together at the level 0.9, by Bonferroni's intervals.",
         per_series=False,
     ),
     "rank_worst": MetricFamily("gauge", "Worst possible rank of the model.", per_series=False),
     "rank_chi_square_best": MetricFamily(
         "gauge",
-        "Best possible rank as in blindsight_rank_best, but by the simultaneous chi-square set, which uses "
+        "Best possible rank as in blindsight_rank_best, by the simultaneous chi-square set. It uses "
         "the correlation of the models' errors.",
         per_series=False,
     ),
@@ -270,8 +273,8 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "arena_coefficient": MetricFamily(
         "gauge",
-        "Bradley-Terry coefficient of the model, the log of its odds against the reference model, from the "
-        "comparisons of the newest windows.",
+        "Bradley-Terry coefficient of the model, from the comparisons of the newest windows. It is "
+        "the log of the model's odds against the reference model.",
         per_series=False,
     ),
     "arena_coefficient_lower": MetricFamily(
