@@ -208,9 +208,9 @@ class MonitorResult:
             windows = f"in the newest of {one.windows_closed:,} windows"
             if isinstance(result, Estimate):
                 interval = f"{percent(result.lower)} to {percent(result.upper)}"
-                yield f"{metric} {percent(result.value)} % ({interval}) {windows};"
+                yield f"Estimated {metric} {percent(result.value)} % ({interval}) {windows};"
             else:
-                yield f"{metric} unknown {windows};"
+                yield f"Estimated {metric} unknown {windows};"
         raised = [alarm for alarm in self.alarms if not alarm.group]
         told = [f"{each.metric} in window {each.window}{self._when(each)}" for each in raised[:_ALARMS_SHOWN]]
         more = f" and {len(raised) - _ALARMS_SHOWN} more" if len(raised) > _ALARMS_SHOWN else ""
