@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from monitor.base.errors import ConfigError
 from monitor.base.results import Estimate
@@ -22,9 +22,6 @@ from monitor.notebook.frames import new_frame
 from monitor.notebook.plots import altair_chart, matplotlib_axes
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, finite
-
-if TYPE_CHECKING:
-    from monitor.notebook.monitor import Monitor
 
 _STYLE = (
     ".blindsight b.bad{color:#c4320a}.blindsight b.warn{color:#a15c00}.blindsight b.good{color:#00795a}"
@@ -52,7 +49,8 @@ class MonitorResult:
 
     Parameters
     ----------
-    monitor : Monitor
+    write_config : callable
+        See `Monitor.to_config`.
     reports : tuple of WindowReport
         As `replay` writes them (`monitor.reports.window_report.to_json` makes the line): a window that labels
         revised stands more than once.
@@ -66,7 +64,7 @@ class MonitorResult:
     `Monitor` has one.
     """
 
-    monitor: Monitor
+    write_config: Callable[[str | Path, str, bool], Path]
     reports: tuple[WindowReport, ...]
     view: EngineView
     period: Period = field(repr=False)
@@ -168,7 +166,7 @@ class MonitorResult:
         self, path: str | Path = "blindsight.yaml", source: str = "answers.ndjson", replace: bool = False
     ) -> Path:
         """Write the daemon's configuration; see `Monitor.to_config`."""
-        return self.monitor.to_config(path, source, replace)
+        return self.write_config(path, source, replace)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}: {' '.join([*self._verdict(), *self._facts()])}"
@@ -229,7 +227,6 @@ class MonitorResult:
                 yield self._chart(worst_metric(one), "")
 
     def _chart(self, metric: str, group: str) -> ControlChartData:
-        series = self.monitor.task, self.monitor.model, group
         known = {report.group: report for report in self.windows}
         if group not in known:
             groups = ", ".join(repr(name) for name in known) or "none: no window has closed"
@@ -239,6 +236,7 @@ class MonitorResult:
             raise ConfigError(
                 f"plot: expected one of {', '.join(metrics)}, got {metric!r}: name it in metrics"
             )
+        series = known[group].task, known[group].model, group
         return self.period.histories.chart(series, metric, self.labelled.get(series))
 
     def _columns(self) -> dict[str, tuple[str, list[Any]]]:

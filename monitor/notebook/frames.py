@@ -119,7 +119,7 @@ def required(package: str, what: str) -> ModuleType:
 
 def _narwhals(what: str) -> Any:
     try:
-        import narwhals
+        import narwhals.stable.v1 as narwhals
     except ImportError as error:
         raise MissingExtraError(what, "notebook") from error
     return narwhals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from monitor.cli.settings import engine_settings
 from monitor.config.file import config_from
 from monitor.config.layouts import layouts
 from monitor.config.mapping import FieldMapping
-from monitor.config.root import Config, Task
+from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
 from monitor.engine.reference import split_by_model
 from monitor.export.page.period import Period
@@ -99,12 +100,13 @@ class Monitor:
             raise ConfigError(f"classes: expected a list of classes, got the text {classes!r}")
         if "reference" in settings:
             raise ConfigError("reference: expected no such setting: fit takes the reference")
+        if "positive" in settings:
+            settings["positive"] = _class_name(settings["positive"])
         self.classes = tuple(map(_class_name, classes))
         self.task, self.model = task, model
         self._window, self._given = window, settings
-        self._confidences = False
-        self._config = self._checked({} if window is None else self._sized(0, None))
-        self._fitted: tuple[EngineSettings, MappedWire, Mapping[str, str], tuple[RawTable, ...]] | None = None
+        self._fitted: _Fitted | None = None
+        self._config(self.classes, {} if window is None else self._sized(0, None))
 
     def fit(
         self,
@@ -128,7 +130,7 @@ class Monitor:
             Of pandas, polars or Arrow. Rows without a label are passed over.
         scores : str, sequence of str, or mapping of class to str
             Columns with probabilities from 0 to 1: one a class, in their order or by class; one that holds
-            lists; or, of two classes, one with the probability of the positive class.
+            lists; or, of two classes, one with the probability of the second.
         label : str
             The true class; without `classes`, whether the answer was right.
         confidence : str, optional
@@ -155,20 +157,23 @@ class Monitor:
         if (scores is None) == (confidence is None):
             got = "neither" if scores is None else "both"
             raise ConfigError(f"fit: expected either scores or confidence, got {got}")
-        self._confidences = confidence is not None
-        self._config = self._checked(self._sized(0, None))
-        places = self._places(scores, confidence, label, prediction, time, version)
+        classes = self.classes if confidence is None else ()
+        draft = self._config(classes, self._sized(0, None)).scored_tasks[self.task]
+        places = self._places(scores) | _named(
+            confidence=confidence, label=label, prediction=prediction, time=time, version=version
+        )
+        places |= {f"groups.{name}": name for name in draft.groups}
+        places |= {f"features.{name}": name for name in draft.features}
         columns = ReadFrame(reference, "reference").columns(places)
         self._refuse(columns, places)
         wire = MappedWire(self._mapping(places, time_zone))
         tables = tuple(map(wire.table, _tables(self._judged(columns, places), "reference")))
-        (layout,) = layouts(self._config.tasks)
+        (layout,) = layouts({self.task: draft})
         batch = reference_rows("reference", tables, layout)
-        self._config = self._checked(self._sized(len(batch), answers_a_day(batch.time)))
-        settings = engine_settings(
-            self._config, event_time=True, references={self.task: split_by_model(batch)}
-        )
-        self._fitted = settings, wire, places, tables
+        config = self._config(classes, self._sized(len(batch), answers_a_day(batch.time)))
+        references = {self.task: split_by_model(batch)}
+        settings = engine_settings(config, event_time=True, references=references)
+        self._fitted = _Fitted(config, settings, wire, places, tables)
         return self
 
     def estimate(self, frame: Any, labels: bool = True) -> MonitorResult:
@@ -189,12 +194,12 @@ class Monitor:
         """
         if self._fitted is None:
             raise ConfigError("estimate: there is no reference yet; call fit with one first")
-        settings, wire, places, _ = self._fitted
+        fitted, places = self._fitted, self._fitted.places
         if not labels:
             places = {key: name for key, name in places.items() if key != "label"}
         columns = ReadFrame(frame, "frame").columns(places, optional=("label",))
-        engine = settings.build()
-        decoder = Decoder(layouts(self._config.tasks), "frame", wire=wire)
+        engine = fitted.settings.build()
+        decoder = Decoder(layouts(fitted.config.tasks), "frame", wire=fitted.wire)
         unused, reports = Unused(), list[WindowReport]()
         for table in _tables(self._judged(columns, places), "frame"):
             chunk = decoder.decode([table])
@@ -204,9 +209,11 @@ class Monitor:
             self._refuse(columns, places)
             raise ConfigError(f"frame: no row can be used: {'; '.join(unused.first) or 'it has none'}")
         reports += engine.finish()
-        period = Period({name: task.chart.estimator for name, task in self._config.scored_tasks.items()})
+        period = Period({name: task.chart.estimator for name, task in fitted.config.scored_tasks.items()})
         period.add(reports)
-        return MonitorResult(self, tuple(reports), engine.view(), period, engine.labelled(), unused)
+        return MonitorResult(
+            fitted.to_config, tuple(reports), engine.view(), period, engine.labelled(), unused
+        )
 
     def to_config(
         self, path: str | Path = "blindsight.yaml", source: str = "answers.ndjson", replace: bool = False
@@ -235,15 +242,7 @@ class Monitor:
         """
         if self._fitted is None:
             raise ConfigError("to_config: there is no reference yet; call fit with one first")
-        path = Path(path)
-        reference = path.with_name(f"{path.stem}.reference.ndjson")
-        for each in () if replace else (path, reference):
-            if each.exists():
-                raise ConfigError(f"to_config: {each} exists; give another path, or replace=True")
-        _, wire, _, tables = self._fitted
-        _write(reference, b"".join(_lines(tables)))
-        _write(path, self._yaml(wire.mapping, source, reference.name).encode())
-        return path
+        return self._fitted.to_config(path, source, replace)
 
     def _sized(self, rows: int, a_day: float | None) -> dict[str, Any]:
         """The section `window`, for so many rows of a reference."""
@@ -253,43 +252,29 @@ class Monitor:
         age = fitting_age(size, a_day) if isinstance(size, int) else 0
         return {"size": size} | ({"max_age_seconds": age} if age and age != fitting_age(size, None) else {})
 
-    def _checked(self, window: Mapping[str, Any]) -> Config:
-        task = {"classes": () if self._confidences else self.classes, "window": window, **self._given}
-        task["reference"] = {"path": "reference"}
+    def _config(self, classes: Sequence[str], window: Mapping[str, Any]) -> Config:
+        given = dict(self._given)
+        if self.classes and not classes:  # a task of confidences has no positive class
+            given.pop("positive", None)
+        task = {"classes": classes, "window": window, **given, "reference": {"path": "reference"}}
         return config_from({"tasks": {self.task: task}}, name="This monitor")
 
-    @property
-    def _task(self) -> Task:
-        return self._config.scored_tasks[self.task]
-
-    def _places(
-        self,
-        scores: str | Sequence[str] | Mapping[Any, str] | None,
-        confidence: str | None,
-        label: str,
-        prediction: str | None,
-        time: str | None,
-        version: str | None,
-    ) -> dict[str, str]:
-        """By field (`scores`, `scores.ok`, `groups.region`, …), the column that holds it."""
-        found: dict[str, str | None] = {"confidence": confidence}
-        if isinstance(scores, Mapping):
-            found |= {f"scores.{_class_name(name)}": column for name, column in scores.items()}
-        elif isinstance(scores, str) or scores is None:
-            found["scores"] = scores
-        else:
-            if len(scores) != len(self.classes):
-                raise ConfigError(
-                    f"scores: expected a column for each of the {len(self.classes)} classes "
-                    f"({', '.join(self.classes)}), got {len(scores)}: {', '.join(map(str, scores))}"
-                )
-            found |= {f"scores.{name}": column for name, column in zip(self.classes, scores, strict=True)}
-        if scores is not None and not self.classes:
+    def _places(self, scores: str | Sequence[str] | Mapping[Any, str] | None) -> dict[str, str]:
+        """By field (`scores`, or `scores.ok` and its like), the column that holds it."""
+        if scores is None:
+            return {}
+        if not self.classes:
             raise ConfigError("scores: expected classes=[…] to be given to Monitor, got none: name them")
-        found |= {"label": label, "prediction": prediction, "time": time, "version": version}
-        found |= {f"groups.{name}": name for name in self._task.groups}
-        found |= {f"features.{name}": name for name in self._task.features}
-        return {field: str(column) for field, column in found.items() if column is not None}
+        if isinstance(scores, str):
+            return {"scores": scores}
+        if isinstance(scores, Mapping):
+            return {f"scores.{_class_name(name)}": str(column) for name, column in scores.items()}
+        if len(scores) != len(self.classes):
+            raise ConfigError(
+                f"scores: expected a column for each of the {len(self.classes)} classes "
+                f"({', '.join(self.classes)}), got {len(scores)}: {', '.join(map(str, scores))}"
+            )
+        return {f"scores.{name}": str(column) for name, column in zip(self.classes, scores, strict=True)}
 
     def _mapping(self, places: Mapping[str, str], time_zone: str) -> FieldMapping:
         """Where the daemon finds the fields of records that have the columns' names."""
@@ -303,7 +288,7 @@ class Monitor:
                 found.setdefault(parent, {})[name] = _path(column)
             else:
                 found[field] = _path(column)
-        if self._confidences:
+        if "confidence" in places:
             label = found.pop("label")
             found["correct"] = _CORRECT if self.classes else label
             found.pop("prediction", None)
@@ -328,7 +313,7 @@ class Monitor:
             cells = [list(row) for row in zip(*(columns[name] for name in scored), strict=True)]
         for problem in no_probabilities(cells, ", ".join(scored)):
             raise ConfigError(problem)
-        if self._confidences and self.classes:
+        if "confidence" in places and self.classes:
             self._refuse_confidence(columns, places)
 
     def _refuse_confidence(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> None:
@@ -347,10 +332,12 @@ class Monitor:
                 if isinstance(value, int | float) and truth is not None
             ]
             if rows and (told := _of_one_class(np.array(rows, dtype=np.float64))):
+                second = self.classes[1]
+                remedy = "give it" if of == second else f"give 1 less it, the probability of {second},"
                 raise ConfigError(
                     f"{name}: expected the probability that the answer is right, got values below 0.5 whose "
-                    f"mean, {told[0]:.3f}, is the share of {of} in the reference, {told[1]:.3f}: it is the "
-                    f"probability of {of}; give it as scores={name!r}, without confidence"
+                    f"mean, {told[0]:.3f}, is near the share of {of} in the reference, {told[1]:.3f}: it is "
+                    f"the probability of {of}; {remedy} as scores, without confidence"
                 )
         if "prediction" not in places:
             raise ConfigError(
@@ -361,7 +348,7 @@ class Monitor:
     def _judged(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> Mapping[str, Cells]:
         """With whether each answer was right, where the task is of confidences and there are labels."""
         label = places.get("label", "")
-        if not (self._confidences and self.classes) or label not in columns:
+        if not ("confidence" in places and self.classes) or label not in columns:
             return columns
         for field in ("label", "prediction"):
             strange = {_class_name(cell) for cell in columns[places[field]] if cell is not None} - {
@@ -378,20 +365,62 @@ class Monitor:
         ]
         return {**columns, _CORRECT: right}
 
-    def _yaml(self, mapping: FieldMapping, source: str, reference: str) -> str:
-        task = self._task.model_dump(mode="json", exclude_defaults=True)
-        task["reference"] = {"path": reference}
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Fitted:
+    """What `fit` made.
+
+    Parameters
+    ----------
+    config : Config
+        Its one task names a reference that is not yet a file.
+    settings : EngineSettings
+    wire : MappedWire
+        Reads tables whose columns have the frames' names.
+    places : mapping of str to str
+        By field, the column.
+    reference : tuple of RawTable
+        Its rows under our names.
+    """
+
+    config: Config
+    settings: EngineSettings
+    wire: MappedWire
+    places: Mapping[str, str]
+    reference: tuple[RawTable, ...]
+
+    def to_config(self, path: str | Path, source: str, replace: bool) -> Path:
+        """See `Monitor.to_config`."""
+        path = Path(path)
+        reference = path.with_name(f"{path.stem}.reference.ndjson")
+        for each in () if replace else (path, reference):
+            if each.exists():
+                raise ConfigError(f"to_config: {each} exists; give another path, or replace=True")
+        _write(reference, b"".join(_lines(self.reference)))
+        _write(path, self._yaml(source, reference.name).encode())
+        return path
+
+    def _yaml(self, source: str, reference: str) -> str:
+        tasks = {
+            name: task.model_dump(mode="json", exclude_defaults=True) | {"reference": {"path": reference}}
+            for name, task in self.config.tasks.items()
+        }
         read: dict[str, Any] = {"kind": "file", "path": source}
         if Path(source).suffix in (".ndjson", ".jsonl", ".log", ".json"):
             read["follow"] = True
-        read["mapping"] = mapping.model_dump(mode="json", exclude_defaults=True)
-        sections = {"tasks": {self.task: task}, "sources": [read], "store": {"path": "state"}}
+        read["mapping"] = self.wire.mapping.model_dump(mode="json", exclude_defaults=True)
+        sections = {"tasks": tasks, "sources": [read], "store": {"path": "state"}}
         sections["reports"] = {"path": "windows.ndjson"}
         text: str = yaml.safe_dump(sections, sort_keys=False, width=1000, allow_unicode=True)
         return (
             "# By Monitor.to_config. `blindsight check` predicts its false alarms; config.example.yaml has\n"
             f"# all keys. The source may be another: kafka, http, …, with the same mapping.\n{text}"
         )
+
+
+def _named(**columns: str | None) -> dict[str, str]:
+    """Without those that are not given."""
+    return {field: str(column) for field, column in columns.items() if column is not None}
 
 
 def _class_name(value: object) -> str:
