@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.config.root import Config as Config
     from monitor.engine.charting import chart_for as chart_for
     from monitor.engine.charting import chart_from_config as chart_from_config
+    from monitor.notebook.estimates import MonitorResult as MonitorResult
+    from monitor.notebook.estimates import RaisedAlarm as RaisedAlarm
+    from monitor.notebook.monitor import Monitor as Monitor
     from monitor.reports.window_report import WindowReport as WindowReport
     from monitor.stats.calibration import CALIBRATIONS as CALIBRATIONS
     from monitor.stats.calibration import CALIBRATORS as CALIBRATORS
@@ -156,6 +159,8 @@ _NAMES = {
     "config.file": "load_config",
     "config.root": "Config",
     "engine.charting": "chart_for chart_from_config",
+    "notebook.estimates": "MonitorResult RaisedAlarm",
+    "notebook.monitor": "Monitor",
     "reports.window_report": "WindowReport",
     "stats.calibration": "CALIBRATIONS CALIBRATORS calibration_from_snapshot",
     "stats.calibration.auto": "AutoCalibrator Choice choose",

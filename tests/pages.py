@@ -32,6 +32,7 @@ _API = """# In Python, every name
 [in Python](python.md).
 """
 _SUBJECTS = {
+    "notebook": "In a notebook",
     "stats.estimate": "Estimates and intervals",
     "stats.calibration": "Calibration",
     "stats.charts": "Control charts",

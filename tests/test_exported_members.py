@@ -68,6 +68,15 @@ def test_type_checkers_and_editors_see_the_names_that_are_loaded_lazily() -> Non
     assert seen == {(home, name, name) for name, home in monitor._HOME.items()}
 
 
+def test_the_door_of_notebooks_has_the_same_names() -> None:
+    door = importlib.import_module("blindsight")
+    assert door.__all__ == monitor.__all__
+    assert [name for name in door.__all__ if getattr(door, name) is not getattr(monitor, name)] == []
+    assert {*door.__all__} <= {*dir(door)}
+    with pytest.raises(AttributeError, match="has no attribute 'Monitors'"):
+        _ = door.Monitors
+
+
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'monitor' has no attribute 'SSMEE'"):
         _ = monitor.SSMEE

@@ -36,11 +36,12 @@ def console_commands() -> list[tuple[str, str]]:
     return list(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
-def test_the_python_blocks_run_and_print_what_they_say():
+@pytest.mark.parametrize("page", [PYTHON, ROOT / "docs" / "notebook.md"], ids=lambda page: page.name)
+def test_the_python_blocks_run_and_print_what_they_say(page):
     finder = doctest.DocTestParser()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    for text in blocks("python", PYTHON):
-        runner.run(finder.get_doctest(text, {}, PYTHON.name, str(PYTHON), 0))
+    for text in blocks("python", page):
+        runner.run(finder.get_doctest(text, {}, page.name, str(page), 0))
     assert runner.summarize(verbose=False).failed == 0
     assert runner.tries >= 4
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import doctest
+import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 
 import pytest
 import yaml
 
+from monitor.cli.checking import check_file
 from tests.daemon import DaemonProcess
 from tests.recipes.page import blocks
 from tests.services.kafka_broker import KafkaBroker
@@ -131,3 +135,37 @@ def test_they_lead_from_scikit_learn_to_an_alert(
         for alert in ("BlindsightOutOfControl", "BlindsightEstimateUntrusted"):
             server.wait_for(f'ALERTS{{alertname="{alert}", alertstate="firing"}}')
         daemon.until_value(40.0, "windows_closed_total", model="erm")
+
+
+def test_the_notebook_is_kept_without_outputs_and_runs(tmp_path: Path) -> None:
+    kept = ROOT / "docs" / "tutorials" / "notebook.ipynb"
+    code = [cell for cell in json.loads(kept.read_bytes())["cells"] if cell["cell_type"] == "code"]
+    assert [(cell["outputs"], cell["execution_count"]) for cell in code] == [([], None)] * len(code)
+
+    door = tmp_path / "door"  # as the build makes it: this checkout may be installed by a version of before
+    door.mkdir()
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    for source, name in built["targets"]["wheel"]["force-include"].items():
+        shutil.copy(ROOT / source, door / name)
+    notebook = Path(shutil.copy(kept, tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbmake", "--overwrite", notebook],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{door}{os.pathsep}{ROOT}", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    outputs = [out for cell in json.loads(notebook.read_bytes())["cells"] for out in cell.get("outputs", ())]
+    shown = ["".join(out.get("data", {}).get("text/html", "")) for out in outputs]
+    assert (
+        sum('<b class="bad">1 model is out of control.</b>' in html and "<img " in html for html in shown)
+        == 1
+    )
+    assert sum("image/png" in out.get("data", {}) for out in outputs) == 1
+    printed = "".join("".join(out.get("text", "")) for out in outputs)
+    assert "in truth  0.952, then 0.745\nintervals that hold the truth: 23 of 24, then 0 of 16\n" in printed
+    assert check_file(str(tmp_path / "blindsight.yaml")).startswith("The configuration is valid.")
+    assert "</html>" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -156,7 +156,7 @@ def examine(
     lines = [*_held(chunk), *left, *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
     values = list(records_of(raws, wire))
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
-    odd = _no_probabilities([value.get("scores") for value in shaped])
+    odd = no_probabilities([value.get("scores") for value in shaped])
     lines += odd
     proposals: tuple[Proposal, ...] = ()
     if (chunk.rejects or left) and not odd and not isinstance(wire, KserveWire):
@@ -247,15 +247,17 @@ def _objects(text: bytes) -> Iterable[dict[str, Any]]:
 def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list[str]:
     """The same sentence of a field under another name, which no mapping is proposed for."""
     found = {path: rows for layout in layouts for path, rows in vectors(values, layout).items()}
-    return [line for path, rows in found.items() for line in _no_probabilities(rows, path)][:1]
+    return [line for path, rows in found.items() for line in no_probabilities(rows, path)][:1]
 
 
-def _no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
+def no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
     """The sentence about scores that are some other function of the model's output."""
     alone = [[each] if isinstance(each, int | float) else each for each in scores]
     rows = [list(each.values()) if isinstance(each, dict) else each for each in alone]
     vectors = [
-        row for row in rows if isinstance(row, list) and row and all(type(x) in (int, float) for x in row)
+        row
+        for row in rows
+        if isinstance(row, list) and row and all(type(x) in (int, float) and x == x for x in row)
     ]
     if len(vectors) < _FEWEST:
         return []

@@ -33,7 +33,7 @@ from connectors.formats.messages.proposal import (
 from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
-from monitor.base.records import NO_ID, Batch, Chunk, Ints, Keys, TaskLayout
+from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, TaskLayout
 from monitor.base.source import Raw, records_in
 from monitor.cli.examine import Examination, examine, records_of
 from monitor.cli.inputs import read_file
@@ -146,14 +146,8 @@ class _Found:
         return {model: np.flatnonzero(codes == model) for model in sorted(set(codes.tolist()))}
 
     def a_day(self, rows: Ints) -> int | None:
-        """Answers a day, two digits of them; None where times do not tell."""
-        times = self.answers.time[rows]
-        times = times[np.isfinite(times)]
-        span = float(np.ptp(times)) if len(times) > 1 else 0.0
-        if span <= 0:
-            return None
-        rate = len(times) / span * 86_400
-        return max(1, int(float(f"{rate:.2g}")))
+        """Answers a day; see `answers_a_day`."""
+        return answers_a_day(self.answers.time[rows])
 
     def older_half(self) -> Ints | None:
         """The rows of a reference, in order of time; None where a model has too few labels, or no name."""
@@ -321,10 +315,24 @@ def _refuse_numbers(path: Path, tables: Sequence[Sequence[Any]]) -> None:
     """Refuse a regression: predictions or labels that are numbers with fractions, or of too many values."""
     for rows in tables:
         for field, cells in _named_cells(rows):
-            numbers = [cell for cell in cells if isinstance(cell, int | float) and not isinstance(cell, bool)]
-            many = len(set(numbers)) > _MOST_NUMBERS
-            if numbers and len(numbers) == len(cells) and (many or any(x % 1 for x in numbers)):
-                raise ConfigError(f"--from: {path}: {_REGRESSION.format(field, numbers[0])}")
+            if (problem := regression(field, cells)) is not None:
+                raise ConfigError(f"--from: {path}: {problem}")
+
+
+def regression(field: str, cells: Sequence[Any]) -> str | None:
+    """Why these values name no classes: they are numbers with fractions, or of too many values.
+
+    Examples
+    --------
+    >>> regression("delay", [3.5, 12.25])
+    'delay: expected classes, got numbers such as 3.5: Blindsight watches classifiers only. Bin the target ...
+    >>> regression("late", [0, 1, 1])
+    """
+    numbers = [cell for cell in cells if isinstance(cell, int | float) and not isinstance(cell, bool)]
+    many = len(set(numbers)) > _MOST_NUMBERS
+    if numbers and len(numbers) == len(cells) and (many or any(x % 1 for x in numbers)):
+        return _REGRESSION.format(field, numbers[0])
+    return None
 
 
 def _groups(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -414,17 +422,48 @@ def _ordered(found: _Found, predicted: bool) -> _Found:
 
 def _window(found: _Found, reference: Ints | None) -> tuple[int, int]:
     """Rows of a window, and its greatest age in seconds."""
-    usual = Window()
     per_model = found.per_model
     rows = reference if reference is not None else np.arange(len(found.answers))
     fewest = min(len(np.intersect1d(rows, own)) for own in per_model.values())
-    size = fewest // _REFERENCE_WINDOWS // 50 * 50
-    size = min(max(size, _FEWEST_IN_WINDOW), usual.size)
     rates = [rate for own in per_model.values() if (rate := found.a_day(own)) is not None]
-    fills = size / min(rates) * 86_400 if rates else 0.0
+    size = fitting_size(fewest)
+    return size, fitting_age(size, min(rates, default=None))
+
+
+def answers_a_day(times: Floats) -> int | None:
+    """Answers a day, two digits of them; None where times (seconds since the epoch) do not tell."""
+    times = times[np.isfinite(times)]
+    span = float(np.ptp(times)) if len(times) > 1 else 0.0
+    if span <= 0:
+        return None
+    return max(1, int(float(f"{len(times) / span * 86_400:.2g}")))
+
+
+def fitting_size(rows: int) -> int:
+    """The rows of a window with which a reference of so many rows has 20 windows, from 50 to 500.
+
+    Examples
+    --------
+    >>> fitting_size(700), fitting_size(5_000), fitting_size(100_000)
+    (50, 250, 500)
+    """
+    size = rows // _REFERENCE_WINDOWS // 50 * 50
+    return min(max(size, _FEWEST_IN_WINDOW), Window().size)
+
+
+def fitting_age(size: int, a_day: float | None) -> int:
+    """The greatest age of a window, seconds, at which so many answers a day fill windows of this size.
+
+    Examples
+    --------
+    >>> fitting_age(500, None), fitting_age(500, 100_000), fitting_age(500, 1_000)
+    (900, 900, 86400)
+    """
+    usual = Window()
+    fills = 0.0 if a_day is None else size / a_day * 86_400
     if fills <= usual.max_age_seconds:
-        return size, int(usual.max_age_seconds)
-    return size, math.ceil(2 * fills / 3600) * 3600
+        return int(usual.max_age_seconds)
+    return math.ceil(2 * fills / 3600) * 3600
 
 
 def _configuration(found: _Found, out: Path, reference: str, old: Ints | None) -> Iterator[str]:

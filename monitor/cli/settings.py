@@ -64,9 +64,13 @@ def refuse_missing_extras(config: Config) -> None:
 
 
 def engine_settings(
-    config: Config, event_time: bool = False, in_flow: bool = False, tried: Tried | None = None
+    config: Config,
+    event_time: bool = False,
+    in_flow: bool = False,
+    tried: Tried | None = None,
+    references: References | None = None,
 ) -> EngineSettings:
-    """What the engine of a configuration is built from, its references read.
+    """What the engine of a configuration is built from, its references read, unless they are given.
 
     Everything is tried here that the engine would otherwise do as models appear: what a reference or a
     chart cannot carry must be known before the start, and not stop the agent when the first answer comes;
@@ -82,7 +86,7 @@ def engine_settings(
     """
     from monitor.engine.engine import EngineSettings
 
-    references = tried_references(config, tried)
+    references = tried_references(config, tried, references)
     if not (event_time or in_flow):
         return EngineSettings(
             config.scored_tasks, references, arenas=config.arenas, numbered=config.numbers_rows
@@ -97,10 +101,12 @@ def engine_settings(
     )
 
 
-def tried_references(config: Config, tried: Tried | None = None) -> References:
+def tried_references(
+    config: Config, tried: Tried | None = None, references: References | None = None
+) -> References:
     """The references; what the engine could not use is refused as `engine_settings` says."""
     refuse_missing_extras(config)
-    references = read_references(config)
+    references = read_references(config) if references is None else references
     if references:
         from monitor.cli.tried import try_references
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("builder")
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    words = [python, "-m", "pip", "install", "-q", "--no-compile", "hatchling"]
+    words = [python, "-m", "pip", "install", "-q", "--no-compile", "hatchling", "editables"]
     subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
     return python
 
@@ -122,6 +123,46 @@ def test_a_wheel_made_from_it_has_what_a_command_needs(
     )
     assert done.returncode == 0, done.stderr
     assert says in done.stdout
+
+
+DOOR = (
+    "import blindsight as bs, numpy as np; p = np.random.default_rng(0).random(600); truth = p > 0.5;"
+    "monitor = bs.Monitor([False, True]).fit({'p': p, 'truth': truth}, scores='p', label='truth');"
+    "print(bs.__file__, bs.__version__, monitor.estimate({'p': p}), sep='\\n')"
+)
+
+
+def opened_door(python: str | Path, site: Path, folder: Path) -> list[str]:
+    """What a script says that imports `blindsight`; what it needs beside that is this environment's."""
+    paths = os.pathsep.join([str(site), *(path for path in sys.path if path.endswith("site-packages"))])
+    done = subprocess.run(
+        ["env", f"PYTHONPATH={paths}", python, "-c", DOOR],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_a_wheel_has_the_door_of_notebooks(installed: Path, tmp_path: Path) -> None:
+    place, version, result = opened_door(sys.executable, installed, tmp_path)
+    assert (Path(place), version) == (installed / "blindsight.py", __version__)
+    assert result.startswith("MonitorResult: 1 model ")
+
+
+@pytest.mark.slow
+def test_an_editable_installation_has_it_too(builder: Path, tmp_path: Path) -> None:
+    words = [builder, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ROOT]
+    subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
+    [site] = builder.parents[1].glob("lib/python3*/site-packages")
+    place, version, result = opened_door(builder, site, tmp_path)
+    assert (Path(place), version) == (site / "blindsight.py", __version__)
+    assert (ROOT / "monitor" / "notebook" / "blindsight.py").read_bytes() == Path(place).read_bytes()
+    assert result.startswith("MonitorResult: 1 model ")
 
 
 @pytest.mark.slow

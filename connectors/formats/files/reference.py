@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,18 +55,33 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     >>> batch.label.tolist(), batch.predicted.tolist()
     ([1, 0], [1, 0])
     """
-    reading = _Reading(Path(path))
-    reading.read(layout)
+    return reference_rows(str(path), _raws_of(Path(path)), layout)
+
+
+def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
+    """As `read_reference`, of what was read already.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    raws : iterable of Raw
+    layout : TaskLayout
+    """
+    reading = _Reading(name)
+    decoder = Decoder([layout], name)
+    for raw in raws:
+        reading.add(raw, decoder.decode([raw]))
     if reading.rejected:
         raise ConfigError(reading.complaint())
     if reading.bare_labels:
         raise ConfigError(
-            f"{path}: {reading.bare_labels} lines have a label and no scores; "
+            f"{name}: {reading.bare_labels} lines have a label and no scores; "
             "a reference file needs both on every line"
         )
     if not any((batch.label >= 0).any() for batch in reading.batches):
         raise ConfigError(
-            f"{path}: no row of task {layout.name} has a label; a reference file needs label on every line"
+            f"{name}: no row of task {layout.name} has a label; a reference file needs label on every line"
             f"{misspelt(reading.names, ('label', 'correct'))}"
         )
     joined = join_batches(reading.batches)
@@ -98,11 +114,28 @@ def _of_every_model(label: Ints, position: Ints) -> Ints:
     return np.repeat(np.maximum.reduceat(label, starts), np.diff(starts, append=len(label)))
 
 
-class _Reading:
-    """What has been read of a reference file so far."""
+def _raws_of(path: Path) -> Iterator[Raw]:
+    problem = why_not_a_file(path)
+    if problem is not None:
+        raise ConfigError(f"The reference cannot be read. {problem}")
+    source = FileSource(path)
+    try:
+        source.open({})
+        while True:
+            yield from source.read(_WAIT_SECONDS)
+    except EndOfSource:
+        return
+    except SourceError as error:
+        raise ConfigError(f"The reference cannot be read. {error}") from error
+    finally:
+        source.close()
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+
+class _Reading:
+    """What has been read of a reference so far."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.batches: list[Batch] = []
         self.bare_labels = 0
         self.rejected = 0
@@ -110,25 +143,8 @@ class _Reading:
         self._first: list[str] = []
         self._lines = 0
 
-    def read(self, layout: TaskLayout) -> None:
-        problem = why_not_a_file(self.path)
-        if problem is not None:
-            raise ConfigError(f"The reference cannot be read. {problem}")
-        source = FileSource(self.path)
-        decoder = Decoder([layout], source.name)
-        try:
-            source.open({})
-            while True:
-                for raw in source.read(_WAIT_SECONDS):
-                    self._add(raw, decoder.decode([raw]))
-        except EndOfSource:
-            return
-        except SourceError as error:
-            raise ConfigError(f"The reference cannot be read. {error}") from error
-        finally:
-            source.close()
-
-    def _add(self, raw: Raw, chunk: Chunk) -> None:
+    def add(self, raw: Raw, chunk: Chunk) -> None:
+        """Take what one read brought."""
         self.names = self.names or names_of(raw)
         self.batches.extend(chunk.batches)
         self.bare_labels += chunk.labels_received
@@ -151,4 +167,4 @@ class _Reading:
         more = self.rejected - len(self._first)
         rest = f"; and {more} more" if more else ""
         rows = "row" if self.rejected == 1 else "rows"
-        return f"{self.path}: {self.rejected} {rows} of the reference cannot be used: {shown}{rest}"
+        return f"{self.name}: {self.rejected} {rows} of the reference cannot be used: {shown}{rest}"

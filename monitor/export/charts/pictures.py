@@ -235,15 +235,22 @@ class Histories:
             for series, metrics in self._found.items()
         }
 
-    def chart(self, series: tuple[str, str, str], metric: str) -> ControlChartData:
+    def chart(
+        self,
+        series: tuple[str, str, str],
+        metric: str,
+        labelled: Mapping[int, WeightedCounts] | None = None,
+    ) -> ControlChartData:
         """One metric of one series, with what the reports themselves say of its labels.
+
+        `labelled` is as in `charts`, of this series.
 
         Raises
         ------
         KeyError
             No window has said anything of it.
         """
-        return _chart(series, metric, self._found[series][metric], {}, "realised")
+        return _chart(series, metric, self._found[series][metric], labelled or {}, "realised")
 
     def charts(
         self,
@@ -274,7 +281,7 @@ def _chart(
     series: tuple[str, str, str],
     metric: str,
     history: ChartHistory,
-    labelled: dict[int, WeightedCounts],
+    labelled: Mapping[int, WeightedCounts],
     realised_name: str,
 ) -> ControlChartData:
     columns = history.columns()
@@ -286,12 +293,12 @@ def _chart(
             found = hajek(counts, history.level)
             if isinstance(found, Estimate) and window in places:
                 realised[:, places[window]] = found.value, found.lower, found.upper
-    task, model, group = series
+    (task, model, group), timed = series, len(end) < 2 or np.ptp(end) > 0  # records without times are of one
     return ControlChartData(
         title=f"{model}{' · ' + group if group else ''}: {metric}",
         subtitle=f"task {task}, {history.windows} windows",
-        x=np.maximum.accumulate(end),
-        x_is_time=True,
+        x=np.maximum.accumulate(end) if timed else number,
+        x_is_time=bool(timed),
         value=value,
         lower=lower,
         upper=upper,

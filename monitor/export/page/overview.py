@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
@@ -87,7 +88,9 @@ def overview(engine: EngineView, trend: Trend | None = None) -> Iterator[str]:
     models = [one for one in engine.series if not one.group]
     if not models:
         return
-    yield _headline(models)
+    found = headline(models)
+    rest = f" {found.rest}" if found.rest else ""
+    yield f'<p class="glance" role="status"><span class="{found.worst.tone}">{found.words}</span>{rest}</p>'
     groups: dict[tuple[str, str], list[SeriesView]] = {}
     for one in engine.series[:MOST_SERIES]:
         if one.group:
@@ -100,8 +103,16 @@ def overview(engine: EngineView, trend: Trend | None = None) -> Iterator[str]:
     yield from table("Models, the worst first", heads, rows, "overview")
 
 
-def _headline(models: Sequence[SeriesView]) -> str:
-    """The worst state in its tone, then how many models are in each other."""
+class Headline(NamedTuple):
+    """How models stand: the worst state, what is said of it, and how many models are in each other."""
+
+    worst: WorstState
+    words: str
+    rest: str
+
+
+def headline(models: Sequence[SeriesView]) -> Headline:
+    """The headline of at least one model."""
     often = Counter(map(worst_state, models))
     worst = min(often)
     many = often[worst]
@@ -110,10 +121,7 @@ def _headline(models: Sequence[SeriesView]) -> str:
     if worst is WorstState.BREACHED and stable:
         words += "; its chart is stable" if many == 1 else "; their charts are stable"
     rest = ", ".join(f"{number:,} {_WORDS[state]}" for state, number in sorted(often.items())[1:])
-    return (
-        f'<p class="glance" role="status"><span class="{worst.tone}">{words}.</span>'
-        f"{f' {rest}.' if rest else ''}</p>"
-    )
+    return Headline(worst, f"{words}.", f"{rest}." if rest else "")
 
 
 def _row(one: SeriesView, groups: Sequence[SeriesView], several: bool, trend: Trend | None) -> str:

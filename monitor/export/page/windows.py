@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from monitor.base.results import Estimate
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData
@@ -108,7 +110,7 @@ def history_json(lines: Sequence[bytes], metric: str, estimator: str) -> dict[st
     found: dict[str, Any] = {name: _nullable(getattr(chart, name).tolist()) for name in columns}
     return found | {
         "window": [report.window for report in reports],
-        "time": chart.x.tolist(),
+        "time": np.maximum.accumulate([report.end_time for report in reports]).tolist(),
         "ssme": [_value(report, metric, "ssme") for report in reports],
         "violated": chart.violated.astype(int).tolist(),
         "out_of_control": chart.out_of_control.astype(int).tolist(),

@@ -330,3 +330,13 @@ def test_what_comes_out_is_well_formed_and_holds_no_value_that_is_none(chart: Co
     drawn = stacked_svg([chart, chart])
     ElementTree.fromstring(drawn)
     assert "nan" not in drawn.lower()
+
+
+def test_windows_without_times_are_drawn_by_their_number(reports: list[WindowReport]) -> None:
+    histories = Histories()
+    histories.add([replace(report, start_time=0.0, end_time=0.0) for report in own(reports)])
+    found = histories.chart(SERIES, "accuracy")
+    assert (found.x.tolist(), found.x_is_time) == (list(range(20)), False)
+    alone = Histories()
+    alone.add(reports[:1])
+    assert alone.chart(SERIES, "accuracy").x_is_time

@@ -1,0 +1,290 @@
+"""`MonitorResult`: the closed windows of a frame, as text, HTML, frames, pictures and a report."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from monitor.base.errors import ConfigError
+from monitor.base.results import Estimate
+from monitor.cli.replay import Labelled, Unused
+from monitor.cli.reporting import write_report
+from monitor.export.charts.svg import ControlChartData, control_chart_svg
+from monitor.export.page.overview import Headline, headline, judged, worst_metric
+from monitor.export.page.period import Period
+from monitor.export.page.words import moment, percent, text
+from monitor.notebook.frames import new_frame
+from monitor.notebook.plots import altair_chart, matplotlib_axes
+from monitor.reports.views import EngineView, SeriesView
+from monitor.reports.window_report import WindowReport, finite
+
+_STYLE = (
+    ".blindsight b.bad{color:#c4320a}.blindsight b.warn{color:#a15c00}.blindsight b.good{color:#00795a}"
+    ".blindsight img{max-width:100%;background:#fff}"
+)
+_ALARMS_SHOWN = 3
+
+
+class RaisedAlarm(NamedTuple):
+    """An alarm of a control chart: the series and metric, the window at whose end it was raised, its time.
+
+    `time` is the end of the window, seconds since the epoch; NaN where the answers had no times.
+    """
+
+    model: str
+    group: str
+    metric: str
+    window: int
+    time: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MonitorResult:
+    """What `Monitor.estimate` found. In a notebook it shows the verdict, and the chart of the worst metric.
+
+    Parameters
+    ----------
+    write_config : callable
+        See `Monitor.to_config`.
+    reports : tuple of WindowReport
+        As `replay` writes them (`monitor.reports.window_report.to_json` makes the line): a window that labels
+        revised stands more than once.
+    view : EngineView
+        The state at the end.
+    period, labelled, unused
+        For charts and the report.
+
+    Examples
+    --------
+    `Monitor` has one.
+    """
+
+    write_config: Callable[[str | Path, str, bool], Path]
+    reports: tuple[WindowReport, ...]
+    view: EngineView
+    period: Period = field(repr=False)
+    labelled: Labelled = field(repr=False)
+    unused: Unused = field(repr=False)
+
+    @property
+    def windows(self) -> tuple[WindowReport, ...]:
+        """The newest report of each window, in the order in which they closed."""
+        newest = {(report.model, report.group, report.window): report for report in self.reports}
+        return tuple(newest.values())
+
+    @property
+    def alarms(self) -> tuple[RaisedAlarm, ...]:
+        """Each alarm that was raised, in the order of the windows."""
+        found = [
+            RaisedAlarm(model, group, metric, raised.window, raised.time if self._timed else math.nan)
+            for (_, model, group), metrics in self.period.histories.alarms().items()
+            for metric, each in metrics.items()
+            for raised in each
+        ]
+        return tuple(
+            sorted(found, key=lambda alarm: (alarm.time, alarm.window) if self._timed else alarm[3:4])
+        )
+
+    @property
+    def rejected(self) -> Mapping[str, int]:
+        """Rows that could not be used, by the reason.
+
+        A row with a label and without scores is a label, as `replay` takes it, and has no id that would join
+        it to an answer.
+        """
+        return dict(self.unused.answers + self.unused.labels)
+
+    def to_pandas(self) -> Any:
+        """A pandas `DataFrame`: a row for each window, metric and estimator.
+
+        Times, interval and limits are missing values where there are none; `unknown` is the reason of an
+        estimate that is none.
+
+        Raises
+        ------
+        BlindsightError
+            pandas or narwhals is not installed.
+        """
+        return new_frame(self._columns(), "pandas")
+
+    def to_polars(self) -> Any:
+        """As `to_pandas`, a polars `DataFrame`."""
+        return new_frame(self._columns(), "polars")
+
+    def plot(
+        self,
+        metric: str = "accuracy",
+        group: str = "",
+        backend: Literal["matplotlib", "altair"] = "matplotlib",
+        ax: Any = None,
+    ) -> Any:
+        """The control chart of a metric.
+
+        Parameters
+        ----------
+        metric : str
+            One of the task's `metrics`.
+        group : str
+            ``""`` for the whole model, else such as ``region=eu``.
+        backend : {"matplotlib", "altair"}
+        ax : matplotlib.axes.Axes, optional
+            Where matplotlib draws; in a figure of its own where left out.
+
+        Returns
+        -------
+        matplotlib.axes.Axes or altair.LayerChart
+
+        Raises
+        ------
+        ConfigError
+            There is no chart of that name.
+        BlindsightError
+            The library is not installed; the sentence has the pip line.
+        """
+        if backend not in ("matplotlib", "altair"):
+            raise ConfigError(f"backend: expected matplotlib or altair, got {backend!r}")
+        data = self._chart(metric, group)
+        return matplotlib_axes(data, ax) if backend == "matplotlib" else altair_chart(data)
+
+    def save_html(self, path: str | Path) -> Path:
+        """Write the report that `replay` writes: one HTML file that asks for nothing; returns its path.
+
+        Raises
+        ------
+        SinkError
+            The file cannot be written.
+        """
+        write_report(Path(path), self.period.html(self.labelled))
+        return Path(path)
+
+    def to_config(
+        self, path: str | Path = "blindsight.yaml", source: str = "answers.ndjson", replace: bool = False
+    ) -> Path:
+        """Write the daemon's configuration; see `Monitor.to_config`."""
+        return self.write_config(path, source, replace)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {' '.join([*self._verdict(), *self._facts()])}"
+
+    def _repr_html_(self) -> str:
+        found, facts = self._headline(), " ".join(self._facts())
+        pictures = (
+            f'<p><img alt="{text(data.title)}" src="data:image/svg+xml;base64,'
+            f'{base64.b64encode(control_chart_svg(data).encode()).decode()}"></p>'
+            for data in self._worst_charts()
+        )
+        return (
+            f'<div class="blindsight"><style>{_STYLE}</style><p><b class="{found.worst.tone}">'
+            f"{text(found.words)}</b> {text(found.rest)} {text(facts)}</p>{''.join(pictures)}</div>"
+        )
+
+    @property
+    def _timed(self) -> bool:
+        """Whether any answer had a time: without one, every window is of the beginning of 1970."""
+        return any(report.end_time for report in self.reports)
+
+    @property
+    def _models(self) -> list[SeriesView]:
+        return [one for one in self.view.series if not one.group]
+
+    def _headline(self) -> Headline:
+        return headline(self._models)
+
+    def _verdict(self) -> Iterator[str]:
+        found = self._headline()
+        yield from filter(None, (found.words, found.rest))
+
+    def _facts(self) -> Iterator[str]:
+        for one in self._models:
+            metric = worst_metric(one)
+            result = judged(one, metric)
+            windows = f"in the newest of {one.windows_closed:,} windows"
+            if isinstance(result, Estimate):
+                interval = f"{percent(result.lower)} to {percent(result.upper)}"
+                yield f"Estimated {metric} {percent(result.value)} % ({interval}) {windows};"
+            else:
+                yield f"Estimated {metric} unknown {windows};"
+        raised = [alarm for alarm in self.alarms if not alarm.group]
+        told = [f"{each.metric} in window {each.window}{self._when(each)}" for each in raised[:_ALARMS_SHOWN]]
+        more = f" and {len(raised) - _ALARMS_SHOWN} more" if len(raised) > _ALARMS_SHOWN else ""
+        yield f"{'alarm' if len(raised) == 1 else 'alarms'}: {', '.join(told)}{more}" if told else "no alarm"
+        if self.rejected:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
+            yield f"(rows not used: {reasons})"
+
+    @staticmethod
+    def _when(alarm: RaisedAlarm) -> str:
+        return f" ({moment(alarm.time)})" if alarm.time == alarm.time else ""
+
+    def _worst_charts(self) -> Iterator[ControlChartData]:
+        for one in self._models:
+            if one.windows_closed:
+                yield self._chart(worst_metric(one), "")
+
+    def _chart(self, metric: str, group: str) -> ControlChartData:
+        known = {report.group: report for report in self.windows}
+        if group not in known:
+            groups = ", ".join(repr(name) for name in known) or "none: no window has closed"
+            raise ConfigError(f"group: expected one of {groups}, got {group!r}")
+        metrics = dict.fromkeys(each.metric for each in known[group].estimates)
+        if metric not in metrics:
+            raise ConfigError(
+                f"plot: expected one of {', '.join(metrics)}, got {metric!r}: name it in metrics"
+            )
+        series = known[group].task, known[group].model, group
+        return self.period.histories.chart(series, metric, self.labelled.get(series))
+
+    def _columns(self) -> dict[str, tuple[str, list[Any]]]:
+        rows = [row for report in self.windows for row in _rows(report, self._timed)]
+        return {
+            name: (kind, [row[place] for row in rows]) for place, (name, kind) in enumerate(_COLUMNS.items())
+        }
+
+
+_COLUMNS: Mapping[str, str] = {
+    "model": "String",
+    "group": "String",
+    "version": "String",
+    "window": "Int64",
+    "start": "time",
+    "end": "time",
+    "size": "Int64",
+    "metric": "String",
+    "estimator": "String",
+    "value": "Float64",
+    "lower": "Float64",
+    "upper": "Float64",
+    "unknown": "String",
+    "center": "Float64",
+    "limit_lower": "Float64",
+    "limit_upper": "Float64",
+    "alarm": "Boolean",
+}
+
+
+def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
+    """A row for each estimate, in the order of `_COLUMNS`."""
+    charts = {(chart.metric, chart.estimator): chart.verdict for chart in report.charts}
+    window = (report.model, report.group, report.version, report.window)
+    ends = (report.start_time, report.end_time)
+    times = [datetime.fromtimestamp(end, UTC) if timed else None for end in ends]
+    for each in report.estimates:
+        result = finite(each.result)
+        if isinstance(result, Estimate):
+            told: tuple[Any, ...] = (result.value, result.lower, result.upper, None)
+        else:
+            told = (None, None, None, result.reason)
+        chart = charts.get((each.metric, each.estimator))
+        limits: tuple[Any, ...] = (None, None, None, False)
+        if chart is not None:
+            limits = (*map(_known, (chart.center, chart.lower, chart.upper)), chart.out_of_control)
+        yield (*window, *times, report.size, each.metric, each.estimator, *told, *limits)
+
+
+def _known(value: float) -> float | None:
+    return value if value == value else None

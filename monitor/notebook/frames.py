@@ -1,0 +1,164 @@
+"""Frames of pandas, polars and Arrow, and mappings of arrays: read a column at a time, and made."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from connectors.formats.messages.wording import listing, nearest
+from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
+
+Cells = list[Any]
+
+
+class ReadFrame:
+    """A table, read a column at a time as plain values.
+
+    Parameters
+    ----------
+    frame : frame of pandas, polars or Arrow, or mapping of str to array
+        Any that narwhals reads whole. Of a mapping the values are arrays, series or lists of one length; an
+        array of two dimensions holds a list a row.
+    what : str
+        What messages call it.
+
+    Raises
+    ------
+    ConfigError
+        It is something else, or its columns have two lengths.
+    MissingExtraError
+        It is a frame, and narwhals is not installed.
+    """
+
+    def __init__(self, frame: Any, what: str) -> None:
+        self._what = what
+        self._read: Callable[[Any], Cells]
+        if isinstance(frame, Mapping):
+            cells = {name: _cells(values, f"{what}, column {name}") for name, values in frame.items()}
+            lengths = {str(name): len(column) for name, column in cells.items()}
+            if len(set(lengths.values())) > 1:
+                told = ", ".join(f"{name} has {length:,}" for name, length in lengths.items())
+                raise ConfigError(f"{what}: expected columns of one length, got {told} rows")
+            self._names: dict[str, Any] = {str(name): name for name in cells}
+            self._read = cells.__getitem__
+        else:
+            found = _narwhals_frame(frame, what)
+            self._names = {str(name): name for name in found.columns}
+            self._read = lambda name: _of_series(found.get_column(name))
+
+    def columns(self, places: Mapping[str, str], optional: Iterable[str] = ()) -> dict[str, Cells]:
+        """The columns by their names.
+
+        Parameters
+        ----------
+        places : mapping of str to str
+            What asks for a column, as messages call it, and the column.
+        optional : iterable of str
+            Keys of `places` whose column may be absent.
+
+        Raises
+        ------
+        ConfigError
+            A column is not there; the sentence names those that are.
+        """
+        left_out = set(optional)
+        for key, name in places.items():
+            if name not in self._names and key not in left_out:
+                there = tuple(self._names)
+                raise ConfigError(
+                    f"{self._what}: no column {name!r}, which {key} names; there are {listing(there)}"
+                    f"{nearest(name, there)}"
+                )
+        wanted = (name for name in dict.fromkeys(places.values()) if name in self._names)
+        return {name: self._read(self._names[name]) for name in wanted}
+
+
+def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal["pandas", "polars"]) -> Any:
+    """A frame of this library.
+
+    Parameters
+    ----------
+    columns : mapping of str to (str, sequence)
+        By name, the type (as narwhals calls it; `time` of UTC in milliseconds) and the values.
+    library : {"pandas", "polars"}
+
+    Raises
+    ------
+    BlindsightError
+        The library is not installed.
+    MissingExtraError
+        narwhals is not installed.
+    """
+    nw = _narwhals(f"to_{library}")
+    required(library, f"to_{library}")
+    schema = {
+        name: nw.Datetime("ms", "UTC") if kind == "time" else getattr(nw, kind)
+        for name, (kind, _) in columns.items()
+    }
+    data = {name: list(values) for name, (_, values) in columns.items()}
+    return nw.from_dict(data, schema=schema, backend=library).to_native()
+
+
+def required(package: str, what: str) -> ModuleType:
+    """A package that no extra of ours brings, as it is taken only where its owner has it.
+
+    Raises
+    ------
+    BlindsightError
+        It is not installed; the sentence has the pip line.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise BlindsightError(f"{what} needs {package}: pip install {package}") from error
+
+
+def _narwhals(what: str) -> Any:
+    try:
+        import narwhals.stable.v1 as narwhals
+    except ImportError as error:
+        raise MissingExtraError(what, "notebook") from error
+    return narwhals
+
+
+def _narwhals_frame(frame: Any, what: str) -> Any:
+    nw = _narwhals("Reading a frame")
+    wanted = f"{what}: expected a frame of pandas, polars or Arrow, or a dict of arrays"
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except TypeError as error:
+        lazy = "; call .collect() of a lazy frame" if hasattr(frame, "collect") else ""
+        raise ConfigError(f"{wanted}, got {type(frame).__module__}.{type(frame).__name__}{lazy}") from error
+    except nw.exceptions.NarwhalsError as error:
+        raise ConfigError(
+            f"{what}: {' '.join(str(error).split())}; give each column a name of its own"
+        ) from error
+
+
+def _of_series(series: Any) -> Cells:
+    """A column of narwhals; None where its library holds a value for missing, as its Parquet file would."""
+    missing = series.is_null().to_list()
+    return [None if gone else _plain(value) for value, gone in zip(series.to_list(), missing, strict=True)]
+
+
+def _cells(values: Any, what: str) -> Cells:
+    """An array, a series or a list; NaN and NaT are missing values, as no array has another sign for them."""
+    if not isinstance(values, list | tuple | np.ndarray):
+        if isinstance(values, str) or not hasattr(values, "__len__"):
+            raise ConfigError(f"{what}: expected an array with a value a row, got {type(values).__name__}")
+        if hasattr(values, "to_list") or hasattr(values, "to_pylist"):
+            return _of_series(_narwhals("Reading a series").from_native(values, series_only=True))
+        values = np.asarray(values)
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "M":  # as Python's own, which nanoseconds would not become
+            values = values.astype("datetime64[us]")
+        values = values.tolist()
+    return [None if isinstance(cell := _plain(value), float) and cell != cell else cell for value in values]
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

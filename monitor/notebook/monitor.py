@@ -1,0 +1,493 @@
+"""`Monitor`: a task's labelled reference, and the windows of frames, by the engine that `replay` runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import yaml
+
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.structs import Record
+from connectors.formats.files.reference import reference_rows
+from connectors.formats.files.table_rows import read_table
+from connectors.formats.files.tables import ROWS
+from connectors.formats.wires.mapped import MappedWire
+from monitor.base.errors import ConfigError, SinkError
+from monitor.base.source import RawTable
+from monitor.cli.examine import no_probabilities
+from monitor.cli.init import answers_a_day, fitting_age, fitting_size, regression
+from monitor.cli.replay import Unused
+from monitor.cli.settings import engine_settings
+from monitor.config.file import config_from
+from monitor.config.layouts import layouts
+from monitor.config.mapping import FieldMapping
+from monitor.config.root import Config
+from monitor.engine.engine import EngineSettings
+from monitor.engine.reference import split_by_model
+from monitor.export.page.period import Period
+from monitor.export.sinks.line_file import cannot_write
+from monitor.notebook.estimates import MonitorResult
+from monitor.notebook.frames import Cells, ReadFrame
+from monitor.reports.window_report import WindowReport
+
+_CORRECT = "correct"
+_NEAR = 0.05
+"""A probability's mean may be off by so much from its class's share, and still be told for what it is."""
+
+
+class Monitor:
+    """Estimates how good a classifier is on answers without labels; the same numbers as `blindsight replay`.
+
+    The labelled reference calibrates the scores and sets the control limits. Each frame that is then
+    estimated is a stream of its own: rows in order, cut into windows.
+
+    Parameters
+    ----------
+    classes : sequence of str, int or bool
+        In the order of the scores. Left out, the model gives a confidence only.
+    task, model : str
+        Their names in results and in the configuration.
+    window : int or mapping, optional
+        Rows of a window, or the section `window` of a task. Left out, as many as give the reference 20
+        windows, from 50 to 500.
+    **settings
+        The other keys of a task (`docs/configuration.md`): ``positive="toxic"``, ``metrics=["accuracy",
+        "recall"]``, ``objective={"accuracy": {"min": 0.9}}``, ``calibration={"method": "beta"}``, …; names in
+        `groups` and `features` are columns of the frames.
+
+    Raises
+    ------
+    ConfigError
+        A setting is not one of those; every problem is listed.
+
+    Notes
+    -----
+    It misleads where the relation of scores and truth has changed (concept drift), which no estimate without
+    labels can see: `docs/assumptions.md`. A label column in an estimated frame counts as labels that came
+    along with the answers: they move the intervals and refit the calibration, as in the daemon.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> p = np.where(rng.random(10_000) < 0.8, rng.beta(1, 9, 10_000), rng.beta(4, 3, 10_000))
+    >>> reference = {"p_toxic": p, "truth": np.where(rng.random(10_000) < p, "toxic", "ok")}
+    >>> monitor = Monitor(classes=["ok", "toxic"]).fit(reference, scores="p_toxic", label="truth")
+    >>> result = monitor.estimate({"p_toxic": np.append(p[:5_000], rng.beta(4, 3, 5_000))})
+    >>> result
+    MonitorResult: 1 model is out of control. Estimated accuracy 64... % (57... to 70...) in the newest of
+    20 windows; alarms: accuracy in window 10, ece in window 10
+    >>> result.alarms[0].metric, result.alarms[0].window
+    ('accuracy', 10)
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[object] = (),
+        *,
+        task: str = "task",
+        model: str = "model",
+        window: int | Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        if isinstance(classes, str):
+            raise ConfigError(f"classes: expected a list of classes, got the text {classes!r}")
+        if "reference" in settings:
+            raise ConfigError("reference: expected no such setting: fit takes the reference")
+        if "positive" in settings:
+            settings["positive"] = _class_name(settings["positive"])
+        self.classes = tuple(map(_class_name, classes))
+        self.task, self.model = task, model
+        self._window, self._given = window, settings
+        self._fitted: _Fitted | None = None
+        self._config(self.classes, {} if window is None else self._sized(0, None))
+
+    def fit(
+        self,
+        reference: Any,
+        *,
+        scores: str | Sequence[str] | Mapping[Any, str] | None = None,
+        label: str,
+        confidence: str | None = None,
+        prediction: str | None = None,
+        time: str | None = None,
+        time_zone: str = "UTC",
+        version: str | None = None,
+    ) -> Monitor:
+        """Take the labelled reference, from a time when the model was known to be good; returns itself.
+
+        The columns that are named here are those of the estimated frames, too.
+
+        Parameters
+        ----------
+        reference : frame or dict of arrays
+            Of pandas, polars or Arrow. Rows without a label are passed over.
+        scores : str, sequence of str, or mapping of class to str
+            Columns with probabilities from 0 to 1: one a class, in their order or by class; one that holds
+            lists; or, of two classes, one with the probability of the second.
+        label : str
+            The true class; without `classes`, whether the answer was right.
+        confidence : str, optional
+            Instead of `scores`: the probability that the answer is right. With `classes` it needs
+            `prediction`.
+        prediction : str, optional
+            The class that was acted on, if it is not always the most probable one.
+        time : str, optional
+            Times with an offset, or of `time_zone`, or seconds since the epoch. Left out, windows have no
+            times.
+        time_zone : str
+            Zone of times without an offset.
+        version : str, optional
+            The model's version.
+
+        Raises
+        ------
+        ConfigError
+            A column is missing, its values are no probabilities or no classes, a row cannot be used, or the
+            reference cannot carry the calibration or the charts; the sentence says what to do.
+        MissingExtraError
+            The extra `notebook` is not installed.
+        """
+        if (scores is None) == (confidence is None):
+            got = "neither" if scores is None else "both"
+            raise ConfigError(f"fit: expected either scores or confidence, got {got}")
+        classes = self.classes if confidence is None else ()
+        draft = self._config(classes, self._sized(0, None)).scored_tasks[self.task]
+        places = self._places(scores) | _named(
+            confidence=confidence, label=label, prediction=prediction, time=time, version=version
+        )
+        places |= {f"groups.{name}": name for name in draft.groups}
+        places |= {f"features.{name}": name for name in draft.features}
+        columns = ReadFrame(reference, "reference").columns(places)
+        self._refuse(columns, places)
+        wire = MappedWire(self._mapping(places, time_zone))
+        tables = tuple(map(wire.table, _tables(self._judged(columns, places), "reference")))
+        (layout,) = layouts({self.task: draft})
+        batch = reference_rows("reference", tables, layout)
+        config = self._config(classes, self._sized(len(batch), answers_a_day(batch.time)))
+        references = {self.task: split_by_model(batch)}
+        settings = engine_settings(config, event_time=True, references=references)
+        self._fitted = _Fitted(config, settings, wire, places, tables)
+        return self
+
+    def estimate(self, frame: Any, labels: bool = True) -> MonitorResult:
+        """The windows of a frame.
+
+        Parameters
+        ----------
+        frame : frame or dict of arrays
+            With the columns that `fit` named. Rows that cannot be used are counted by their reason, as the
+            daemon counts them.
+        labels : bool
+            Whether the column of labels is read where the frame has it.
+
+        Raises
+        ------
+        ConfigError
+            There is no reference yet, a column is missing, or no row can be used, and why.
+        """
+        if self._fitted is None:
+            raise ConfigError("estimate: there is no reference yet; call fit with one first")
+        fitted, places = self._fitted, self._fitted.places
+        if not labels:
+            places = {key: name for key, name in places.items() if key != "label"}
+        columns = ReadFrame(frame, "frame").columns(places, optional=("label",))
+        engine = fitted.settings.build()
+        decoder = Decoder(layouts(fitted.config.tasks), "frame", wire=fitted.wire)
+        unused, reports = Unused(), list[WindowReport]()
+        for table in _tables(self._judged(columns, places), "frame"):
+            chunk = decoder.decode([table])
+            unused.add(chunk, "row")
+            reports += engine.absorb(chunk, 0.0)
+        if unused.everything or not unused.received:
+            self._refuse(columns, places)
+            raise ConfigError(f"frame: no row can be used: {'; '.join(unused.first) or 'it has none'}")
+        reports += engine.finish()
+        period = Period({name: task.chart.estimator for name, task in fitted.config.scored_tasks.items()})
+        period.add(reports)
+        return MonitorResult(
+            fitted.to_config, tuple(reports), engine.view(), period, engine.labelled(), unused
+        )
+
+    def to_config(
+        self, path: str | Path = "blindsight.yaml", source: str = "answers.ndjson", replace: bool = False
+    ) -> Path:
+        """Write the daemon's configuration, and the reference beside it; returns its path.
+
+        ``blindsight replay CONFIG FILE --out OUT`` over a file with the columns of a frame gives the numbers
+        that `estimate` gives for the frame; ``blindsight run CONFIG`` watches `source`.
+
+        Parameters
+        ----------
+        path : str or Path
+            The reference goes to ``NAME.reference.ndjson`` in its folder.
+        source : str
+            The file that the daemon reads, seen from the folder; its records have the fields that `fit`
+            named.
+        replace : bool
+            Whether files that are there may be replaced.
+
+        Raises
+        ------
+        ConfigError
+            There is no reference yet, or a file is there already.
+        SinkError
+            A file cannot be written.
+        """
+        if self._fitted is None:
+            raise ConfigError("to_config: there is no reference yet; call fit with one first")
+        return self._fitted.to_config(path, source, replace)
+
+    def _sized(self, rows: int, a_day: float | None) -> dict[str, Any]:
+        """The section `window`, for so many rows of a reference."""
+        if isinstance(self._window, Mapping):
+            return dict(self._window)
+        size = fitting_size(rows) if self._window is None else self._window
+        age = fitting_age(size, a_day) if isinstance(size, int) else 0
+        return {"size": size} | ({"max_age_seconds": age} if age and age != fitting_age(size, None) else {})
+
+    def _config(self, classes: Sequence[str], window: Mapping[str, Any]) -> Config:
+        given = dict(self._given)
+        if self.classes and not classes:  # a task of confidences has no positive class
+            given.pop("positive", None)
+        task = {"classes": classes, "window": window, **given, "reference": {"path": "reference"}}
+        return config_from({"tasks": {self.task: task}}, name="This monitor")
+
+    def _places(self, scores: str | Sequence[str] | Mapping[Any, str] | None) -> dict[str, str]:
+        """By field (`scores`, or `scores.ok` and its like), the column that holds it."""
+        if scores is None:
+            return {}
+        if not self.classes:
+            raise ConfigError("scores: expected classes=[…] to be given to Monitor, got none: name them")
+        if isinstance(scores, str):
+            return {"scores": scores}
+        if isinstance(scores, Mapping):
+            return {f"scores.{_class_name(name)}": str(column) for name, column in scores.items()}
+        if len(scores) != len(self.classes):
+            raise ConfigError(
+                f"scores: expected a column for each of the {len(self.classes)} classes "
+                f"({', '.join(self.classes)}), got {len(scores)}: {', '.join(map(str, scores))}"
+            )
+        return {f"scores.{name}": str(column) for name, column in zip(self.classes, scores, strict=True)}
+
+    def _mapping(self, places: Mapping[str, str], time_zone: str) -> FieldMapping:
+        """Where the daemon finds the fields of records that have the columns' names."""
+        found: dict[str, Any] = {"constants": {"model": self.model}}
+        if "time" in places:
+            found["time_zone"] = time_zone
+        for field, column in places.items():
+            parent, _, name = field.partition(".")
+            if name:
+                parent = "class_scores" if parent == "scores" else parent
+                found.setdefault(parent, {})[name] = _path(column)
+            else:
+                found[field] = _path(column)
+        if "confidence" in places:
+            label = found.pop("label")
+            found["correct"] = _CORRECT if self.classes else label
+            found.pop("prediction", None)
+        named = {"tasks": {self.task: {}}, "sources": [{"kind": "stdin", "mapping": found}]}
+        (source,) = config_from(named, name="What fit was given").sources
+        assert source.mapping is not None
+        return source.mapping
+
+    def _refuse(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> None:
+        """Refuse what is no classifier's, before each row is refused by itself."""
+        for field in ("label", "prediction"):
+            cells = [cell for cell in columns.get(places.get(field, ""), ()) if cell is not None]
+            if {_class_name(cell) for cell in cells} <= set(self.classes):
+                continue
+            if (problem := regression(places[field], cells)) is not None:
+                raise ConfigError(problem)
+        scored = [
+            name for field, name in places.items() if field.partition(".")[0] in ("scores", "confidence")
+        ]
+        cells = columns[scored[0]]
+        if len(scored) > 1:
+            cells = [list(row) for row in zip(*(columns[name] for name in scored), strict=True)]
+        for problem in no_probabilities(cells, ", ".join(scored)):
+            raise ConfigError(problem)
+        if "confidence" in places and self.classes:
+            self._refuse_confidence(columns, places)
+
+    def _refuse_confidence(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> None:
+        """Refuse the probability of a class in place of that of being right; ask for what was predicted."""
+        name, label = places["confidence"], places["label"]
+        if label in columns and len(self.classes) == 2:
+            of = self._given.get("positive", self.classes[-1])
+            predicted = columns.get(places.get("prediction", ""), [None] * len(columns[name]))
+            rows = [
+                (
+                    value,
+                    _class_name(truth) == of,
+                    acted is not None and _class_name(acted) == _class_name(truth),
+                )
+                for value, truth, acted in zip(columns[name], columns[label], predicted, strict=True)
+                if isinstance(value, int | float) and truth is not None
+            ]
+            if rows and (told := _of_one_class(np.array(rows, dtype=np.float64))):
+                second = self.classes[1]
+                remedy = "give it" if of == second else f"give 1 less it, the probability of {second},"
+                raise ConfigError(
+                    f"{name}: expected the probability that the answer is right, got values below 0.5 whose "
+                    f"mean, {told[0]:.3f}, is near the share of {of} in the reference, {told[1]:.3f}: it is "
+                    f"the probability of {of}; {remedy} as scores, without confidence"
+                )
+        if "prediction" not in places:
+            raise ConfigError(
+                "confidence: missing prediction, the column with the class that was acted on; give it, or "
+                "give the classes' probabilities as scores"
+            )
+
+    def _judged(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> Mapping[str, Cells]:
+        """With whether each answer was right, where the task is of confidences and there are labels."""
+        label = places.get("label", "")
+        if not ("confidence" in places and self.classes) or label not in columns:
+            return columns
+        for field in ("label", "prediction"):
+            strange = {_class_name(cell) for cell in columns[places[field]] if cell is not None} - {
+                *self.classes
+            }
+            if strange:
+                raise ConfigError(
+                    f"{places[field]}: expected one of the classes ({', '.join(self.classes)}), got "
+                    f"{min(strange)!r}: add it to classes, or correct it"
+                )
+        pairs = zip(columns[label], columns[places["prediction"]], strict=True)
+        right: Cells = [
+            None if None in pair else _class_name(pair[0]) == _class_name(pair[1]) for pair in pairs
+        ]
+        return {**columns, _CORRECT: right}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Fitted:
+    """What `fit` made.
+
+    Parameters
+    ----------
+    config : Config
+        Its one task names a reference that is not yet a file.
+    settings : EngineSettings
+    wire : MappedWire
+        Reads tables whose columns have the frames' names.
+    places : mapping of str to str
+        By field, the column.
+    reference : tuple of RawTable
+        Its rows under our names.
+    """
+
+    config: Config
+    settings: EngineSettings
+    wire: MappedWire
+    places: Mapping[str, str]
+    reference: tuple[RawTable, ...]
+
+    def to_config(self, path: str | Path, source: str, replace: bool) -> Path:
+        """See `Monitor.to_config`."""
+        path = Path(path)
+        reference = path.with_name(f"{path.stem}.reference.ndjson")
+        for each in () if replace else (path, reference):
+            if each.exists():
+                raise ConfigError(f"to_config: {each} exists; give another path, or replace=True")
+        _write(reference, b"".join(_lines(self.reference)))
+        _write(path, self._yaml(source, reference.name).encode())
+        return path
+
+    def _yaml(self, source: str, reference: str) -> str:
+        tasks = {
+            name: task.model_dump(mode="json", exclude_defaults=True) | {"reference": {"path": reference}}
+            for name, task in self.config.tasks.items()
+        }
+        read: dict[str, Any] = {"kind": "file", "path": source}
+        if Path(source).suffix in (".ndjson", ".jsonl", ".log", ".json"):
+            read["follow"] = True
+        read["mapping"] = self.wire.mapping.model_dump(mode="json", exclude_defaults=True)
+        sections = {"tasks": tasks, "sources": [read], "store": {"path": "state"}}
+        sections["reports"] = {"path": "windows.ndjson"}
+        text: str = yaml.safe_dump(sections, sort_keys=False, width=1000, allow_unicode=True)
+        return (
+            "# By Monitor.to_config. `blindsight check` predicts its false alarms; config.example.yaml has\n"
+            f"# all keys. The source may be another: kafka, http, …, with the same mapping.\n{text}"
+        )
+
+
+def _named(**columns: str | None) -> dict[str, str]:
+    """Without those that are not given."""
+    return {field: str(column) for field, column in columns.items() if column is not None}
+
+
+def _class_name(value: object) -> str:
+    """As a record's class is read: 1 is "1", 1.0 too, True is "true"."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _path(column: str) -> str:
+    """The path of a field that has a column's name; a dot in it is no step."""
+    return column if column.isidentifier() else f'["{column}"]'
+
+
+def _tables(columns: Mapping[str, Cells], name: str) -> Iterator[RawTable]:
+    """The rows in tables as long as those that a file is read in."""
+    rows = max(map(len, columns.values()), default=0)
+    for start in range(0, rows, ROWS):
+        yield RawTable({key: cells[start : start + ROWS] for key, cells in columns.items()}, name, start)
+
+
+def _lines(tables: Sequence[RawTable]) -> Iterator[bytes]:
+    """The records of tables under our names, one a line."""
+    for table in tables:
+        for record in read_table(table).records:
+            found = {
+                name: value
+                for name in Record.__struct_fields__
+                if (value := getattr(record, name)) is not None
+            }
+            yield msgspec.json.encode(found) + b"\n"
+
+
+def _of_one_class(rows: np.ndarray) -> tuple[float, float] | None:
+    """Mean and share of the positive class, where the column is that class's probability.
+
+    Parameters
+    ----------
+    rows : (n, 3) float64
+        The value; whether the positive class was true; whether the answer was right.
+
+    Notes
+    -----
+    Of two classes the one acted on has 0.5 or more, so that a confidence is hardly below; and its mean is
+    near the accuracy. A probability of one class goes down to 0, and its mean is near the class's share. What
+    is nearer to the accuracy passes.
+
+    Examples
+    --------
+    >>> p = np.tile([0.1, 0.2, 0.1, 0.8], 100)
+    >>> positive = np.tile([0.0, 0.0, 0.0, 1.0], 100)
+    >>> _of_one_class(np.column_stack((p, positive, np.ones(400))))
+    (0.3, 0.25)
+    >>> _of_one_class(np.column_stack((np.maximum(p, 1 - p), positive, np.ones(400))))
+    """
+    value, positive, right = rows.T
+    mean, share, accuracy = float(value.mean()), float(positive.mean()), float(right.mean())
+    off = abs(mean - share)
+    near = _NEAR + 3 * math.sqrt((value.var() + share * (1 - share)) / len(value))
+    if value.min() >= 0.5 or off > near or off > abs(mean - accuracy):
+        return None
+    return round(mean, 3), round(share, 3)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise SinkError(cannot_write(str(path), error)) from error

@@ -1,0 +1,505 @@
+"""`Monitor`: the bytes of `replay`, whatever the frame's library, and errors that say what to do."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from monitor import BlindsightError, ConfigError, MissingExtraError, Monitor, MonitorResult
+from monitor.cli.checking import check_file
+from monitor.cli.replay import replay
+from monitor.config.file import load_config
+from monitor.reports.window_report import to_json
+
+CLASSES = ["ok", "toxic"]
+Columns = dict[str, Any]
+
+
+def columns(seed: int, n: int, toxic: float = 0.2, labelled: bool = True) -> Columns:
+    """Answers a minute apart, calibrated; the larger the share of the doubtful, the lower the accuracy."""
+    rng = np.random.default_rng(seed)
+    p = np.where(rng.random(n) < toxic, rng.beta(4, 3, n), rng.beta(1, 9, n))
+    found: Columns = {
+        "p toxic": p,
+        "region": np.where(rng.random(n) < 0.5, "eu", "us"),
+        "at": np.datetime64("2026-01-01T00:00:00.000") + 60_000 * np.arange(n).astype("timedelta64[ms]"),
+    }
+    truth = rng.random(n) < p
+    return found | ({"truth": np.where(truth, "toxic", "ok")} if labelled else {})
+
+
+REFERENCE = columns(0, 4_000)
+STREAM = {
+    name: np.append(REFERENCE[name][:2_000], late) for name, late in columns(1, 1_000, toxic=1.0).items()
+}
+STREAM["at"] = np.datetime64("2026-02-01T00:00:00.000") + 60_000 * np.arange(3_000).astype("timedelta64[ms]")
+SETTINGS: Mapping[str, Any] = {
+    "groups": ["region"],
+    "metrics": ["accuracy", "recall"],
+    "objective": {"accuracy": {"min": 0.7}},
+}
+NAMES: Mapping[str, str] = {"scores": "p toxic", "label": "truth", "time": "at"}
+
+
+@pytest.fixture(scope="module")
+def monitor() -> Monitor:
+    return Monitor(CLASSES, **SETTINGS).fit(REFERENCE, **NAMES)
+
+
+@pytest.fixture(scope="module")
+def result(monitor: Monitor) -> MonitorResult:
+    return monitor.estimate(STREAM)
+
+
+def lines(result: MonitorResult) -> bytes:
+    return b"".join(to_json(report) + b"\n" for report in result.reports)
+
+
+def replayed(monitor: Monitor, frame: Columns, folder: Path) -> bytes:
+    """What `replay` writes of the frame as a Parquet file, by the configuration that the monitor writes."""
+    config = monitor.to_config(folder / "blindsight.yaml")
+    file = folder / "frame.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(arrow_table(frame), file)
+    done = replay(str(config), [file], folder / "out", lambda path, size: None)
+    assert done.windows > 0
+    return (folder / "out" / "windows.ndjson").read_bytes().replace(str(file).encode(), b"frame")
+
+
+def pandas_frame(found: Columns) -> Any:
+    return pytest.importorskip("pandas").DataFrame(found)
+
+
+def polars_frame(found: Columns) -> Any:
+    return pytest.importorskip("polars").DataFrame(found)
+
+
+def arrow_table(found: Columns) -> Any:
+    return pytest.importorskip("pyarrow").table(found)
+
+
+def pandas_series(found: Columns) -> Columns:
+    pandas = pytest.importorskip("pandas")
+    return {name: pandas.Series(values) for name, values in found.items()}
+
+
+def plain_lists(found: Columns) -> Columns:
+    return {name: values.tolist() for name, values in found.items()}
+
+
+MAKERS = (pandas_frame, polars_frame, arrow_table, pandas_series, plain_lists)
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_each_kind_of_frame_gives_the_same_bytes(
+    make: Callable[[Columns], Any], result: MonitorResult
+) -> None:
+    found = Monitor(CLASSES, **SETTINGS).fit(make(REFERENCE), **NAMES)
+    assert lines(found.estimate(make(STREAM))) == lines(result)
+
+
+def test_without_labels_it_is_replay_of_a_file_without_them(monitor: Monitor, tmp_path: Path) -> None:
+    bare = {name: values for name, values in STREAM.items() if name != "truth"}
+    got = lines(monitor.estimate(STREAM, labels=False))
+    assert got == lines(monitor.estimate(bare)) == replayed(monitor, bare, tmp_path)
+
+
+SCORES: Mapping[str, tuple[Any, Callable[[Columns], Columns]]] = {
+    "one a class": (["no", "p toxic"], lambda found: {"no": 1 - found["p toxic"]}),
+    "by class": ({"toxic": "p toxic", "ok": "no"}, lambda found: {"no": 1 - found["p toxic"]}),
+    "lists": ("both", lambda found: {"both": np.column_stack((1 - found["p toxic"], found["p toxic"]))}),
+}
+
+
+@pytest.mark.parametrize("form", SCORES)
+def test_each_form_of_scores_gives_the_same_estimates(form: str, tmp_path: Path) -> None:
+    scores, more = SCORES[form]
+    frame = {"p toxic": STREAM["p toxic"], "at": STREAM["at"]}
+    expected = lines(Monitor(CLASSES).fit(REFERENCE, **NAMES).estimate(frame))
+    other = Monitor(CLASSES).fit(REFERENCE | more(REFERENCE), **{**NAMES, "scores": scores})
+    frame |= more(frame)
+    assert lines(other.estimate(frame)) == expected == replayed(other, plain_lists(frame), tmp_path)
+
+
+def test_confidences_with_predictions_are_a_task_of_confidences(tmp_path: Path) -> None:
+    def of(found: Columns) -> Columns:
+        p = found["p toxic"]
+        acted = np.where(p > 0.5, "toxic", "ok")
+        return {"sure": np.maximum(p, 1 - p), "acted": acted, "truth": found["truth"]}
+
+    by_classes = Monitor(CLASSES).fit(of(REFERENCE), confidence="sure", prediction="acted", label="truth")
+    frame = of(STREAM)
+    right = {"sure": frame["sure"], "right": frame["acted"] == frame["truth"]}
+    known = of(REFERENCE)
+    plain = Monitor().fit(
+        {"sure": known["sure"], "right": known["acted"] == known["truth"]}, confidence="sure", label="right"
+    )
+    got = lines(by_classes.estimate(frame))
+    assert got == lines(plain.estimate(right)) == replayed(plain, right, tmp_path)
+    assert b'"estimator":"realised","value"' in got
+
+
+def test_rows_that_cannot_be_used_are_counted_as_replay_counts_them(monitor: Monitor, tmp_path: Path) -> None:
+    frame = {name: values[:600].copy() for name, values in STREAM.items()}
+    frame["p toxic"][:7] = np.nan
+    frame["p toxic"][7:10] = 1.5
+    frame["region"] = ["é" * 300 if 10 <= row < 13 else "eu" for row in range(600)]
+    config = monitor.to_config(tmp_path / "blindsight.yaml")
+    pandas_frame(frame).to_parquet(tmp_path / "frame.parquet")
+    done = replay(str(config), [tmp_path / "frame.parquet"], tmp_path / "out", lambda path, size: None)
+    for make in (pandas_frame, dict):
+        result = monitor.estimate(make(frame))
+        assert result.rejected == dict(done.unused.answers + done.unused.labels)
+        assert result.rejected == {"no_id": 7, "out_of_range": 3, "too_large": 3}
+        assert monitor.estimate(make(frame), labels=False).rejected["no_scores"] == 7
+    assert "(rows not used: 3 out_of_range, 3 too_large, 7 no_id)" in repr(result)
+    assert monitor.estimate(polars_frame(frame)).rejected["not_a_number"] == 7
+
+
+def test_the_configuration_is_the_monitor_and_passes_check(monitor: Monitor, tmp_path: Path) -> None:
+    path = monitor.to_config(tmp_path / "blindsight.yaml", source="log.ndjson")
+    written = yaml.safe_load(path.read_text())
+    assert written["sources"] == [
+        {
+            "kind": "file",
+            "path": "log.ndjson",
+            "follow": True,
+            "mapping": {
+                "time": "at",
+                "time_zone": "UTC",
+                "scores": '["p toxic"]',
+                "groups": {"region": "region"},
+                "label": "truth",
+                "constants": {"model": "model"},
+            },
+        }
+    ]
+    task = load_config(path).scored_tasks["task"]
+    assert task.window.size == 200
+    assert task.window.max_age_seconds == 7 * 3600  # twice what 1,400 answers a day take to fill it
+    assert "The configuration is valid." in check_file(str(path))
+    with pytest.raises(ConfigError, match=r"blindsight\.yaml exists; give another path, or replace=True"):
+        monitor.to_config(path)
+    assert monitor.to_config(path, replace=True) == path
+
+
+def test_the_result_shows_verdict_and_chart_where_notebooks_look(result: MonitorResult) -> None:
+    html = result._repr_html_()
+    assert '<b class="bad">1 model misses its objective.</b>' in html
+    assert html.count("<img ") == 1
+    assert 'alt="model: accuracy"' in html
+    text = repr(result)
+    assert text.startswith("MonitorResult: 1 model ")
+    assert re.search(r"accuracy \d\d\.\d % \(\d\d\.\d to \d\d\.\d\) in the newest of 15 windows", text)
+    raised = [alarm for alarm in result.alarms if (alarm.metric, alarm.group) == ("accuracy", "")]
+    assert len(raised) == 1
+    assert raised[0].window in (10, 11)
+    assert f"in window {raised[0].window} (2026-02-" in text
+
+
+def test_frames_of_the_result_hold_what_the_reports_say(result: MonitorResult) -> None:
+    tables = result.to_pandas(), result.to_polars().to_pandas()
+    for table in tables:
+        own = table[
+            (table.group == "") & (table.metric == "accuracy") & (table.estimator == "average_confidence")
+        ]
+        assert own.window.tolist() == list(range(15))
+        assert own["size"].tolist() == [200] * 15
+        assert own.value.iloc[-1] < own.limit_lower.iloc[-1]
+        assert own.alarm.tolist() == [number >= own.window[own.alarm].min() for number in range(15)]
+        assert own.start.iloc[0].isoformat() == "2026-02-01T00:00:00+00:00"
+    last = result.windows[-1]
+    expected = {
+        (each.metric, each.estimator): getattr(each.result, "value", math.nan) for each in last.estimates
+    }
+    rows = tables[0][(tables[0].group == last.group) & (tables[0].window == last.window)]
+    got = {(row.metric, row.estimator): row.value for row in rows.itertuples()}
+    assert got == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.process  # matplotlib asks fc-list for fonts
+def test_matplotlib_and_altair_draw_the_estimates(
+    result: MonitorResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    axes = result.plot("accuracy")
+    table = result.to_pandas()
+    own = table[
+        (table.group == "") & (table.metric == "accuracy") & (table.estimator == "average_confidence")
+    ]
+    drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert drawn["average confidence, 95 % interval"].tolist() == own.value.tolist()
+    assert {"control limits", "realised", "objective"} <= drawn.keys()
+    assert axes.get_xlabel() == "time (UTC)"
+    other = result.plot("recall", group="region=eu", ax=axes.figure.add_subplot())
+    assert other.get_title() == "model · region=eu: recall"
+    pyplot.close(axes.figure)
+    chart = result.plot("accuracy", backend="altair").to_dict()
+    values = next(layer["data"]["values"] for layer in chart["layer"] if "values" in layer.get("data", {}))
+    assert [row["value"] for row in values] == own.value.tolist()
+
+
+@pytest.mark.process  # matplotlib asks fc-list for fonts
+def test_without_times_windows_are_drawn_by_their_number() -> None:
+    plain = Monitor(CLASSES).fit(REFERENCE, scores="p toxic", label="truth")
+    result = plain.estimate({"p toxic": STREAM["p toxic"]})
+    axes = result.plot(ax=pytest.importorskip("matplotlib.figure").Figure().subplots())
+    assert (axes.get_xlabel(), axes.lines[0].get_xdata().tolist()) == ("window", list(range(15)))
+    assert result.to_pandas().start.isna().all()
+    assert math.isnan(result.alarms[0].time)
+    assert "1970" not in repr(result)
+
+
+def test_reports_and_page_are_those_of_replay(
+    monitor: Monitor, result: MonitorResult, tmp_path: Path
+) -> None:
+    assert lines(result) == replayed(monitor, STREAM, tmp_path)
+    assert lines(result).count(b'"estimator":"realised"') > 10
+    saved = result.save_html(tmp_path / "report.html")
+    assert saved.read_bytes() == (tmp_path / "out" / "report.html").read_bytes()
+
+
+def fit(given: Columns | None = None, classes: Any = CLASSES, **names: Any) -> Monitor:
+    return Monitor(classes).fit(REFERENCE if given is None else given, **{**NAMES, **names})
+
+
+PERCENT = REFERENCE | {"p toxic": 100 * REFERENCE["p toxic"]}
+HOURS = REFERENCE | {"hours": 10 * REFERENCE["p toxic"]}
+GIVEN: Mapping[str, tuple[Callable[[], object], str]] = {
+    "column": (
+        lambda: fit(scores="p toxi"),
+        "reference: no column 'p toxi', which scores names; there are p toxic, region, at, truth; did",
+    ),
+    "percent": (
+        lambda: fit(PERCENT),
+        "p toxic: expected probabilities from 0 to 1, got .* look like percent; divide by 100",
+    ),
+    "regression": (
+        lambda: fit(HOURS, label="hours"),
+        "hours: expected classes, got numbers such as .* classifiers only. Bin the target into classes, or",
+    ),
+    "numbers as predictions": (
+        lambda: fit(HOURS, prediction="hours"),
+        "hours: expected classes, got numbers such as .* classifiers only. Bin the target into classes, or",
+    ),
+    "columns": (
+        lambda: fit(scores=["p toxic"]),
+        r"scores: expected a column for each of the 2 classes \(ok, toxic\), got 1: p toxic",
+    ),
+    "no classes": (
+        lambda: fit(classes=()),
+        r"scores: expected classes=\[…\] to be given to Monitor, got none: name them",
+    ),
+    "one class": (lambda: fit(classes="ok"), "classes: expected a list of classes, got the text 'ok'"),
+    "neither": (lambda: fit(scores=None), "fit: expected either scores or confidence, got neither"),
+    "both": (lambda: fit(confidence="p toxic"), "fit: expected either scores or confidence, got both"),
+    "other classes": (
+        lambda: fit(classes=["ok", "bad"]),
+        r"reference: 773 rows of the reference cannot be used: row 2: \$.label: task task has no class",
+    ),
+    "order of classes": (
+        lambda: fit(classes=["toxic", "ok"]),
+        r"tasks.task.classes: \[toxic, ok\] seems to be in reverse order",
+    ),
+    "a key": (
+        lambda: Monitor(CLASSES, windw=500),
+        "This monitor cannot be used:.*tasks.task.windw: unknown key; did you mean 'window'",
+    ),
+    "a value": (
+        lambda: Monitor(CLASSES, window=5),
+        "tasks.task.window.size: expected an integer from 10 to 1000000, got 5",
+    ),
+    "reference": (
+        lambda: Monitor(CLASSES, reference={}),
+        "reference: expected no such setting: fit takes the reference",
+    ),
+    "zone": (
+        lambda: fit(time_zone="Europe/Atlantis"),
+        "What fit was given cannot be used:.*time_zone: expected the name of a time zone",
+    ),
+    "estimate first": (
+        lambda: Monitor(CLASSES).estimate(STREAM),
+        "estimate: there is no reference yet; call fit with one first",
+    ),
+    "to_config first": (
+        lambda: Monitor(CLASSES).to_config(),
+        "to_config: there is no reference yet; call fit with one first",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", GIVEN)
+def test_what_is_given_wrongly_is_named_with_the_remedy(what: str) -> None:
+    wrong, says = GIVEN[what]
+    with pytest.raises(ConfigError, match=f"(?s){says}"):
+        wrong()
+
+
+FRAMES: Mapping[str, tuple[Callable[[], object], str]] = {
+    "percent": (
+        lambda: STREAM | {"p toxic": 100 * STREAM["p toxic"] + 1},
+        "p toxic: .*they look like percent; divide by 100",
+    ),
+    "no row": (lambda: {name: [] for name in STREAM}, "frame: no row can be used: it has none"),
+    "no column": (
+        lambda: {"p toxic": [0.5], "at": [0.0], "truth": ["ok"]},
+        "frame: no column 'region', which groups.region names; there are p toxic, at, truth",
+    ),
+    "no time": (
+        lambda: STREAM | {"at": ["noon"] * 3000},
+        r"frame: no row can be used: frame: row 0: \$.time: .*; frame: row 4: ",
+    ),
+    "lengths": (
+        lambda: {"p toxic": [0.5], "at": []},
+        "frame: expected columns of one length, got p toxic has 1, at has 0 rows",
+    ),
+    "a number": (
+        lambda: {"p toxic": 0.5},
+        "frame, column p toxic: expected an array with a value a row, got",
+    ),
+    "lazy": (
+        lambda: polars_frame(STREAM).lazy(),
+        r"frame: expected a frame of pandas, .* got polars.*LazyFrame; call .collect\(\) of a lazy frame",
+    ),
+    "a list": (
+        lambda: [1, 2],
+        "frame: expected a frame of pandas, polars or Arrow, or a dict of arrays, got builtins.list",
+    ),
+    "a name twice": (
+        lambda: pytest.importorskip("pandas").DataFrame([[1, 2]], columns=["a", "a"]),
+        "frame: Expected unique column names.*; give each column a name of its own",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FRAMES)
+def test_a_frame_that_cannot_be_used_is_told_why(what: str, monitor: Monitor) -> None:
+    make, says = FRAMES[what]
+    with pytest.raises(ConfigError, match=says):
+        monitor.estimate(make())
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["acuracy"], "plot: expected one of accuracy, recall, got 'acuracy': name it in metrics"),
+        (["recall", "eu"], "group: expected one of '', 'region=us', 'region=eu', got 'eu'"),
+        (["recall", "", "ggplot"], "backend: expected matplotlib or altair, got 'ggplot'"),
+    ],
+)
+def test_a_plot_that_is_none_is_named(names: list[Any], says: str, result: MonitorResult) -> None:
+    with pytest.raises(ConfigError, match=says):
+        result.plot(*names)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_the_probability_of_a_class_is_no_confidence(share: float) -> None:
+    given = columns(3, 4_000, toxic=share)
+    acted = given | {"acted": np.where(given["p toxic"] > 0.5, "toxic", "ok")}
+    for prediction in ("acted", None):
+        with pytest.raises(ConfigError, match="it is the probability of toxic; give it as scores, without"):
+            Monitor(CLASSES).fit(acted, confidence="p toxic", label="truth", prediction=prediction)
+
+
+def test_of_the_first_class_the_other_probability_is_asked_for() -> None:
+    given = REFERENCE | {"p ok": 1 - REFERENCE["p toxic"]}
+    says = "it is the probability of ok; give 1 less it, the probability of toxic, as scores"
+    with pytest.raises(ConfigError, match=says):
+        Monitor(CLASSES, positive="ok").fit(given, confidence="p ok", label="truth")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_confidences_pass_though_some_are_below_a_half(share: float) -> None:
+    """A threshold of 0.3 acts on the less probable class now and then."""
+    given = columns(3, 4_000, toxic=share)
+    p = given["p toxic"]
+    known = {
+        "sure": np.where(p > 0.3, p, 1 - p),
+        "acted": np.where(p > 0.3, "toxic", "ok"),
+        "truth": given["truth"],
+    }
+    assert known["sure"].min() < 0.5
+    assert Monitor(CLASSES).fit(known, confidence="sure", label="truth", prediction="acted")
+
+
+def test_confidences_of_classes_need_the_prediction() -> None:
+    known = REFERENCE | {"sure": np.maximum(REFERENCE["p toxic"], 1 - REFERENCE["p toxic"])}
+    says = "confidence: missing prediction, the column with the class that was acted on; give it, or give the"
+    with pytest.raises(ConfigError, match=says):
+        Monitor(CLASSES).fit(known, confidence="sure", label="truth")
+
+
+def test_a_fit_that_fails_changes_nothing(tmp_path: Path) -> None:
+    found = Monitor(CLASSES).fit(REFERENCE, **NAMES)
+    before = found.estimate(STREAM)
+    with pytest.raises(ConfigError, match="missing prediction"):
+        found.fit(REFERENCE | {"sure": np.full(4_000, 0.9)}, confidence="sure", label="truth")
+    assert lines(found.estimate(STREAM)) == lines(before)
+    found.fit({name: values[:2_000] for name, values in REFERENCE.items()}, scores="p toxic", label="truth")
+    written = before.to_config(tmp_path / "before.yaml").read_text(encoding="utf-8")
+    assert "time: at" in written
+    assert "time: at" not in found.to_config(tmp_path / "now.yaml").read_text(encoding="utf-8")
+
+
+def test_classes_may_be_numbers_or_truth_values() -> None:
+    names = [REFERENCE | {"truth": REFERENCE["truth"] == "toxic"}]
+    names.append(REFERENCE | {"truth": (REFERENCE["truth"] == "toxic").astype(np.int64)})
+    names.append(REFERENCE | {"truth": (REFERENCE["truth"] == "toxic").astype(np.float64)})
+    expected = lines(Monitor(CLASSES).fit(REFERENCE, **NAMES).estimate(STREAM, labels=False))
+    for given, classes in zip(names, ([False, True], np.array([0, 1]), [0, 1]), strict=True):
+        positive = classes[1]
+        assert (
+            lines(Monitor(classes, positive=positive).fit(given, **NAMES).estimate(STREAM, labels=False))
+            == expected
+        )
+
+
+OF_EXTRA = r"needs an optional package: pip install 'blindsight\[notebook\]'"
+MISSING: Mapping[str, tuple[Callable[[MonitorResult], object], type[Exception], str]] = {
+    "narwhals": (
+        lambda result: fit(pandas_frame(REFERENCE)),
+        MissingExtraError,
+        f"Reading a frame {OF_EXTRA}",
+    ),
+    "matplotlib": (lambda result: result.plot(), MissingExtraError, f"plot {OF_EXTRA}"),
+    "altair": (
+        lambda result: result.plot(backend="altair"),
+        BlindsightError,
+        r'plot\(backend="altair"\) needs altair: pip install altair',
+    ),
+    "polars": (
+        lambda result: result.to_polars(),
+        BlindsightError,
+        "to_polars needs polars: pip install polars",
+    ),
+    "pandas": (
+        lambda result: result.to_pandas(),
+        BlindsightError,
+        "to_pandas needs pandas: pip install pandas",
+    ),
+}
+
+
+@pytest.mark.parametrize("package", MISSING)
+def test_what_is_not_installed_is_named_with_its_pip_line(
+    package: str, result: MonitorResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, kind, says = MISSING[package]
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(kind, match=says):
+        wanted(result)
+
+
+def test_a_dict_of_arrays_needs_no_extra(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("narwhals", "matplotlib", "pandas", "polars", "pyarrow", "altair"):
+        monkeypatch.setitem(sys.modules, package, None)
+    result = Monitor(CLASSES).fit(REFERENCE, **NAMES).estimate(STREAM)
+    assert "<img " in result._repr_html_()
