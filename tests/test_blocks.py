@@ -67,6 +67,7 @@ RUN_BY = {
     ("docs/records.md", '{"id"'): "tests/connectors/formats/test_records_page.py",
     ("docs/commands.md", "$ blindsight"): "tests/test_readme.py",
     ("docs/commands.md", "blindsight_estimate_ratio"): "tests/test_readme.py",
+    ("docs/notebook.md", ">>> "): "tests/test_readme.py",
     ("docs/python.md", ">>> "): "tests/test_readme.py",
     ("docs/serving/mapping.md", '{"event"'): "tests/connectors/formats/test_mapping.py",
     ("docs/serving/stacks.md", "from blindsight_client"): "tests/connectors/formats/test_stacks.py",
@@ -96,6 +97,7 @@ RECIPES = [
 ]
 CANNOT = {
     ("README.md", "task   model"): DEMO,
+    ("docs/commands.md", "Accuracy by month"): DEMO,
     ("docs/commands.md", "Trust by"): DEMO,
     ("docs/serving/kserve.md", "spec:"): "is a part of an InferenceService, which needs a cluster",
     **{
