@@ -98,7 +98,13 @@ class PartRows:
         split = {
             name: decomposed(window[name], before) for name, before in baseline.by.items() if name in window
         }
-        causes = {name: each for name, each in split.items() if name != CONFIDENCE}
+        # A metric of one of two classes is about its answers: to name that class would say nothing.
+        told = (
+            (CONFIDENCE, CLASS)
+            if baseline.counts is not None and self._positive is not None
+            else (CONFIDENCE,)
+        )
+        causes = {name: each for name, each in split.items() if name not in told}
         if metric == ACCURACY and abs(change - split[CONFIDENCE].change) > _ROUNDING:
             return None  # the chart judges an estimator that is no mean of confidences
         named = most_concentrated(causes)
@@ -115,11 +121,15 @@ class PartRows:
             return _error_terms(metric, evaluation), None
         if metric not in COUNTED_METRICS or evaluation.scores is None:
             return None, None
-        positive = self.task.positive_index if len(self.task.classes) == 2 else None
         micro = self.task.charted_average == "micro"
-        columns = count_columns(metric, evaluation.scores, self.predicted, positive, micro)
+        columns = count_columns(metric, evaluation.scores, self.predicted, self._positive, micro)
         own = columns.sum(axis=1)
         return ratio_terms(columns, own if before is None else before), own
+
+    @property
+    def _positive(self) -> int | None:
+        """Index of the positive of two classes."""
+        return self.task.positive_index if len(self.task.classes) == 2 else None
 
     def _by(self, terms: Floats, confidence: Floats) -> dict[str, PartSums]:
         found = {}
@@ -134,9 +144,7 @@ class PartRows:
     def _grouped(self, prefix: str, codes: Ints) -> tuple[list[str], Ints]:
         """The names of the groups there, and an index into them for each row."""
         known, places = np.unique(codes, return_inverse=True)
-        names = [self.name_of(code) if code >= 0 else "" for code in known.tolist()]
-        # Numbers of before a restart may be of another group's values.
-        return [name if name.startswith(prefix) else prefix + OTHER for name in names], places
+        return [self.name_of(code) if code >= 0 else prefix for code in known.tolist()], places
 
 
 def add_parts(parts: dict[str, BaselineParts], metric: str, evaluation: Evaluation, rows: PartRows) -> None:
@@ -166,7 +174,7 @@ def _attribution(
     order = np.argsort(-changes * np.sign(found.change), kind="stable")[:_MOST_REPORTED]
     # Zeros are no news, where there are fewer parts that changed.
     told = [i for i in order.tolist() if abs(changes[i]) >= 10.0**-_DECIMALS]
-    parts = tuple(_part(found, i) for i in told)
+    parts = tuple(_part(found, i, by) for i in told)
     told_change = float(sum(changes[i] for i in told))
     return Attribution(
         metric=metric,
@@ -174,14 +182,15 @@ def _attribution(
         by=by if by in (CLASS, CONFIDENCE) else GROUP,
         parts=parts,
         alike=alike,
-        others=_rounded(found.change - told_change),
-        remainder=_rounded(change - found.change),
+        others=_rounded(found.change - told_change) or 0,  # the default itself: it is left out of lines
+        remainder=_rounded(change - found.change) or 0,
     )
 
 
-def _part(found: Decomposition, i: int) -> PartChange:
+def _part(found: Decomposition, i: int, by: str) -> PartChange:
     columns = found.mix, found.within, found.share, found.share_before, found.mean, found.mean_before
-    return PartChange(found.names[i], *(_rounded(float(column[i])) for column in columns))
+    name = f"{by.rstrip('=')}={OTHER}" if found.names[i] == OTHER else found.names[i]
+    return PartChange(name, *(_rounded(float(column[i])) for column in columns))
 
 
 def _rounded(x: float) -> float:

@@ -217,7 +217,7 @@ class _Kept:
         if count > self._room:
             self._grow(count, rows)
         if (width := rows[4].shape[1]) != self._arrays[4].shape[1]:
-            # A restart changed which groups are watched: of the rows before, nothing is known of these.
+            # Older versions kept no groups of an open window's rows: they are not known.
             self._arrays = (*self._arrays[:4], np.full((self._room, width), -1))
         for kept, more in zip(self._arrays, rows, strict=True):
             kept[start:count] = more

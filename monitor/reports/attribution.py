@@ -19,7 +19,8 @@ class PartChange(msgspec.Struct, frozen=True):
     Parameters
     ----------
     part : str
-        ``region=eu``, ``class=toxic``, ``confidence=0.50-0.60``.
+        ``region=eu``, ``class=toxic``, ``confidence=0.50-0.60``; ``region=`` of answers without that group,
+        or beyond the cap on groups; ``region=other`` of all parts beyond the 64 that are kept.
     mix, within : float
         By its share of the answers, and by its own mean; their sum is what it brings.
     share, share_before : float
@@ -68,8 +69,8 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str
     parts: tuple[PartChange, ...]
     alike: bool = False
-    others: float = 0.0
-    remainder: float = 0.0
+    others: float = 0
+    remainder: float = 0
 
 
 def sentence(found: Attribution) -> str:
@@ -117,7 +118,7 @@ def _signed(ratio: float) -> str:
 def _name(part: str, by: str) -> str:
     kind, _, value = part.partition("=")
     if by == GROUP:
-        return part
+        return part if value else f"no {kind}"
     return f"confidences {value}" if by == CONFIDENCE else f"{kind} {value}"
 
 

@@ -143,7 +143,7 @@ def test_a_store_from_before_state_had_types_is_gone_on_with(tmp_path: Path) -> 
 
 
 def without_trust(written: Sequence[bytes]) -> list[bytes]:
-    """That version set other stakes, no labels moved what it said of groups, and its baselines had no parts."""
+    """That version set other stakes, no labels moved what it said of groups, its baselines had no parts."""
     found = [msgspec.json.decode(line) for line in written]
     for line in found:
         line.pop("untrusted", None)

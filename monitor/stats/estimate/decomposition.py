@@ -125,7 +125,7 @@ class Decomposition:
     mean, mean_before : (m,) float64
         a and a0. Of a part without rows in the baseline a0 is a; without rows in the window a is a0.
     mix : (m,) float64
-        (p − p0)·(a0 − A0).
+        (p − p0)·(a0 − level).
     within : (m,) float64
         p·(a − a0).
     change : float
@@ -134,6 +134,8 @@ class Decomposition:
         z²: see `decomposed`.
     outside : (m,) float64
         How far the mean of the rows outside of the part changed.
+    level : float
+        What a part's mean is compared with where its share changed: see `decomposed`.
     """
 
     names: list[str]
@@ -146,6 +148,7 @@ class Decomposition:
     change: float
     evidence: Floats
     outside: Floats
+    level: float
 
     @property
     def changes(self) -> Floats:
@@ -158,13 +161,17 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
 
     With p_k the share of part k, a_k its mean, and 0 for the baseline, A = Σ p_k·a_k gives
 
-        A − A0 = Σ p_k·(a_k − a0_k) + Σ (p_k − p0_k)·(a0_k − A0),
+        A − A0 = Σ p_k·(a_k − a0_k) + Σ (p_k − p0_k)·(a0_k − c),
 
     the parts' own means and the mix of the parts. It is the two-fold decomposition of Kitagawa, and of Oaxaca
     and Blinder for means by category, with the means weighted by the window's shares and the mix by the
-    baseline's means: there is no third term. A0 in the mix shifts nothing, as the shares sum to 1, and gives
-    each part the effect of its own share: more rows in a part that was below the mean lower it. A part that
-    is new in the window is all mix, and so is one that is gone.
+    baseline's means: there is no third term. A part that is new in the window is all mix, and so is one that
+    is gone. The sum is the same for every c, as the shares sum to 1, but what a part gets of it is not. c is
+    the baseline's mean of the rows outside of the leading part, so that this part gets the whole effect of
+    its share where the others' shares changed in proportion; it is A0 where no part leads. With A0 always,
+    a large part that grows would leave most of its effect with those that shrink for it. The leading part is
+    the one with the largest evidence of those outside of which the rest changed by less than `REST_AT_MOST`
+    of the whole change; of two parts, which say the same, the one that grew.
 
     The evidence that part k is where the change is compares it with the rows outside of it. If all parts
     changed alike, those changed as the whole did: Δ − Δ_outside = 0, with the variance
@@ -195,8 +202,8 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     >>> before = PartSums.of(["eu", "us"], np.repeat([0, 1], [20, 80]), np.repeat([0.7, 0.9], [20, 80]))
     >>> now = PartSums.of(["eu", "us"], np.repeat([0, 1], [45, 55]), np.repeat([0.7, 0.9], [45, 55]))
     >>> found = decomposed(now, before)
-    >>> round(found.change, 6), found.mix.round(6).tolist(), np.abs(found.within).round(6).tolist()
-    (-0.05, [-0.04, -0.01], [0.0, 0.0])
+    >>> round(found.change, 6), (found.mix + 0.0).round(6).tolist(), np.abs(found.within).round(6).tolist()
+    (-0.05, [-0.05, 0.0], [0.0, 0.0])
     """
     names = baseline.joint_names(window)
     now, before = window.along(names), baseline.along(names)
@@ -216,17 +223,23 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     beyond = (change - outside) ** 2 * (1 - q)
     certain = np.where(beyond > _ROUNDING, np.inf, 0.0)  # rows without any scatter
     evidence = np.divide(beyond, noise, out=certain, where=noise > 0)
+    apart = outside * np.sign(change) < REST_AT_MOST * abs(change)
+    # Of two parts both say the same, and of a mix the one that grew says it better.
+    leads = apart & (share >= share_before) if len(names) == 2 else apart
+    led = np.where(leads, evidence, 0.0)
+    level = rest_before[np.argmax(led)] if led.any() else whole_before
     return Decomposition(
         names=names,
         share=share,
         share_before=share_before,
         mean=mean,
         mean_before=mean_before,
-        mix=(share - share_before) * (mean_before - whole_before),
+        mix=(share - share_before) * (mean_before - level),
         within=share * (mean - mean_before),
         change=change,
         evidence=evidence,
         outside=outside,
+        level=float(level),
     )
 
 
