@@ -168,10 +168,10 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     baseline's means: there is no third term. A part that is new in the window is all mix, and so is one that
     is gone. The sum is the same for every c, as the shares sum to 1, but what a part gets of it is not. c is
     the baseline's mean of the rows outside of the leading part, so that this part gets the whole effect of
-    its share where the others' shares changed in proportion; it is A0 where no part leads. With A0 always,
-    a large part that grows would leave most of its effect with those that shrink for it. The leading part is
-    the one with the largest evidence of those outside of which the rest changed by less than `REST_AT_MOST`
-    of the whole change; of two parts, which say the same, the one that grew.
+    its share where the others' shares changed in proportion. With A0 for c, a large part that grows would
+    leave most of its effect with those that shrink for it. The leading part is the one whose share alone,
+    against all others together, moves the mean most: (p_k − p0_k)·(a0_k − a0_rest). Of two parts, which say
+    the same, it is the one that grew.
 
     The evidence that part k is where the change is compares it with the rows outside of it. If all parts
     changed alike, those changed as the whole did: Δ − Δ_outside = 0, with the variance
@@ -223,11 +223,10 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     beyond = (change - outside) ** 2 * (1 - q)
     certain = np.where(beyond > _ROUNDING, np.inf, 0.0)  # rows without any scatter
     evidence = np.divide(beyond, noise, out=certain, where=noise > 0)
-    apart = outside * np.sign(change) < REST_AT_MOST * abs(change)
-    # Of two parts both say the same, and of a mix the one that grew says it better.
-    leads = apart & (share >= share_before) if len(names) == 2 else apart
-    led = np.where(leads, evidence, 0.0)
-    level = rest_before[np.argmax(led)] if led.any() else whole_before
+    leads = (share - share_before) * (mean_before - rest_before) * np.sign(change)
+    if len(names) == 2:
+        leads = np.where(share >= share_before, leads, 0.0)
+    level = rest_before[leads.argmax()] if leads.max() > 0 else whole_before
     return Decomposition(
         names=names,
         share=share,
