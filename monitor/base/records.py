@@ -436,6 +436,7 @@ def text_codes(texts: Sequence[str]) -> Floats:
 
 
 _NO_COLUMN = np.zeros((1, 0))
+_NO_CODES = np.zeros((1, 0), dtype=np.int64)
 
 
 def no_features(rows: int) -> Floats:
@@ -444,6 +445,11 @@ def no_features(rows: int) -> Floats:
     It takes no memory: numpy allocates an array of no columns as if it had one.
     """
     return np.lib.stride_tricks.as_strided(_NO_COLUMN, (rows, 0))
+
+
+def no_groups(rows: int) -> Ints:
+    """(rows, 0): the groups of rows of which none are watched; it takes no memory either."""
+    return np.lib.stride_tricks.as_strided(_NO_CODES, (rows, 0))
 
 
 def _room(lengths: Ints) -> int:

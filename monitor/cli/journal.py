@@ -12,6 +12,7 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Chunk, Reject
 from monitor.base.results import Estimate
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
+from monitor.reports.attribution import sentence as said_where
 from monitor.reports.trust import sentence
 from monitor.reports.views import ChartView, EngineView, ObjectiveState, ObjectiveView
 from monitor.reports.window_report import WindowReport, rfc3339
@@ -103,13 +104,14 @@ class Journal:
         (self._alarmed.add if verdict.out_of_control else self._alarmed.discard)(place)
         log.log(
             logging.WARNING if verdict.out_of_control else logging.INFO,
-            "Alarm %s: %s; limits %.4f to %.4f around %.4f%s.",
+            "Alarm %s: %s; limits %.4f to %.4f around %.4f%s%s.",
             "raised" if verdict.out_of_control else "released",
             _what(report, chart.metric, chart.estimator),
             verdict.lower,
             verdict.upper,
             verdict.center,
             f"; broken: {', '.join(verdict.rules)}" if verdict.rules else "",
+            "".join(f"; {said_where(each)}" for each in report.attributions if each.metric == chart.metric),
         )
 
     def _trust(self, report: WindowReport) -> None:

@@ -126,6 +126,8 @@ class Evaluation:
         What those rows say of the confidences' bias; None without any.
     adapted : Adapted or None
         As in the request.
+    scores : (n, K) float64 or None
+        The calibrated ones, or the raw ones where there is no calibration; None where nothing is known.
 
     The distributions are those of chance alone: windows share the rest, which is put on their pool.
     """
@@ -142,6 +144,7 @@ class Evaluation:
     labels: int = 0
     bias: BiasLaw | None = None
     adapted: Adapted | None = None
+    scores: Floats | None = None
 
 
 def calibrate(calibration: Calibration, scores: Floats, predicted: Ints, shift: float = 0.0) -> Floats | None:
@@ -194,7 +197,17 @@ def _assemble(
             row_sd[metric] = error.standard_error * math.sqrt(len(confidence))
     pmf = None if counts is None else counts[1]
     classes = _classes(request, confidence)
-    every = Evaluation(estimates, row_sd, pmf, errors, others, confidence, classes, adapted=request.adapted)
+    every = Evaluation(
+        estimates,
+        row_sd,
+        pmf,
+        errors,
+        others,
+        confidence,
+        classes,
+        adapted=request.adapted,
+        scores=request.scores if request.calibrated is None else request.calibrated,
+    )
     return every if request.predictive is None else _widened(every, request)
 
 

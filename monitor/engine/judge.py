@@ -6,16 +6,19 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from monitor.base.errors import ConfigError, RequestError
 from monitor.base.results import Estimate
 from monitor.config.root import Task
+from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable, PooledState
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
+from monitor.reports.attribution import Attribution
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
 from monitor.stats.charts.base import Baseline, ChartLogic, ChartState
 from monitor.stats.charts.settings import LimitChart
@@ -67,6 +70,9 @@ class JudgeState(msgspec.Struct, frozen=True):
     standing: dict[str, ObjectiveState | None] = {}
     pooled: dict[str, tuple[float, float]] = {}
     violations: list[tuple[str, str, int]] = []
+    parts: dict[str, BaselineParts] = {}
+    warming_parts: dict[str, BaselineParts] = {}
+    attributions: dict[str, Attribution] = {}
 
 
 class Judge:
@@ -88,6 +94,9 @@ class Judge:
         }
         self._warming = {metric: list(points) for metric, points in state.warming.items()}
         self._warmed = state.warmed
+        self._parts = dict(state.parts)
+        self._warming_parts = dict(state.warming_parts)
+        self._attributions = dict(state.attributions)
         self._anew = dict(state.anew)  # windows seen since, by metric
         since = state.alarmed_since  # older versions kept no time
         self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.alarmed}
@@ -115,13 +124,22 @@ class Judge:
         """The metrics whose alarm is latched, and since when: as in `SeriesView`."""
         return dict(self._alarmed)
 
-    def set_baseline(self, baselines: Mapping[str, Baseline]) -> None:
+    @property
+    def attributions(self) -> Mapping[str, Attribution]:
+        """As in `SeriesView`, by metric."""
+        return dict(self._attributions)
+
+    def set_baseline(
+        self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
+    ) -> None:
         """Draw the charts around these baselines; without any, wait for the stream's windows."""
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
         }
         self._baselines = dict(baselines)
+        self._parts = dict(parts or {})
         self._warming, self._warmed, self._alarmed, self._anew = {}, 0, {}, {}
+        self._warming_parts, self._attributions = {}, {}
 
     def rebaseline(self, metric: str) -> int:
         """Forget one metric's baseline, chart and alarm; how many windows will make the new baseline.
@@ -139,10 +157,17 @@ class Judge:
                 f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows "
                 "are closed, so there can be no alarm; wait for the baseline"
             )
-        self._baselines.pop(metric, None)
-        self._charts.pop(metric, None)
-        self._warming.pop(metric, None)
-        self._alarmed.pop(metric, None)
+        of_metrics: tuple[dict[str, Any], ...] = (
+            self._baselines,
+            self._charts,
+            self._parts,
+            self._warming,
+            self._warming_parts,
+            self._alarmed,
+            self._attributions,
+        )
+        for each in of_metrics:
+            each.pop(metric, None)
         self._anew[metric] = 0
         return self._settings.baseline_windows
 
@@ -153,20 +178,22 @@ class Judge:
         self._standing, self._pooled = {}, {}
 
     def judge(
-        self, evaluation: Evaluation, size: int, time: float
+        self, evaluation: Evaluation, size: int, time: float, rows: PartRows
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
         """Chart a window that ended at this time and hold it against the objectives.
 
         A window of fewer than `min_size` rows is estimated but not judged: its distribution is too far
-        from the normal that the limits rest on.
+        from the normal that the limits rest on. `rows` are the parts that its rows are in.
         """
         charts: tuple[ChartView, ...] = ()
         if size >= self._settings.task.window.min_size:
             if self.warming_up and not self._anew:
-                self._warm(evaluation)
+                self._warm(evaluation, rows)
             else:
-                charts = tuple(self._chart(metric, evaluation, time) for metric in self._known(evaluation))
-                self._warm_anew(evaluation)
+                charts = tuple(
+                    self._chart(metric, evaluation, time, rows) for metric in self._known(evaluation)
+                )
+                self._warm_anew(evaluation, rows)
             self._pool(evaluation, size)
         return charts, self.objectives()
 
@@ -197,6 +224,9 @@ class Judge:
             standing=dict(self._standing),
             pooled={metric: ends for metric, ends in self._pooled.items() if ends is not None},
             violations=[(metric, rule, count) for (metric, rule), count in self.violations.items()],
+            parts=dict(self._parts),
+            warming_parts=dict(self._warming_parts),
+            attributions=dict(self._attributions),
         )
 
     def _build_objectives(self, states: Mapping[str, PooledState]) -> dict[str, ObjectiveLogic]:
@@ -209,7 +239,7 @@ class Judge:
     def _known(self, evaluation: Evaluation) -> Sequence[str]:
         return [metric for metric in self._charts if isinstance(evaluation.estimates.get(metric), Estimate)]
 
-    def _chart(self, metric: str, evaluation: Evaluation, time: float) -> ChartView:
+    def _chart(self, metric: str, evaluation: Evaluation, time: float, rows: PartRows) -> ChartView:
         estimate = evaluation.estimates[metric]
         assert isinstance(estimate, Estimate)
         verdict = self._charts[metric].update(estimate.value, estimate.n)
@@ -219,27 +249,33 @@ class Judge:
             self._alarmed.setdefault(metric, time)
         else:
             self._alarmed.pop(metric, None)
+            self._attributions.pop(metric, None)
+        if verdict.rules and (parts := self._parts.get(metric)) is not None:
+            found = rows.attribution(metric, evaluation, parts, estimate.value - verdict.center)
+            if found is not None:
+                self._attributions[metric] = found
         return ChartView(metric, verdict, self._settings.task.judged_estimator(metric))
 
-    def _warm(self, evaluation: Evaluation) -> None:
+    def _warm(self, evaluation: Evaluation, rows: PartRows) -> None:
         """Collect a window of the stream for the baseline, and draw the charts once it is long enough."""
         for metric in evaluation.estimates:
-            self._collect(metric, evaluation)
+            self._collect(metric, evaluation, rows)
         self._warmed += 1
         if self._warmed % self._settings.baseline_windows:
             return
         known = {metric: points for metric, points in self._warming.items() if len(points) >= FEWEST_WINDOWS}
         try:
-            self.set_baseline({metric: baseline(points) for metric, points in known.items()})
+            drawn = {metric: baseline(points) for metric, points in known.items()}
+            self.set_baseline(drawn, self._warming_parts)
         except ConfigError as error:
             # Too short for the promise of the charts: as many windows again, then anew.
             more = self._settings.baseline_windows
             self._say_short(f"the baseline waits for {more} windows more, {self._warmed} are too few", error)
 
-    def _warm_anew(self, evaluation: Evaluation) -> None:
+    def _warm_anew(self, evaluation: Evaluation, rows: PartRows) -> None:
         """The same for metrics whose baseline is taken anew while others stay."""
         for metric in list(self._anew):
-            self._collect(metric, evaluation)
+            self._collect(metric, evaluation, rows)
             self._anew[metric] += 1
             points = self._warming.get(metric, [])
             if self._anew[metric] % self._settings.baseline_windows or len(points) < FEWEST_WINDOWS:
@@ -253,15 +289,18 @@ class Judge:
                 self._say_short(why, error)
                 continue
             del self._anew[metric], self._warming[metric]
+            if metric in self._warming_parts:
+                self._parts[metric] = self._warming_parts.pop(metric)
 
     def _say_short(self, what: str, error: ConfigError) -> None:
         log.warning("%s: %s. %s.", self._settings.series, what, error)
 
-    def _collect(self, metric: str, evaluation: Evaluation) -> None:
+    def _collect(self, metric: str, evaluation: Evaluation, rows: PartRows) -> None:
         estimate = evaluation.estimates.get(metric)
         if isinstance(estimate, Estimate):
             point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
             self._warming.setdefault(metric, []).append(point)
+            add_parts(self._warming_parts, metric, evaluation, rows)
 
     def _pool(self, evaluation: Evaluation, size: int) -> None:
         for metric, objective in self._objectives.items():

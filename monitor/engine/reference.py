@@ -17,6 +17,7 @@ from monitor.base.names import FeatureKind
 from monitor.base.records import Batch, Floats, Ints, no_features
 from monitor.base.results import Estimate
 from monitor.config.root import Task
+from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
@@ -209,12 +210,9 @@ def reference_windows(
     They are calibrated by `Reference.cross_fitted`, or each by a calibration for itself. The last rows that
     fill no window are left out; fewer than `FEWEST_WINDOWS` windows are none.
     """
-    every = np.arange(len(reference.labels))
-    rows = reference.groups.get(group, every[:0]) if group else every
-    size = task.window.size
-    if len(rows) < FEWEST_WINDOWS * size:
+    cuts = _cuts(reference, group, task.window.size)
+    if not cuts:
         return []
-    cuts = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
     calibrated = reference.cross_fitted(task.calibration.reference_method if task.adapts else method)
     requests = [
         EstimationRequest(
@@ -234,6 +232,32 @@ def reference_windows(
         placed = zip(requests, outside, cuts, strict=True)
         requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in placed]
     return evaluate(requests)
+
+
+def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
+    """The rows of each window; none where there are too few."""
+    every = np.arange(len(reference.labels))
+    rows = reference.groups.get(group, every[:0]) if group else every
+    if len(rows) < FEWEST_WINDOWS * size:
+        return []
+    return [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
+
+
+def reference_parts(
+    windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
+) -> dict[str, BaselineParts]:
+    """What the `reference_windows` hold by part, by metric."""
+    names = [name for name in reference.groups if not group and name.partition("=")[0] in task.groups]
+    codes = np.full((len(reference.labels), 0 if group else len(task.groups)), -1)
+    for number, name in enumerate(names):
+        codes[reference.groups[name], task.groups.index(name.partition("=")[0])] = number
+    parts: dict[str, BaselineParts] = {}
+    for cut, window in zip(_cuts(reference, group, task.window.size), windows, strict=False):
+        rows = PartRows(reference.predicted[cut], codes[cut], names.__getitem__, task)
+        for metric, estimate in window.estimates.items():
+            if isinstance(estimate, Estimate):
+                add_parts(parts, metric, window, rows)
+    return parts
 
 
 class Point(NamedTuple):

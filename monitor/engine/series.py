@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +12,7 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.base.records import Ints
 from monitor.config.root import Task
+from monitor.engine.attribution import PartRows
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation
@@ -19,7 +20,7 @@ from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Tally, TallyState
-from monitor.engine.reference import Reference, baselines, reference_windows
+from monitor.engine.reference import Reference, baselines, reference_parts, reference_windows
 from monitor.engine.refit.due import RecalibrationState, schedule_of
 from monitor.engine.series_output import LastWindow, NotedRebaseline, OutputState, SavedEstimate, SeriesOutput
 from monitor.engine.task_refits import Published
@@ -173,8 +174,9 @@ class Series:
             self.active.view.method, reference, self.settings.group, task, self.settings.positive
         )
         baseline = baselines([self._comparisons.judged(window) for window in windows])
+        parts = reference_parts(windows, reference, self.settings.group, task)
         try:
-            self._judge.set_baseline(baseline)
+            self._judge.set_baseline(baseline, parts)
         except ConfigError as error:
             if not self.settings.group:
                 raise
@@ -330,7 +332,11 @@ class Series:
             self._output.forget_charts()
 
     def close(
-        self, window: ClosedWindow, evaluation: Evaluation, model: Series | None = None
+        self,
+        window: ClosedWindow,
+        evaluation: Evaluation,
+        group_name: Callable[[int], str],
+        model: Series | None = None,
     ) -> WindowReport:
         """The report of a window: labels into its interval, then its charts, objectives and trust.
 
@@ -338,6 +344,8 @@ class Series:
         ----------
         window : ClosedWindow
         evaluation : Evaluation
+        group_name : callable
+            Gives the group of a number in `window.groups`.
         model : Series, optional
             For a group that of its model.
         """
@@ -350,14 +358,21 @@ class Series:
             informed = self.checks.with_labels(evaluation, window)
         else:
             informed = self.checks.with_labels(evaluation, window, model.checks.bias, model.tally.closed)
-        judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time)
+        rows = PartRows(window.predicted, window.groups, group_name, self.settings.task)
+        judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time, rows)
         self._used += window.size
         self._count_unusable(evaluation)
         self._confidences = self._confidences.plus(informed.confidence)
         self.tally.close(window.number, window.end_time)
         comparisons = self._comparisons.of_window(informed)
         trust = self.checks.lost_trust()
-        return self._output.report(window, informed, comparisons, judged, self.active.view, trust)
+        charts, objectives = judged
+        known = self._judge.attributions
+        attributions = tuple(
+            known[each.metric] for each in charts if each.verdict.rules and each.metric in known
+        )
+        said = charts, objectives, attributions
+        return self._output.report(window, informed, comparisons, said, self.active.view, trust)
 
     def _count_unusable(self, evaluation: Evaluation) -> None:
         if (own := evaluation.adapted) is None:
@@ -406,6 +421,7 @@ class Series:
             coverage=self.checks.coverage(),
             trust=self.checks.trust(),
             alarmed_since=self._judge.alarmed_since,
+            attributions=tuple(self._judge.attributions.values()),
             classes=self._output.classes,
             recalibrations=None if self.recalibration is None else self.recalibration.view(),
             distributions=self._distributions(),

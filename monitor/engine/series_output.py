@@ -13,6 +13,7 @@ from monitor.config.root import Task
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.labels.tally import Tally
 from monitor.engine.windows import ClosedWindow, SeriesName
+from monitor.reports.attribution import Attribution
 from monitor.reports.trust import Trust
 from monitor.reports.views import (
     CalibrationView,
@@ -112,7 +113,7 @@ class SeriesOutput:
         window: ClosedWindow,
         evaluation: Evaluation,
         comparisons: Sequence[MetricEstimate],
-        judged: tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]],
+        judged: tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...], tuple[Attribution, ...]],
         calibration: CalibrationView,
         trust: Trust | None,
     ) -> WindowReport:
@@ -124,8 +125,8 @@ class SeriesOutput:
         evaluation : Evaluation
         comparisons : sequence of MetricEstimate
             What `monitor.engine.comparators` says of it.
-        judged : pair of tuples
-            What its charts and its objectives say.
+        judged : tuple of three tuples
+            What its charts and its objectives say, and its attributions.
         calibration : CalibrationView
         trust : Trust or None
             Where labels contradict the accuracy.
@@ -133,7 +134,7 @@ class SeriesOutput:
         self.end_time = window.end_time
         self._estimates = self._of_window(window.number, evaluation, comparisons)
         self.classes = self._of_classes(evaluation)
-        self.charts, objectives = judged
+        self.charts, objectives, attributions = judged
         untold, self._untold = self._untold, []
         return WindowReport(
             **window.series._asdict(),
@@ -151,6 +152,7 @@ class SeriesOutput:
             rebaselined=tuple(untold),
             trust=trust,
             classes=self.classes,
+            attributions=attributions,
         )
 
     def note_rebaseline(self, metric: str, reason: str, time: float, window: int) -> None:

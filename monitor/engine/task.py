@@ -284,6 +284,8 @@ class TaskEngine:
         for member in memberships:
             self._count_duplicates(member[watched & ~new & (member >= 0)])
         rows = answers.rows(sequence)
+        if groups:
+            rows = replace(rows, groups=np.stack(groups, axis=1))
         closed, numbers, confidence = self._into_windows(batch, rows, partitions, memberships, kept)
         joined = Answers(
             key=batch.key[kept],
@@ -354,13 +356,16 @@ class TaskEngine:
         number = self._number(window)
         group, model = window.series.group, window.series.model
         whole = self.series[self._index.series_of(model, "")] if group else None
-        report = self.series[number].close(window, evaluation, whole)
+        report = self.series[number].close(window, evaluation, self._group_name, whole)
         if not group:
             if self.refits is not None:
                 self.refits.close_window(now)
             if self.recalibrations is not None:
                 self.recalibrations.close_window(number)
         return [report, *self.revisions.closed(number, report, window.closed_at)]
+
+    def _group_name(self, number: int) -> str:
+        return self.series[number].settings.group
 
     def _number(self, window: ClosedWindow) -> int:
         return self._index.series_of(window.series.model, window.series.group)
@@ -452,6 +457,7 @@ class TaskEngine:
                 )
                 closed += more
             numbers.append(number[kept])
+            rows = rows.ungrouped()
         return closed, numbers, confidence[kept]
 
     def _count_duplicates(self, series: Ints) -> None:

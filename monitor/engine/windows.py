@@ -8,14 +8,14 @@ windows: the cut depends on the rows and their arrival times alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from monitor.base.names import ClosedBy
-from monitor.base.records import Floats, Ints, no_features
+from monitor.base.records import Floats, Ints, no_features, no_groups
 
 LAST = 2**62
 """A sequence after every row's."""
@@ -52,6 +52,8 @@ class AnswerRows:
         Index into the partition names given beside the rows, and the place there.
     features : (n, F) float64, optional
         As in `Batch`. Left out, F is 0.
+    groups : (n, G) int64, optional
+        The number of the series of each row's group, by each watched name; -1 for none. Left out, G is 0.
     """
 
     scores: Floats
@@ -62,10 +64,13 @@ class AnswerRows:
     partition: Ints
     position: Ints
     features: Floats = field(default_factory=lambda: no_features(0))
+    groups: Ints = field(default_factory=lambda: no_groups(0))
 
     def __post_init__(self) -> None:
         if not len(self.features) and len(self.time):
             object.__setattr__(self, "features", no_features(len(self.time)))
+        if not len(self.groups) and len(self.time):
+            object.__setattr__(self, "groups", no_groups(len(self.time)))
 
     def __len__(self) -> int:
         return len(self.time)
@@ -81,7 +86,12 @@ class AnswerRows:
             self.partition[index],
             self.position[index],
             self.features[index],
+            self.groups[index],
         )
+
+    def ungrouped(self) -> AnswerRows:
+        """The same without groups: of a group's own windows they are of no use."""
+        return self if not self.groups.shape[1] else replace(self, groups=no_groups(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,8 @@ class ClosedWindow:
         the first and the last of each stretch, in turn.
     features : (n, F) float64
         As in `Batch`.
+    groups : (n, G) int64
+        As in `AnswerRows`.
     """
 
     series: SeriesName
@@ -121,6 +133,7 @@ class ClosedWindow:
     closed_at: int
     positions: Mapping[str, tuple[int, ...]]
     features: Floats = field(default_factory=lambda: no_features(0))
+    groups: Ints = field(default_factory=lambda: no_groups(0))
 
     @property
     def size(self) -> int:
@@ -176,8 +189,8 @@ class CountWindow:
         return WindowLogic(self, resume)
 
 
-Columns = tuple[Floats, Ints, Floats, Floats]
-"""Scores (n, K), predicted classes (n,), times (n,) and features (n, F)."""
+Columns = tuple[Floats, Ints, Floats, Floats, Ints]
+"""Scores (n, K), predicted classes (n,), times (n,), features (n, F) and groups (n, G)."""
 
 
 class _Kept:
@@ -194,6 +207,7 @@ class _Kept:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._arrays: Columns
         self._room = 0
         self.count = 0
 
@@ -202,25 +216,30 @@ class _Kept:
         start, count = self.count, self.count + len(rows[2])
         if count > self._room:
             self._grow(count, rows)
+        if (width := rows[4].shape[1]) != self._arrays[4].shape[1]:
+            # Older versions kept no groups of an open window's rows: they are not known.
+            self._arrays = (*self._arrays[:4], np.full((self._room, width), -1))
         for kept, more in zip(self._arrays, rows, strict=True):
             kept[start:count] = more
         self.count = count
 
     def columns(self) -> Columns:
         """The rows, as views; there must be some."""
-        scores, predicted, times, features = self._arrays
+        scores, predicted, times, features, groups = self._arrays
         count = self.count
-        return scores[:count], predicted[:count], times[:count], features[:count]
+        return scores[:count], predicted[:count], times[:count], features[:count], groups[:count]
 
     def _grow(self, count: int, like: Columns) -> None:
         room = max(count, min(self._most, max(2 * self._room, _FIRST_ROOM)))
         scores = np.empty((room, like[0].shape[1]))
         width = like[3].shape[1]
         features = np.empty((room, width)) if width else no_features(room)
-        grown = scores, np.empty(room, dtype=np.int64), np.empty(room), features
+        width = like[4].shape[1]
+        groups = np.empty((room, width), dtype=np.int64) if width else no_groups(room)
+        grown = scores, np.empty(room, dtype=np.int64), np.empty(room), features, groups
         if self.count:
             for more, kept in zip(grown, self.columns(), strict=True):
-                more[: self.count] = kept
+                more[: self.count] = kept if more.shape[1:] == kept.shape[1:] else -1
         self._arrays, self._room = grown, room
 
 
@@ -236,6 +255,7 @@ class WindowState(msgspec.Struct, frozen=True):
     positions: dict[str, tuple[int, ...]]
     interrupted: list[str] = []
     features: Floats | None = None
+    groups: Ints | None = None
 
 
 class WindowLogic:
@@ -336,7 +356,7 @@ class WindowLogic:
 
     def snapshot(self) -> WindowState:
         """The open window and its number."""
-        scores, predicted, times, features = self._columns() if self._count else (None, None, None, None)
+        scores, predicted, times, features, groups = self._columns() if self._count else (None,) * 5
         return WindowState(
             number=self._number,
             version=self._version,
@@ -347,6 +367,7 @@ class WindowLogic:
             positions=dict(self._positions),
             interrupted=sorted(self._interrupted),
             features=None if features is None or not features.shape[1] else features.copy(),
+            groups=None if groups is None or not groups.shape[1] else groups.copy(),
         )
 
     def _restore(self, state: WindowState) -> None:
@@ -356,7 +377,8 @@ class WindowLogic:
             return
         self._count = len(state.time)
         features = no_features(self._count) if state.features is None else state.features
-        self._kept.add((state.scores, state.predicted, state.time, features))
+        groups = no_groups(self._count) if state.groups is None else state.groups
+        self._kept.add((state.scores, state.predicted, state.time, features, groups))
         self._first_arrival = state.first_arrival
         self._positions = dict(state.positions)
         self._interrupted = set(state.interrupted)
@@ -391,7 +413,13 @@ class WindowLogic:
             self._first_arrival = float(rows.arrival[start])
         self._keep()
         part = slice(start, stop)
-        self._fresh = rows.scores[part], rows.predicted[part], rows.time[part], rows.features[part]
+        self._fresh = (
+            rows.scores[part],
+            rows.predicted[part],
+            rows.time[part],
+            rows.features[part],
+            rows.groups[part],
+        )
         self._count += stop - start
         self._note_positions(rows.partition[start:stop], rows.position[start:stop], partitions)
 
@@ -425,7 +453,7 @@ class WindowLogic:
         return self._kept.columns()
 
     def _close(self, reason: ClosedBy, at: int) -> ClosedWindow:
-        scores, predicted, times, features = self._columns()
+        scores, predicted, times, features, groups = self._columns()
         window = ClosedWindow(
             series=self._settings.series,
             number=self._number,
@@ -438,6 +466,7 @@ class WindowLogic:
             closed_at=at,
             positions=self._positions,
             features=features,
+            groups=groups,
         )
         self._number += 1
         self._clear()

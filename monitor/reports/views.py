@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from monitor.base.durations import RefitDurations
 from monitor.base.source import SourceCounts
+from monitor.reports.attribution import Attribution
 from monitor.reports.trust import Trust
 from monitor.reports.window_view import (
     CalibrationView,
@@ -159,6 +160,8 @@ class SeriesView:
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
         Answers in closed windows without a feature, or with a text that the reference lacks, since the start;
         complete from the start, with zeros.
+    attributions : tuple of Attribution
+        Of the metrics whose alarm is latched: where the change is, in the newest window that broke a rule.
     """
 
     task: str
@@ -186,6 +189,7 @@ class SeriesView:
     recalibrations: RecalibrationsView | None = None
     distributions: Distributions | None = None
     rows_unusable: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    attributions: tuple[Attribution, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 from monitor.base.names import ClosedBy
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.results import Estimate, Result, TooFew, Unknown
+from monitor.reports.attribution import Attribution
 from monitor.reports.trust import Trust, TrustLine
 from monitor.reports.views import (
     CalibrationView,
@@ -84,6 +85,8 @@ class WindowReport:
         Where labels contradict the accuracy: by how much, as known when the window closed.
     classes : tuple of ClassEstimate
         Where each class is estimated by itself.
+    attributions : tuple of Attribution
+        Of the metrics whose charts broke a rule in this window: where the change is.
 
     Attributes
     ----------
@@ -110,6 +113,7 @@ class WindowReport:
     rebaselined: tuple[Rebaselined, ...] = ()
     trust: Trust | None = None
     classes: tuple[ClassEstimate, ...] = ()
+    attributions: tuple[Attribution, ...] = ()
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
 
@@ -325,6 +329,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     positions: Mapping[str, tuple[int, ...]]
     rebaselined: tuple[Rebaselined, ...] = ()
     untrusted: tuple[TrustLine, ...] = ()
+    attributions: tuple[Attribution, ...] = ()
 
     @classmethod
     def of(cls, report: WindowReport) -> WindowLine:
@@ -348,6 +353,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             positions=report.positions,
             rebaselined=tuple(report.rebaselined),
             untrusted=() if report.trust is None else (TrustLine.of("accuracy", report.trust),),
+            attributions=report.attributions,
         )
 
     @property
@@ -386,6 +392,7 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             positions=self.positions,
             rebaselined=self.rebaselined,
             trust=self.untrusted[0].read() if self.untrusted else None,
+            attributions=self.attributions,
         )
 
 
@@ -425,7 +432,7 @@ def to_json(report: WindowReport) -> bytes:
     (`state` while an objective cannot be judged, `labels` where none moved an estimate's interval, `rank` where
     models are not ranked, `foreign` where the calibration is the model's own, `interval` where its intervals are
     exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline,
-    `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit
+    `untrusted` where labels contradict nothing, `attributions` where no chart broke a rule); an estimate that is not a number is written as unknown, a limit
     as null.
 
     Parameters

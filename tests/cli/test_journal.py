@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from monitor.reports.views import CalibrationView, ChartView, MetricEstimate, Ob
 from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
 from tests.daemon import DaemonProcess, configuration, ndjson
+from tests.export.prometheus.scrape import WATCHED
 from tests.services.process import PATIENCE_SECONDS
 from tests.streams import answers
 
@@ -73,6 +75,16 @@ def test_an_alarm_is_told_when_it_is_raised_and_when_it_is_released(
     assert told(caplog) == [("WARNING", f"Alarm raised: {WHAT.format(1)}; {limits}; broken: we1.")]
     journal.windows([window(4, True), window(5, False), window(6, False)])
     assert told(caplog) == [("INFO", f"Alarm released: {WHAT.format(5)}; {limits}.")]
+
+
+def test_an_alarm_says_where_the_change_is(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+    raised = replace(window(1, True), attributions=WATCHED.attributions)
+    journal.windows([raised])
+    [(_, line)] = told(caplog)
+    assert line.endswith(
+        '; broken: we1; −3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
+        "(confidences down 1.0 points)."
+    )
 
 
 def test_groups_have_alarms_of_their_own(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ from functools import cache
 
 from monitor.base.results import Estimate
 from monitor.export.rules import Alert, RuleSettings, rule_groups
+from monitor.reports.attribution import sentence
 from monitor.reports.views import AgentView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
 
 Identity = frozenset[tuple[str, str]]
@@ -122,7 +123,12 @@ def _judged(one: SeriesView, objective: ObjectiveView) -> str:
 def _charted(one: SeriesView, metric: str) -> str:
     broken = [f"{rule} {count}" for (of, rule), count in one.violations.items() if of == metric and count]
     rules = f" Windows that broke a rule so far: {', '.join(broken)}." if broken else ""
-    return f"{_name(one, metric)} is out of control. Last window:{_estimates(one, metric)}.{rules}"
+    where = "".join(
+        f" Where it changed, by the newest window that broke a rule: {sentence(each)}."
+        for each in one.attributions
+        if each.metric == metric
+    )
+    return f"{_name(one, metric)} is out of control. Last window:{_estimates(one, metric)}.{rules}{where}"
 
 
 def _estimates(one: SeriesView, metric: str) -> str:

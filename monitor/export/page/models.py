@@ -22,6 +22,7 @@ from monitor.export.page.words import (
     text,
     word,
 )
+from monitor.reports.attribution import sentence as said_where
 from monitor.reports.trust import sentence
 from monitor.reports.views import (
     EngineView,
@@ -236,7 +237,8 @@ def _limits(one: SeriesView, metric: str) -> str:
             since = one.alarmed_since.get(metric)
             when = "" if since is None else f" since {moment(since)}"
             newest = broken or "this window is calm"
-            return f'{limits}<br><span class="bad">out of control</span>{when}; {newest}'
+            where = "".join(f"<br>{text(said_where(a))}" for a in one.attributions if a.metric == metric)
+            return f'{limits}<br><span class="bad">out of control</span>{when}; {newest}{where}'
     return ""
 
 

@@ -14,6 +14,7 @@ from monitor.export.page.arenas import arenas
 from monitor.export.page.overview import overview
 from monitor.export.page.words import moment, text
 from monitor.reports.arena_report import ArenaReport
+from monitor.reports.attribution import Attribution
 from monitor.reports.views import ArenaView, EngineView, SeriesState, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.estimate.hajek import WeightedCounts
@@ -50,6 +51,7 @@ class Period:
         self._last: dict[Series, WindowReport] = {}
         self._windows: Counter[Series] = Counter()
         self._left_out: Counter[Series] = Counter()
+        self._attributions: dict[Series, dict[str, Attribution]] = {}
         self._arenas: dict[str, ArenaView] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
@@ -68,9 +70,16 @@ class Period:
                 self._first.setdefault(series, report)
                 self._last[series] = report
                 self._windows[series] += 1
+                self._attribute(series, report)
             elif last is not None and report.window == last.window:
                 self._last[series] = report
             self.histories.add([report])
+
+    def _attribute(self, series: Series, report: WindowReport) -> None:
+        """Keep the newest attribution of each latched alarm."""
+        latched = {chart.metric for chart in report.charts if chart.verdict.out_of_control}
+        known = self._attributions.get(series, {}) | {each.metric: each for each in report.attributions}
+        self._attributions[series] = {metric: each for metric, each in known.items() if metric in latched}
 
     def _add_arena(self, report: ArenaReport) -> None:
         before = self._arenas.get(report.task)
@@ -90,6 +99,7 @@ class Period:
         """Windows that count from 0 again are of another beginning: a chart of both would be of neither."""
         self._left_out[series] += self._windows.pop(series)
         del self._first[series]
+        self._attributions.pop(series, None)
         self.histories.forget(series)
 
     def html(self, labelled: Mapping[Series, Mapping[int, WeightedCounts]]) -> str:
@@ -155,7 +165,8 @@ class Period:
                 for metric, raised in alarms.get(series, {}).items()
                 if metric in latched
             }
-            found.append(_view(last, self._windows[series], since))
+            attributions = tuple(self._attributions.get(series, {}).values())
+            found.append(_view(last, self._windows[series], since, attributions))
         return found
 
     def _progress(self, one: SeriesView) -> str:
@@ -169,7 +180,12 @@ class Period:
         return " · ".join(words)
 
 
-def _view(last: WindowReport, windows: int, since: Mapping[str, float | None]) -> SeriesView:
+def _view(
+    last: WindowReport,
+    windows: int,
+    since: Mapping[str, float | None],
+    attributions: tuple[Attribution, ...],
+) -> SeriesView:
     state = SeriesState.IN_CONTROL if last.charts else SeriesState.WARMING_UP
     if any(chart.verdict.out_of_control for chart in last.charts):
         state = SeriesState.OUT_OF_CONTROL
@@ -195,6 +211,7 @@ def _view(last: WindowReport, windows: int, since: Mapping[str, float | None]) -
         trust=last.trust,
         alarmed_since=since,
         classes=last.classes,
+        attributions=attributions,
     )
 
 

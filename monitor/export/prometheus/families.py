@@ -103,6 +103,20 @@ FAMILIES: dict[str, MetricFamily] = {
         "1 while the control chart's alarm is active, until eight windows in a row are in control.",
     ),
     "control_violations": MetricFamily("counter", "Closed windows that broke a rule of the control chart."),
+    "alarm_change_ratio": MetricFamily(
+        "gauge",
+        "Change of the metric against its baseline, -1 to 1, in the newest window that broke a rule of its "
+        "chart; only while the alarm is latched.",
+        "ratio",
+        rows="monitor.export.prometheus.rows:alarm_rows",
+    ),
+    "alarm_part_change_ratio": MetricFamily(
+        "gauge",
+        "Part of that change which the label part brings, a group, class or range of confidences: the two "
+        "parts that bring most.",
+        "ratio",
+        rows="monitor.export.prometheus.rows:alarm_part_rows",
+    ),
     "objective_ratio": MetricFamily(
         "gauge", "Configured floor or ceiling of the objective, 0 to 1.", "ratio"
     ),

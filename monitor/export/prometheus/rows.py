@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from monitor.base.results import Unknown
 from monitor.reports.arena_report import ESTIMATOR, METRIC
+from monitor.reports.attribution import top_parts
 from monitor.reports.views import ArenaView, SeriesView
 from monitor.reports.window_report import finite
 from monitor.stats.pairwise.ranking import RankInterval
@@ -41,6 +42,19 @@ def feature_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
     """Answers that calibrations for windows cannot use, by feature and reason."""
     for (feature, reason), count in one.rows_unusable.items():
         yield {"feature": text(feature), "reason": reason}, count
+
+
+def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """The change behind each latched alarm, by metric."""
+    for each in one.attributions:
+        yield {"metric": each.metric}, each.change
+
+
+def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
+    """The two parts that bring most of it: no more, for each name is a series in Prometheus."""
+    for each in one.attributions:
+        for part in top_parts(each):
+            yield {"metric": each.metric, "part": text(part.part)}, part.change
 
 
 def arena_rows(arenas: Iterable[ArenaView]) -> Iterator[Row]:

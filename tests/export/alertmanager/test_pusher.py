@@ -103,6 +103,15 @@ def test_a_models_lost_trust_stands_for_that_of_its_groups() -> None:
     ]
 
 
+def test_an_alarm_says_where_the_change_is() -> None:
+    (alarm,) = holding(view(dataclasses.replace(CALM, charts=WATCHED.charts)))
+    assert alarm.text.endswith(
+        "Windows that broke a rule so far: we1 2. Where it changed, by the newest window that broke a rule: "
+        '−3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
+        "(confidences down 1.0 points)."
+    )
+
+
 def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
     found = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
     (conflict,) = holding(found)

@@ -76,6 +76,16 @@ def test_an_alarm_that_lasts_is_told_from_a_window_that_breaks_a_rule() -> None:
     assert "out of control since 2026-11-20 10:00:00 UTC; this window is calm|" in text
 
 
+def test_an_alarm_says_where_the_change_is() -> None:
+    text = read(of(dataclasses.replace(MODEL, attributions=WATCHED.attributions))).text
+    assert (
+        'eight windows on one side of the centre\n−3.1 points: 2.4 from region="eu" (answers up from 20 to '
+        "45 %), 0.5 from region=us (confidences down 1.0 points)|" in text
+    )
+    lost = dataclasses.replace(MODEL, state=SeriesState.UNTRUSTED, attributions=WATCHED.attributions)
+    assert "−3.1 points" not in read(of(lost)).text, "an untrusted estimate changes nowhere that is known"
+
+
 def test_classes_by_themselves_stand_below_their_metric() -> None:
     classes = (
         ClassEstimate("accuracy", "average_confidence", "<b>ok", Estimate(0.9, 0.85, 0.95, 0.95, 500)),

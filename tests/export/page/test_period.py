@@ -12,6 +12,8 @@ import pytest
 from monitor.base.state_changes import Changes
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.period import Period
+from monitor.reports.attribution import sentence
+from monitor.reports.views import ChartView
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
 from tests.daemon import command_here, configuration, ndjson, write_configuration
@@ -69,6 +71,19 @@ def test_a_report_says_how_the_models_stood_at_the_end(reports: list[WindowRepor
     assert "20 windows, 2023-11-14 22:13:20 UTC to 2023-11-14 22:46:39 UTC · alarms of accuracy: 1 · " in said
     assert "Groups of erm: 1, 1 out of control" in said
     assert "not answer" not in said
+
+
+def test_a_report_says_where_the_change_of_an_alarm_is(reports: list[WindowReport]) -> None:
+    broken = [report for report in reports if report.attributions and not report.group]
+    assert sentence(broken[-1].attributions[0]) in words(page_of(reports))
+    calm = replace(broken[-1], window=20, charts=broken[-1].charts, attributions=())
+    assert sentence(broken[-1].attributions[0]) in words(page_of([*reports, calm])), "while it is latched"
+    released = replace(calm, charts=tuple(_released(chart) for chart in calm.charts))
+    assert " points" not in words(page_of([*reports, released])).partition("Groups of erm")[0]
+
+
+def _released(chart: ChartView) -> ChartView:
+    return replace(chart, verdict=replace(chart.verdict, rules=(), out_of_control=False))
 
 
 def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport]) -> None:

@@ -11,6 +11,7 @@ from monitor.base.durations import RefitDurations
 from monitor.base.results import Estimate, Reason, TooFew, Unknown
 from monitor.base.source import SourceCounts
 from monitor.export.prometheus.collector import BlindsightCollector
+from monitor.reports.attribution import Attribution, PartChange
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
@@ -93,6 +94,18 @@ WATCHED = SeriesView(
         ("carrier", "missing"): 0,
         ("carrier", "unseen"): 4,
     },
+    attributions=(
+        Attribution(
+            "accuracy",
+            -0.031,
+            "group",
+            (
+                PartChange('region="eu"', -0.021, -0.003, 0.45, 0.2, 0.71, 0.716),
+                PartChange("region=us", 0.0, -0.005, 0.5, 0.75, 0.9, 0.91),
+                PartChange("region=af", -0.002, 0.0, 0.05, 0.05, 0.9, 0.9),
+            ),
+        ),
+    ),
 )
 
 

@@ -85,9 +85,13 @@ CASES = [
         "warning",
         {**WHO, "rule": "we1"},
         "accuracy of model erm, task toxicity is out of control: about 31 windows of the last 1d broke rule "
-        "we1. The alarm stays until eight windows in a row are in control.",
+        "we1. The alarm stays until eight windows in a row are in control. Against the baseline: -3.1 "
+        "points: 2.4 from region=eu, 0.5 from region=us",
         {
             f"blindsight_out_of_control{{{ACCURACY}}}": gauge(0, 1),
+            f"blindsight_alarm_change_ratio{{{ACCURACY}}}": gauge(None, -0.031),
+            f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="region=us"}}': gauge(None, -0.005),
+            f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="region=eu"}}': gauge(None, -0.024),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we1"}}': counter(0, 1),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we4"}}': counter(0, 0),
         },
@@ -98,9 +102,14 @@ CASES = [
         "warning",
         {**WHO, "rule": "we1", "group": "region=eu"},
         "accuracy of model erm, task toxicity, group region=eu is out of control: about 31 windows of the "
-        "last 1d broke rule we1. The alarm stays until eight windows in a row are in control.",
+        "last 1d broke rule we1. The alarm stays until eight windows in a row are in control. Against the "
+        "baseline: +2.0 points: 2.1 from class=toxic",
         {
             f'blindsight_group_out_of_control{{{EU},metric="accuracy"}}': gauge(0, 1),
+            f'blindsight_group_alarm_change_ratio{{{EU},metric="accuracy"}}': gauge(None, 0.02),
+            f'blindsight_group_alarm_part_change_ratio{{{EU},metric="accuracy",part="class=toxic"}}': gauge(
+                None, 0.021
+            ),
             f'blindsight_group_control_violations_total{{{EU},metric="accuracy",rule="we1"}}': counter(0, 1),
         },
         *(60, 31, 25, 32, 40, 50),

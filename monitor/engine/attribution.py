@@ -1,0 +1,197 @@
+"""Where an alarm's change is: the parts of the baseline's windows, and the window's change against them.
+
+Parts are counted only in the windows that make a baseline, and in those that break a rule of a chart: no
+other window pays for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+from monitor.config.root import Task
+from monitor.engine.evaluate import Evaluation
+from monitor.reports.attribution import ACCURACY, CLASS, CONFIDENCE, GROUP, Attribution, PartChange
+from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS, calibration_error_slope
+from monitor.stats.estimate.decomposition import (
+    COUNTED_METRICS,
+    OTHER,
+    Decomposition,
+    PartSums,
+    count_columns,
+    decomposed,
+    most_concentrated,
+    ratio_terms,
+)
+from monitor.stats.histograms import BIN_NAMES, bins_of
+
+_MOST_REPORTED = 5
+_DECIMALS = 6
+_ROUNDING = 1e-6
+
+
+class BaselineParts(msgspec.Struct, frozen=True):
+    """What a metric's baseline holds by part.
+
+    Parameters
+    ----------
+    by : dict of str to PartSums
+        By dimension: ``region=`` for a group, `class`, `confidence`.
+    counts : (2, C) float64 or None
+        Sums of the numerators and denominators of a metric that is a mean of C ratios.
+    """
+
+    by: dict[str, PartSums]
+    counts: Floats | None = None
+
+    def plus(self, more: BaselineParts) -> BaselineParts:
+        """With a further window's."""
+        counts = self.counts if self.counts is None or more.counts is None else self.counts + more.counts
+        return BaselineParts({name: self.by[name].plus(more.by[name]) for name in self.by}, counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartRows:
+    """The parts that a window's rows are in, n rows.
+
+    Parameters
+    ----------
+    predicted : (n,) int64
+    groups : (n, G) int64
+        A number a group, -1 for none; G is 0 in a group's own windows, else one for each of `task.groups`.
+    name_of : callable
+        The group of a number: ``region=eu``.
+    task : Task
+    """
+
+    predicted: Ints
+    groups: Ints
+    name_of: Callable[[int], str]
+    task: Task
+
+    def baseline(self, metric: str, evaluation: Evaluation) -> BaselineParts | None:
+        """The parts of a window that makes a baseline; None for a metric that is no mean over rows."""
+        terms, counts = self._terms(metric, evaluation, None)
+        return None if terms is None else BaselineParts(self._by(terms, evaluation.confidence), counts)
+
+    def attribution(
+        self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
+    ) -> Attribution | None:
+        """Where the change of a metric is against the baseline.
+
+        Parameters
+        ----------
+        metric : str
+        evaluation : Evaluation
+        baseline : BaselineParts
+        change : float
+            Of the chart's value from its centre.
+        """
+        terms, _ = self._terms(metric, evaluation, baseline.counts)
+        if terms is None:
+            return None
+        window = self._by(terms, evaluation.confidence)
+        split = {
+            name: decomposed(window[name], before) for name, before in baseline.by.items() if name in window
+        }
+        # A metric of one of two classes is about its answers: to name that class would say nothing.
+        told = (
+            (CONFIDENCE, CLASS)
+            if baseline.counts is not None and self._positive is not None
+            else (CONFIDENCE,)
+        )
+        causes = {name: each for name, each in split.items() if name not in told}
+        if metric == ACCURACY and abs(change - split[CONFIDENCE].change) > _ROUNDING:
+            return None  # the chart judges an estimator that is no mean of confidences
+        named = most_concentrated(causes)
+        alike = named is None and any(len(each.names) > 1 for each in causes.values())
+        return _attribution(metric, change, named or CONFIDENCE, split, alike)
+
+    def _terms(
+        self, metric: str, evaluation: Evaluation, before: Floats | None
+    ) -> tuple[Floats | None, Floats | None]:
+        """(n,) what each row adds to the metric, and the (2, C) sums of counts behind ratios."""
+        if metric == ACCURACY:
+            return evaluation.confidence, None
+        if metric in evaluation.errors:
+            return _error_terms(metric, evaluation), None
+        if metric not in COUNTED_METRICS or evaluation.scores is None:
+            return None, None
+        micro = self.task.charted_average == "micro"
+        columns = count_columns(metric, evaluation.scores, self.predicted, self._positive, micro)
+        own = columns.sum(axis=1)
+        return ratio_terms(columns, own if before is None else before), own
+
+    @property
+    def _positive(self) -> int | None:
+        """Index of the positive of two classes."""
+        return self.task.positive_index if len(self.task.classes) == 2 else None
+
+    def _by(self, terms: Floats, confidence: Floats) -> dict[str, PartSums]:
+        found = {}
+        for name, codes in zip(self.task.groups, self.groups.T, strict=False):  # of a group's rows none
+            found[f"{name}="] = PartSums.of(*self._grouped(f"{name}=", codes), terms)
+        names = [f"{CLASS}={each}" for each in self.task.classes] or [f"{CLASS}="]
+        found[CLASS] = PartSums.of(names, self.predicted, terms)
+        ranges = [f"{CONFIDENCE}={each}" for each in BIN_NAMES]
+        found[CONFIDENCE] = PartSums.of(ranges, bins_of(confidence), terms)
+        return found
+
+    def _grouped(self, prefix: str, codes: Ints) -> tuple[list[str], Ints]:
+        """The names of the groups there, and an index into them for each row."""
+        known, places = np.unique(codes, return_inverse=True)
+        return [self.name_of(code) if code >= 0 else prefix for code in known.tolist()], places
+
+
+def add_parts(parts: dict[str, BaselineParts], metric: str, evaluation: Evaluation, rows: PartRows) -> None:
+    """Count a window of a baseline by part."""
+    more = rows.baseline(metric, evaluation)
+    if more is not None:
+        parts[metric] = parts[metric].plus(more) if metric in parts else more
+
+
+def _error_terms(metric: str, evaluation: Evaluation) -> Floats | None:
+    """(n,) terms whose mean is a calibration error: differences in the direction of their bin's gap."""
+    error = evaluation.errors[metric]
+    if error.order is None or error.differences is None:
+        return None
+    bins = ECE_BINS if metric == "ece" else CLASS_ECE_BINS
+    slope, _, _ = calibration_error_slope(error.order, error.differences, bins)
+    terms = np.empty(len(slope))
+    terms[error.order] = error.differences
+    return terms * slope * -len(slope)
+
+
+def _attribution(
+    metric: str, change: float, by: str, split: Mapping[str, Decomposition], alike: bool
+) -> Attribution:
+    found = split[by]
+    changes = found.changes
+    order = np.argsort(-changes * np.sign(found.change), kind="stable")[:_MOST_REPORTED]
+    # Zeros are no news, where there are fewer parts that changed.
+    told = [i for i in order.tolist() if abs(changes[i]) >= 10.0**-_DECIMALS]
+    parts = tuple(_part(found, i, by) for i in told)
+    told_change = float(sum(changes[i] for i in told))
+    return Attribution(
+        metric=metric,
+        change=_rounded(change),
+        by=by if by in (CLASS, CONFIDENCE) else GROUP,
+        parts=parts,
+        alike=alike,
+        others=_rounded(found.change - told_change) or 0,  # the default itself: it is left out of lines
+        remainder=_rounded(change - found.change) or 0,
+    )
+
+
+def _part(found: Decomposition, i: int, by: str) -> PartChange:
+    columns = found.mix, found.within, found.share, found.share_before, found.mean, found.mean_before
+    name = f"{by.rstrip('=')}={OTHER}" if found.names[i] == OTHER else found.names[i]
+    return PartChange(name, *(_rounded(float(column[i])) for column in columns))
+
+
+def _rounded(x: float) -> float:
+    return round(x, _DECIMALS) + 0.0

@@ -1,0 +1,378 @@
+"""The change of a mean between two sets of rows, split exactly by the parts that the rows are in.
+
+The estimated accuracy is the mean of the confidences, so its change against the baseline is a sum over parts:
+groups, predicted classes, ranges of confidence. Each part's share of it has two causes: more or fewer of the
+answers are in the part (the mix changed), or the part's own mean moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import msgspec
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+
+MOST_PARTS = 64
+"""Parts of one dimension that are kept by name; all others count together as `OTHER`."""
+
+OTHER = "other"
+
+LEVEL = 0.01
+"""Chance that some part stands out where all parts changed alike, over all parts of all dimensions."""
+
+REST_AT_MOST = 0.75
+"""A part stands out only where the rows outside of it changed by less than this share of the whole change."""
+
+COUNTED_METRICS = ("precision", "recall", "specificity", "f1")
+"""The metrics that are ratios of expected counts of the confusion matrix."""
+
+_ROUNDING = 1e-24  # square of what sums of millions of confidences leave
+
+
+class PartSums(msgspec.Struct, frozen=True, eq=False):
+    """Rows by part: how many, the sum of a term of theirs, and of its square.
+
+    Parameters
+    ----------
+    names : list of str
+        Of the parts, at most `MOST_PARTS` and `OTHER`.
+    table : (3, m) float64
+        Rows, sums and sums of squares.
+    folded : bool
+        Whether parts went into `OTHER`; parts that are not named belong to it then.
+
+    Examples
+    --------
+    >>> sums = PartSums.of(["eu", "us"], np.array([0, 1, 1]), np.array([0.5, 1.0, 0.9]))
+    >>> sums.names, sums.table[:2].tolist()
+    (['eu', 'us'], [[1.0, 2.0], [0.5, 1.9]])
+    """
+
+    names: list[str]
+    table: Floats
+    folded: bool = False
+
+    @classmethod
+    def of(cls, names: Sequence[str], codes: Ints, terms: Floats, most: int = MOST_PARTS) -> PartSums:
+        """Those of n rows.
+
+        Parameters
+        ----------
+        names : sequence of str
+        codes : (n,) int64
+            The part of each row, an index into `names`; parts without rows are left out.
+        terms : (n,) float64
+        most : int
+            Parts that are kept: those with the most rows.
+        """
+        size = len(names)
+        columns = np.ones(len(terms)), terms, terms * terms
+        table: Floats = np.stack([np.bincount(codes, each, minlength=size) for each in columns])
+        there = np.flatnonzero(table[0])
+        return cls([names[i] for i in there.tolist()], table[:, there])._bounded(most)
+
+    @property
+    def rows(self) -> float:
+        return float(self.table[0].sum())
+
+    @property
+    def mean(self) -> float:
+        """Of the term over all rows."""
+        return float(self.table[1].sum() / self.table[0].sum())
+
+    def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
+        """With further rows; which parts are named is settled once one has to be folded."""
+        names = self.joint_names(more)
+        joint = PartSums(names, self.along(names) + more.along(names), self.folded or more.folded)
+        return joint if self.folded else joint._bounded(most)
+
+    def joint_names(self, other: PartSums) -> list[str]:
+        """The parts of both; where these are folded already, these alone."""
+        return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
+
+    def along(self, names: Sequence[str]) -> Floats:
+        """(3, m) the table of these parts, in their order; all others count as `OTHER`, where it is there."""
+        place = {name: i for i, name in enumerate(names)}
+        found = np.zeros((3, len(names)))
+        for i, name in enumerate(self.names):
+            at = place.get(name, place.get(OTHER))
+            if at is not None:
+                found[:, at] += self.table[:, i]
+        return found
+
+    def _bounded(self, most: int) -> PartSums:
+        named = [i for i, name in enumerate(self.names) if name != OTHER]
+        if len(named) <= most:
+            return self
+        kept = sorted(named, key=lambda i: (-self.table[0, i], self.names[i]))[:most]
+        names = [*sorted(self.names[i] for i in kept), OTHER]
+        return PartSums(names, self.along(names), folded=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decomposition:
+    """The change of a mean by part, m parts; with a and p the mean and the share of a part, A the whole mean.
+
+    Parameters
+    ----------
+    names : list of str
+    share, share_before : (m,) float64
+        p and p0: of the rows, in the window and in the baseline.
+    mean, mean_before : (m,) float64
+        a and a0. Of a part without rows in the baseline a0 is a; without rows in the window a is a0.
+    mix : (m,) float64
+        (p − p0)·(a0 − level).
+    within : (m,) float64
+        p·(a − a0).
+    change : float
+        A − A0, the sum of `mix` and `within` over all parts.
+    evidence : (m,) float64
+        z²: see `decomposed`.
+    outside : (m,) float64
+        How far the mean of the rows outside of the part changed.
+    level : float
+        What a part's mean is compared with where its share changed: see `decomposed`.
+    """
+
+    names: list[str]
+    share: Floats
+    share_before: Floats
+    mean: Floats
+    mean_before: Floats
+    mix: Floats
+    within: Floats
+    change: float
+    evidence: Floats
+    outside: Floats
+    level: float
+
+    @property
+    def changes(self) -> Floats:
+        """(m,) the part of the change that each part brings."""
+        return self.mix + self.within
+
+
+def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
+    """Split the change of a mean against the baseline.
+
+    With p_k the share of part k, a_k its mean, and 0 for the baseline, A = Σ p_k·a_k gives
+
+        A − A0 = Σ p_k·(a_k − a0_k) + Σ (p_k − p0_k)·(a0_k − c),
+
+    the parts' own means and the mix of the parts. It is the two-fold decomposition of Kitagawa, and of Oaxaca
+    and Blinder for means by category, with the means weighted by the window's shares and the mix by the
+    baseline's means: there is no third term. A part that is new in the window is all mix, and so is one that
+    is gone. The sum is the same for every c, as the shares sum to 1, but what a part gets of it is not. c is
+    the baseline's mean of the rows outside of the leading part, so that this part gets the whole effect of
+    its share where the others' shares changed in proportion. With A0 for c, a large part that grows would
+    leave most of its effect with those that shrink for it. The leading part is the one whose share alone,
+    against all others together, moves the mean most: (p_k − p0_k)·(a0_k − a0_rest). Of two parts, which say
+    the same, it is the one that grew.
+
+    The evidence that part k is where the change is compares it with the rows outside of it. If all parts
+    changed alike, those changed as the whole did: Δ − Δ_outside = 0, with the variance
+
+        (1/n + 1/n0)·q·[σ²_k·(1 − q) + σ²_rest·q + (a0_k − a0_rest)²·(1 − q)²] / (1 − q)
+
+    for q, the mean of both shares of k, and variances within window and baseline; z² is the square over that.
+    If one part's mean fell or its share changed and nothing else, z² is largest for that part: a part of
+    another dimension whose rows have the correlation ρ with it has ρ² times as much.
+
+    It misleads where the baseline is not of like traffic: an hour of the day with another mix of groups is an
+    honest cause of a lower mean, and no fault of the model. It tells where, not why.
+
+    Parameters
+    ----------
+    window, baseline : PartSums
+        Each with at least 1 row.
+
+    References
+    ----------
+    E. M. Kitagawa, *Components of a Difference Between Two Rates*, JASA 50 (1955), 1168-1194; R. Oaxaca,
+    *Male-Female Wage Differentials in Urban Labor Markets*, International Economic Review 14 (1973);
+    A. S. Blinder, *Wage Discrimination: Reduced Form and Structural Estimates*, Journal of Human Resources 8
+    (1973). The evidence is ours.
+
+    Examples
+    --------
+    >>> before = PartSums.of(["eu", "us"], np.repeat([0, 1], [20, 80]), np.repeat([0.7, 0.9], [20, 80]))
+    >>> now = PartSums.of(["eu", "us"], np.repeat([0, 1], [45, 55]), np.repeat([0.7, 0.9], [45, 55]))
+    >>> found = decomposed(now, before)
+    >>> round(found.change, 6), (found.mix + 0.0).round(6).tolist(), np.abs(found.within).round(6).tolist()
+    (-0.05, [-0.05, 0.0], [0.0, 0.0])
+    """
+    names = baseline.joint_names(window)
+    now, before = window.along(names), baseline.along(names)
+    (n, total, _), (n0, total0, _) = now, before
+    rows, rows0 = n.sum(), n0.sum()
+    share, share_before = n / rows, n0 / rows0
+    mean, mean_before = _ratio(total, n, total0, n0), _ratio(total0, n0, total, n)
+    whole_before = total0.sum() / rows0
+    change = float(total.sum() / rows - whole_before)
+    (r, rest, _), (r0, rest0, _) = _others(now), _others(before)
+    rest_before = _ratio(rest0, r0, rest, r)
+    outside = _ratio(rest, r, rest0, r0) - rest_before
+    q = (share + share_before) / 2
+    inside, elsewhere = (_pooled(*each) for each in ((now, before), (_others(now), _others(before))))
+    gap = (mean_before - rest_before) * (1 - q)
+    noise = (1 / rows + 1 / rows0) * q * (inside * (1 - q) + elsewhere * q + gap * gap)
+    beyond = (change - outside) ** 2 * (1 - q)
+    certain = np.where(beyond > _ROUNDING, np.inf, 0.0)  # rows without any scatter
+    evidence = np.divide(beyond, noise, out=certain, where=noise > 0)
+    leads = (share - share_before) * (mean_before - rest_before) * np.sign(change)
+    if len(names) == 2:
+        leads = np.where(share >= share_before, leads, 0.0)
+    level = rest_before[leads.argmax()] if leads.max() > 0 else whole_before
+    return Decomposition(
+        names=names,
+        share=share,
+        share_before=share_before,
+        mean=mean,
+        mean_before=mean_before,
+        mix=(share - share_before) * (mean_before - level),
+        within=share * (mean - mean_before),
+        change=change,
+        evidence=evidence,
+        outside=outside,
+        level=float(level),
+    )
+
+
+def _ratio(total: Floats, n: Floats, other_total: Floats, other_n: Floats) -> Floats:
+    """Means; of no rows those of the others, and 0 where there are none either."""
+    other = np.divide(other_total, other_n, out=np.zeros(len(n)), where=other_n > 0)
+    found: Floats = np.divide(total, n, out=other, where=n > 0)
+    return found
+
+
+def _others(table: Floats) -> Floats:
+    """The same of the rows outside of each part."""
+    found: Floats = table.sum(axis=1, keepdims=True) - table
+    return found
+
+
+def _pooled(one: Floats, other: Floats) -> Floats:
+    """(m,) variance of the term within each of two sets of rows; 0 of no rows."""
+    scatter = np.zeros(one.shape[1])
+    for n, total, squares in (one, other):
+        scatter += np.maximum(squares - total * _ratio(total, n, total, n), 0.0)
+    rows = one[0] + other[0]
+    return _ratio(scatter, rows, scatter, rows)
+
+
+def most_concentrated(found: Mapping[str, Decomposition]) -> str | None:
+    """The dimension whose split concentrates the change most; None where no part stands out in any.
+
+    A part stands out where its evidence is beyond chance (`LEVEL`, by Bonferroni over all parts of all these
+    dimensions), and the rows outside of it changed by less than `REST_AT_MOST` of the whole change: with many
+    rows the first alone is met by differences that matter to nobody. The dimension of the part with the
+    largest evidence is taken. A cause in one group changes classes too where they go together, but never as
+    much: see `decomposed`.
+
+    Parameters
+    ----------
+    found : mapping of str to Decomposition
+        By dimension, of the same rows. Ranges of confidence are none that can be asked for here: a lower
+        confidence lies in a lower range, whatever its cause.
+
+    Examples
+    --------
+    >>> codes, other = np.repeat([0, 1], 500), np.tile([0, 1], 500)
+    >>> flat = np.tile([0.8, 0.8, 0.9, 0.9], 250)
+    >>> fallen = flat - 0.2 * codes
+    >>> split = lambda by: decomposed(PartSums.of("ab", by, fallen), PartSums.of("ab", by, flat))
+    >>> most_concentrated({"class": split(other), "region": split(codes)})
+    'region'
+    """
+    parts = sum(len(each.names) for each in found.values() if len(each.names) > 1)
+    if not parts:
+        return None
+    beyond_chance = NormalDist().inv_cdf(1 - LEVEL / (2 * parts)) ** 2
+    best, named = beyond_chance, None
+    for dimension, each in found.items():
+        apart = each.outside * np.sign(each.change) < REST_AT_MOST * abs(each.change)
+        strongest = float(np.max(each.evidence, where=apart, initial=0.0)) if len(each.names) > 1 else 0.0
+        if strongest > best:
+            best, named = strongest, dimension
+    return named
+
+
+def count_columns(
+    metric: str, scores: Floats, predicted: Ints, positive: int | None = None, micro: bool = False
+) -> Floats:
+    """Each row's part of the expected counts whose ratio is a metric of the confusion matrix.
+
+    Parameters
+    ----------
+    metric : str
+        One of `COUNTED_METRICS`.
+    scores : (n, K) float64
+        Calibrated, K at least 2.
+    predicted : (n,) int64
+    positive : int, optional
+        The metric's class; else each class by itself.
+    micro : bool
+        All classes together, without `positive`.
+
+    Returns
+    -------
+    (2, n, C) float64
+        Numerators and denominators; the metric is the mean over C classes of the ratio of their sums.
+
+    Examples
+    --------
+    >>> scores, predicted = np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 0])
+    >>> above, below = count_columns("recall", scores, predicted, positive=1).sum(axis=1)
+    >>> float(above[0] / below[0]).__round__(3)
+    0.818
+    """
+    width = scores.shape[1]
+    kept = np.arange(width) if positive is None else np.array([positive])
+    chance, acted = scores[:, kept], (predicted[:, None] == kept).astype(np.float64)
+    if metric == "specificity":
+        found = np.stack([(1 - chance) * (1 - acted), 1 - chance])
+    else:
+        hits = chance * acted
+        above, below = {
+            "precision": (hits, acted),
+            "recall": (hits, chance),
+            "f1": (2 * hits, acted + chance),
+        }[metric]
+        found = np.stack([above, below])
+    if micro and positive is None:
+        found = found.sum(axis=2, keepdims=True)
+    return found
+
+
+def ratio_terms(columns: Floats, before: Floats) -> Floats:
+    """(n,) terms whose mean is the change of a mean of ratios.
+
+    With M0 = Σ a0 / Σ b0 of the baseline and b̄ the window's mean denominator, the mean of (a − M0·b) / b̄ is
+    a/b − a0/b0, exactly; its split by parts is the split of the ratio to first order. Of the baseline's own
+    rows the mean is 0. A class without a denominator in either is left out.
+
+    Parameters
+    ----------
+    columns : (2, n, C) float64
+        Of `count_columns`.
+    before : (2, C) float64
+        Sums of the baseline's.
+
+    Examples
+    --------
+    >>> columns = np.array([[[1.0], [0.0]], [[1.0], [1.0]]])
+    >>> float(ratio_terms(columns, np.array([[3.0], [4.0]])).mean())
+    -0.25
+    """
+    (above, below), n = columns, columns.shape[1]
+    total = below.sum(axis=0)
+    known = (total > 0) & (before[1] > 0)
+    if not known.any():
+        return np.zeros(n)
+    level = before[0, known] / before[1, known]
+    terms: Floats = ((above[:, known] - level * below[:, known]) * (n / total[known])).mean(axis=1)
+    return terms
