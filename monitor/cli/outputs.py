@@ -19,7 +19,7 @@ from monitor.export.http.app import Handler, build_app
 from monitor.export.http.gate import Gate
 from monitor.export.http.server import HttpServer
 from monitor.export.http.tls import watched_context
-from monitor.export.page import render_page
+from monitor.export.page.document import shown_page
 from monitor.export.push.pusher import Pusher
 from monitor.export.rules import paces
 from monitor.export.sinks.line_file import is_pipe
@@ -73,7 +73,7 @@ def exporter(
         context = watched_context(export.tls).current if export.tls else None
     except SourceError as error:
         raise ConfigError(f"export: {error}") from error
-    app = build_app(view, metrics, render_page, routes, export.max_bytes, gate)
+    app = build_app(view, metrics, shown_page, routes, export.max_bytes, gate)
     return HttpServer(app, export.listen, context=context)
 
 

@@ -29,10 +29,12 @@ from monitor.base.state_changes import Changes
 from monitor.export.http.app import build_app
 from monitor.export.http.server import HttpServer
 from monitor.export.page import assets, render_page
+from monitor.export.page.document import shown_page
 from monitor.export.page.routes import page_routes
-from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, history_json
+from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, chart_columns
 from monitor.export.prometheus import exposition
 from monitor.export.prometheus.collector import registry
+from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView, ChartView, EngineView, MetricEstimate, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
@@ -89,7 +91,7 @@ def loaded(view: AgentView, windows: StoredWindows, rounds: int = 3) -> list[dic
     the bytes that came as the page.
     """
     routes = page_routes(lambda: view, windows)
-    app = build_app(lambda: view, CollectorRegistry(), render_page, routes)
+    app = build_app(lambda: view, CollectorRegistry(), shown_page, routes)
     server = HttpServer(app, "127.0.0.1:0")
     server.start()
     try:
@@ -144,7 +146,9 @@ def table() -> str:
         windows = StoredWindows(store(Path(folder), view))
         read = best(lambda: windows.newest(SERIES, MOST_WINDOWS), 5)
         kept = windows.newest(SERIES, MOST_WINDOWS)
-        charted = best(lambda: history_json(kept, "accuracy", "average_confidence"), 5)
+        charted = best(
+            lambda: chart_columns([from_json(line) for line in kept], "accuracy", "average_confidence"), 5
+        )
         in_chromium = browser_lines(view, windows)
     slower = [times[2] / times[0], times[3] / times[1]]
     lines = [

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from monitor.base.errors import ConfigError
@@ -33,9 +34,38 @@ _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n`]|\\[^\n`])*"
 
 SELECTOR = 'job="blindsight"'
 RUNBOOKS = "deploy/runbooks"
+"""Where the runbooks are in the repository."""
 
 _FILLED_IN = re.compile(r"<(\w+)>")
 _HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n"
+
+
+@cache
+def runbook_names() -> tuple[str, ...]:
+    """The alerts that have a runbook: all of them.
+
+    Examples
+    --------
+    >>> len(runbook_names()), runbook_names()[0]
+    (17, 'BlindsightAccountingBroken')
+    """
+    return tuple(sorted(path.stem for path in _runbooks().glob("*.md")))
+
+
+def runbook(name: str) -> str:
+    """The runbook of an alert, Markdown.
+
+    Examples
+    --------
+    >>> runbook("BlindsightAgentDown")[:21]
+    '# BlindsightAgentDown'
+    """
+    return (_runbooks() / f"{name}.md").read_text(encoding="utf-8")
+
+
+def _runbooks() -> Path:
+    built = Path(__file__).parent / "runbooks"  # the wheel has them here
+    return built if built.is_dir() else Path(__file__).parents[3] / RUNBOOKS
 
 
 @dataclass(frozen=True, slots=True)
