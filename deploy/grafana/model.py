@@ -14,6 +14,7 @@ from deploy.grafana.panels import (
     banded,
     chart,
     number,
+    page_of,
     sheet,
     states,
     variable,
@@ -238,6 +239,7 @@ def model() -> tuple[dashboard.Dashboard, dict[str, str]]:
     values = "label_values(blindsight_%s{%s}, %s)"
     chosen = [
         *variables(one_model=True),
+        page_of(f" and on (job, instance) {series('state')}"),
         variable("metric", "Metrics charted", values % ("control_center_ratio", MODELS, "metric")),
         variable(
             "estimator",

@@ -33,13 +33,15 @@ class Alertmanager(HttpAccess):
         default={"job": "blindsight"}, description="Additional labels of every alert."
     )
     runbooks: str = Field(
-        default="deploy/runbooks", min_length=1, description="The part before /NAME.md in runbook_url."
+        default="deploy/runbooks",
+        min_length=1,
+        description="The part before /NAME.md in runbook_url; the agent's own with export.external_url.",
     )
     external_url: str | None = Field(
         default=None,
         min_length=1,
-        description="The address of the page for people, for generatorURL; http:// (https:// with "
-        "export.tls) and export.listen if absent.",
+        description="The address of the page for people, for generatorURL; export.external_url, or http:// "
+        "(https:// with export.tls) and export.listen, if absent.",
     )
 
     @model_validator(mode="after")

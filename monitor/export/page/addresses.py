@@ -37,7 +37,7 @@ def model_address(task: str, model: str, root: str = "", **query: str | int) -> 
     return f"{root}models?{_query({'task': task, 'model': model, **given})}"
 
 
-def external_address(external_url: str, task: str, model: str, group: str = "") -> str:
+def external_address(external_url: str, task: str, model: str, group: str = "", metric: str = "") -> str:
     """The address of the page of a model, for alerts, boards and mails; all names stand in its query.
 
     Examples
@@ -45,7 +45,8 @@ def external_address(external_url: str, task: str, model: str, group: str = "") 
     >>> external_address("https://models.example/b/", "spam", "org/erm", "region=eu")
     'https://models.example/b/models?task=spam&model=org%2Ferm&group=region%3Deu'
     """
-    names = {"task": task, "model": model} | ({"group": group} if group else {})
+    more = {name: value for name, value in (("metric", metric), ("group", group)) if value}
+    names = {"task": task, "model": model, **more}
     return f"{external_url.rstrip('/')}/models?{_query(names)}"
 
 

@@ -15,6 +15,7 @@ from monitor.export.charts.marks import number
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
 from monitor.export.page.api import ChartQuery, Data
+from monitor.export.page.arenas import arenas
 from monitor.export.page.confidences import LEVEL, confidences
 from monitor.export.page.document import whole
 from monitor.export.page.models import drawn, figure, introduction, metrics_table, progress
@@ -91,6 +92,10 @@ def render_model(data: Data, query: NamedModelQuery, root: str, now: float | Non
     RefusedError
         There is no such model, group, metric or window; or the store cannot be read.
     """
+    arena = next((each for each in data.view().engine.arenas if each.task == query.task), None)
+    if arena is not None:  # its models have one table, and alerts on them lead here
+        title = f"{arena.task} · Blindsight"
+        return whole(title, {"arenas": arenas([arena])}, root, "All models", now).encode("utf-8", "replace")
     one = data.series(query.task, query.model, query.group)
     page = _Page(data, one, query, root)
     title = " ".join(filter(None, (one.model, one.group, "· Blindsight")))
@@ -110,8 +115,8 @@ class _Page:
 
     @cached_property
     def _metric(self) -> str:
-        """Of the large chart; that it is one of the model's was asked for."""
-        if self.query.metric:
+        """Of the large chart; before the first window nobody knows which there will be."""
+        if self.query.metric and self.one.windows_closed:
             self.data.estimator(self.one, self.query.metric)
         return self.query.metric or worst_metric(self.one)
 

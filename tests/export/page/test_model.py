@@ -16,6 +16,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from monitor.config.root import Arena
 from monitor.export.charts.pictures import Histories
 from monitor.export.page.addresses import external_address, model_address
 from monitor.export.page.model import RUNBOOKS
@@ -23,7 +24,7 @@ from monitor.export.page.windows import RecentWindows, alarms_of, chart_columns
 from monitor.export.rules import runbook, runbook_names
 from monitor.reports.window_report import WindowReport, rfc3339, to_json
 from tests.export.page.page_reading import Reader, reading, serving
-from tests.streams import Rig, answers, task
+from tests.streams import Rig, answers, compared, task
 
 WORSE = (0.5, 0.4, 0.1)
 ODD = ["a/b", "100 % <b>&é", "..", "%2F", "a\\b", "?#;=+", "模型"]
@@ -220,6 +221,16 @@ def test_a_group_has_a_page_and_leads_back(client: httpx.Client) -> None:
     assert any(line.startswith("erm region=eu ") for line in found.text.split("\n"))
     assert "/models/t/erm" in asks(found, "/models/t/erm")
     assert "/models/t/erm?group=region%3Deu" in asks(page(client, "/models/t/erm"), "/models/t/erm")
+
+
+def test_a_model_of_an_arena_leads_to_the_table_of_its_arena() -> None:
+    """Alerts on arenas have the names of a task and a model, too."""
+    rig = Rig({"chat": Arena(kind="arena", window={"size": 50, "max_age_seconds": 1e9})})
+    rig.feed(compared(np.random.default_rng(2), 60))
+    with serving(rig, RecentWindows()) as client:
+        found = page(client, external_address("", "chat", "m1"))
+    assert "Arena chat" in found.text
+    assert "|m1|" in found.text
 
 
 # ── addresses ──
