@@ -305,7 +305,7 @@ class _Page:
             label_lag_seconds=engine.label_lag_seconds,
             refits={task: refit for task, refit in engine.refits.items() if task == one.task},
         )
-        yield from health.labels(of_task)
+        yield from health.labels(of_task, "Labels of the task")
         yield from health.refits(of_task)
         yield from health.recalibrations(of_task)
 

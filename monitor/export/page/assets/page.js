@@ -64,6 +64,7 @@
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
+    ctx.setLineDash([]);
     ctx.lineWidth = unit;
     data.realised.forEach((value, i) => {
       if (value == null) return;
