@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import msgspec
 
 from monitor import __version__
-from monitor.export.http.query import parameters
+from monitor.export.http.query import allowed, parameters
 from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, Problem
+from monitor.export.page.document import whole
+from monitor.export.page.words import table, text
 
 _JSON = "application/json"
 _REFUSALS = {
@@ -47,6 +50,25 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": {name: _plain(schema) for name, schema in schemas.items()}},
     }
+
+
+def page() -> str:
+    """The same for people: a table of parameters for each address, a whole HTML document."""
+    return whole("API · Blindsight", {"api": _addresses()}, "../../", "All models")
+
+
+def _addresses() -> Iterator[str]:
+    yield "<h2>JSON API</h2><p>What this page shows, for programs: "
+    yield '<a href="openapi.json">openapi.json</a> is its OpenAPI document.</p>'
+    for path, item in document()["paths"].items():
+        rows = (
+            f'<tr><th scope="row"><code>{text(one["name"])}</code></th>'
+            f"<td>{'must be given' if one['required'] else text(str(one['schema'].get('default', '')))}</td>"
+            f"<td>{text(allowed(one['schema']))}</td><td>{text(one['description'])}</td></tr>"
+            for one in item["get"]["parameters"]
+        )
+        yield f"<h3><code>{text(path)}</code></h3><p>{text(item['get']['summary'])}</p>"
+        yield from table(f"Parameters of {path}", ("Parameter", "Default", "Takes", "Meaning"), rows)
 
 
 def _operation(endpoint: ApiEndpoint, answer: dict[str, Any], problem: dict[str, Any]) -> dict[str, Any]:

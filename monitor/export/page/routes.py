@@ -12,10 +12,9 @@ from monitor.export.http.app import HTML, Handler, Rendering
 from monitor.export.http.messages import HttpRequest, RefusedError, Response, text
 from monitor.export.http.negotiation import packed
 from monitor.export.http.query import parsed, some
-from monitor.export.page import assets
+from monitor.export.page import assets, openapi
 from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, ChartQuery, Data, answered
 from monitor.export.page.model import ModelQuery, NamedModelQuery, render_model
-from monitor.export.page.openapi import document
 from monitor.export.page.windows import Windows, chart_of
 from monitor.export.rules import runbook, runbook_names
 from monitor.reports.views import AgentView
@@ -46,6 +45,7 @@ def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str,
         "/models": made(_model_by_query),
         "/models/*/*": made(_model_by_path),
         "/chart.svg": made(_picture),
+        API: _api_page,
         f"{API}openapi.json": _openapi,
         **{API + endpoint.name: api(endpoint) for endpoint in ENDPOINTS},
     }
@@ -65,8 +65,12 @@ async def _runbook(request: HttpRequest) -> Response:
     return text(200, runbook(name))
 
 
+async def _api_page(request: HttpRequest) -> Response:
+    return packed(request, openapi.page().encode(), HTML)
+
+
 async def _openapi(request: HttpRequest) -> Response:
-    return packed(request, msgspec.json.encode(document()), "application/json")
+    return packed(request, msgspec.json.encode(openapi.document()), "application/json")
 
 
 def _model_by_query(data: Data, request: HttpRequest) -> Response:

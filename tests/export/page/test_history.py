@@ -74,6 +74,9 @@ def test_the_newest_windows_come_oldest_first_each_in_its_newest_revision(
     found = windows if kind == "memory" else StoredWindows(stored(tmp_path, revised))
     assert numbers(found.newest(ERM, 4)) == [(11, 0), (12, 1), (13, 0), (14, 0)]
     assert numbers(found.newest(ERM, 99))[:3] == [(0, 0), (1, 1), (2, 0)]
+    assert numbers(found.newest(ERM, 2, before=13)) == [(11, 0), (12, 1)]
+    assert numbers(found.newest(ERM, 99, before=2)) == [(0, 0), (1, 1)]
+    assert found.newest(ERM, 99, before=0) == []
     assert found.newest(("t", "irm", ""), 4) == found.newest(("t", "erm", "region=eu"), 4) == []
 
 

@@ -386,6 +386,19 @@ def test_the_document_is_one_of_openapi_and_a_wrong_answer_does_not_fit_it(opena
             validate(wrong, schema, openapi)
 
 
+def test_the_api_has_a_page_for_people_that_names_every_parameter(
+    client: httpx.Client, openapi: dict[str, Any]
+) -> None:
+    found = page(client, "/api/v1/")
+    for path, item in openapi["paths"].items():
+        assert path in found.text
+        for one in item["get"]["parameters"]:
+            assert f"\n|{one['name']}|" in found.text
+            assert one["description"] in found.text
+    assert "/api/v1/openapi.json" in asks(found, "/api/v1/")
+    assert "/" in asks(found, "/api/v1/")
+
+
 def test_models_come_worst_first_and_by_parts(client: httpx.Client) -> None:
     whole = client.get("/api/v1/models").json()
     names = [one["model"] for one in whole["models"]]
