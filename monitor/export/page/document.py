@@ -105,10 +105,12 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
     found = engine
     if shown != overview.ALL:
         found = replace(engine, series=tuple(overview.selected(engine.series, shown)))
+    many = sum(not one.group for one in found.series) > overview.FEW_MODELS
+    fits = bool(found.series) or not engine.series
     return {
         "condition": _condition(view),
         "overview": overview.overview(engine, shown),
-        "models": models.tasks(found) if found.series or not engine.series else (),
+        "models": models.unwatched(engine) if many or not fits else models.tasks(found),
         "arenas": arenas.arenas(engine.arenas),
         "sources": health.sources(view),
         "rejects": health.rejects(engine),

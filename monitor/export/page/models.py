@@ -76,6 +76,11 @@ def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     missing = len(engine.series) - len(shown)
     if missing:
         yield f'<p class="soft">{missing:,} more models and groups: {form.rest}.</p>'
+    yield from unwatched(engine)
+
+
+def unwatched(engine: EngineView) -> Iterator[str]:
+    """How many models and groups are beyond the agent's cap."""
     if engine.series_dropped:
         yield f'<p class="warn">Models and groups beyond the cap, not watched: {engine.series_dropped:,}.</p>'
 

@@ -20,11 +20,12 @@ from monitor.reports.window_report import finite, rfc3339
 
 MOST_SERIES = 500
 """Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
+FEW_MODELS = 5
+"""Models that a glance takes in: of no more than these the first page has all, of more rows and filters."""
 
 _LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # what rests on most labels first
 _GROUPS_SHOWN = 3
 _TASKS_SHOWN = 20
-_FEW_MODELS = 5  # also the script filters only where there are more
 _TREND_WINDOWS = 60
 
 
@@ -146,6 +147,9 @@ def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
     found = selected(engine.series, shown)
     if found:
         yield from models_table(found, own_page, live_trend)
+        if (missing := sum(not one.group for one in found) - MOST_SERIES) > 0:
+            yield f'<p class="soft">{missing:,} more models: filter them, or see '
+            yield '<a href="metrics">metrics</a>.</p>'
     else:
         yield '<p>No model fits. <a href="?">Show all</a></p>'
 
@@ -153,10 +157,10 @@ def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
 def models_table(series: Sequence[SeriesView], link: Link, trend: Trend | None = None) -> Iterator[str]:
     """One row a model, the worst first; `trend` draws a metric of a model in a cell."""
     groups: dict[tuple[str, str], list[SeriesView]] = {}
-    for one in series[:MOST_SERIES]:
+    for one in series:
         if one.group:
             groups.setdefault((one.task, one.model), []).append(one)
-    models = sorted((one for one in series[:MOST_SERIES] if not one.group), key=worst_state)
+    models = sorted((one for one in series if not one.group), key=worst_state)[:MOST_SERIES]
     several = len({one.task for one in models}) > 1
     rows = (
         row(
@@ -180,7 +184,7 @@ def rows_table(caption: str, head: str, rows: Iterable[str], drawn: bool) -> Ite
 
 def _filters(models: Sequence[SeriesView], shown: Shown) -> Iterator[str]:
     """Links to the models of one task or in one state; none where a glance at the rows is enough."""
-    if len(models) <= _FEW_MODELS and shown == ALL:
+    if len(models) <= FEW_MODELS and shown == ALL:
         return
     tasks = list(dict.fromkeys(one.task for one in models))
     often = Counter(map(worst_state, models))

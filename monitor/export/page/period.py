@@ -12,7 +12,7 @@ from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
 from monitor.export.page.arenas import arenas
-from monitor.export.page.overview import headline, in_place, models_table
+from monitor.export.page.overview import MOST_SERIES, headline, in_place, models_table
 from monitor.export.page.windows import series_view
 from monitor.export.page.words import moment, text
 from monitor.reports.arena_report import ArenaReport
@@ -139,7 +139,7 @@ class Period:
     def _body(engine: EngineView, form: models.Form) -> Iterator[str]:
         yield "<p>The models at the end of the period:</p>"
         yield headline([one for one in engine.series if not one.group])
-        yield from models_table(engine.series, in_place)
+        yield from models_table(engine.series[:MOST_SERIES], in_place)
         yield from models.tasks(engine, form)
         yield from arenas(engine.arenas)
 

@@ -199,7 +199,9 @@ def test_the_table_of_models_is_sorted_and_filtered_and_stays_so(browser: Browse
         )
         for i, end in enumerate(ends)
     ]
-    views = iter([models, [dataclasses.replace(one, version="8") for one in models]])
+    realised = MetricEstimate("accuracy", "realised", Estimate(0.77, 0.75, 0.79, 0.95, 123))
+    labelled = [dataclasses.replace(one, estimates=(*one.estimates, realised)) for one in models]
+    views = iter([models, labelled])
     with browser.tab(origin) as tab:
         page = tab.page
         page.route(
@@ -218,7 +220,7 @@ def test_the_table_of_models_is_sorted_and_filtered_and_stays_so(browser: Browse
         assert names.all_inner_texts() == ["m0"]
         page.get_by_label("Filter by model, task, state or metric").fill("m0")
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-        page.wait_for_function("document.getElementById('models').textContent.includes('version 8')")
+        page.wait_for_function("document.getElementById('overview').textContent.includes('of 123')")
         assert names.all_inner_texts() == ["m0"]
         page.get_by_label("Filter by model, task, state or metric").fill("out control")
         assert names.all_inner_texts() == ["m3", "m0", "m5", "m2", "m4", "m1"]

@@ -263,9 +263,25 @@ def test_an_agent_that_has_seen_nothing_says_so() -> None:
 def test_a_long_list_is_cut_and_says_where_the_rest_is() -> None:
     crowd = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(MOST_SERIES + 1234)]
     text = read(of(*crowd, series_dropped=2)).text
-    assert text.count("out of control\nversion") == MOST_SERIES
-    assert "1,234 more models and groups: see metrics." in text
+    assert len(rows_of(text)) == MOST_SERIES
+    assert "1,234 more models: filter them, or see metrics." in text
     assert "Models and groups beyond the cap, not watched: 2." in text
+
+
+def test_groups_beyond_what_is_shown_are_counted() -> None:
+    groups = [dataclasses.replace(MODEL, group=f"g={n}") for n in range(MOST_SERIES + 9)]
+    text = read(of(MODEL, *groups)).text
+    assert text.count("out of control\nversion") == MOST_SERIES
+    assert "10 more models and groups: see metrics." in text
+
+
+def test_of_many_models_there_are_rows_alone_and_each_has_its_own_page() -> None:
+    models = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(6)]
+    page = render_page(of(*models, dataclasses.replace(MODEL, model="m5", group="region=eu")))
+    assert "<figure" not in page
+    assert page.count('<a href="models/toxicity/m') == 7, "the group that is out of control, too"
+    assert "<figure" in render_page(of(*models[:5]))
+    assert "<figure" in render_page(of(*models), Shown(name="m3")), "what is filtered to a few is shown whole"
 
 
 def test_text_from_outside_cannot_become_markup() -> None:
