@@ -2,7 +2,7 @@
 
 `docs/configuration.md` comes from the configuration's schema, `docs/kinds.md` from the registry's tables,
 `docs/metrics.md` from the table of families and a view in which every family has a sample, `docs/api.md`
-from the public names of `monitor`.
+from the public names of `monitor`, `docs/http-api.md` from the definition of the JSON API.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import monitor
 from monitor.base.registry import TABLES
 from monitor.config.file import schema
 from monitor.config.messages import describe
+from monitor.export.http.query import allowed
+from monitor.export.page.openapi import document
 from monitor.export.prometheus.families import FAMILIES
 from tests.export.prometheus.scrape import RICH, exposed
 
@@ -107,6 +109,54 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
 | metric | type | labels | groups | meaning |
 |---|---|---|---|---|
 """
+
+
+_HTTP_API = """# The JSON API
+
+`python -m tests.pages` makes this page from the API's definition; do not edit it here. The agent serves the
+API on `export.listen` beside [the page](page.md), which uses it. `/api/v1/openapi.json` is its OpenAPI
+document (3.1).
+
+```sh
+curl 'http://127.0.0.1:9109/api/v1/models?state=breached'
+curl 'http://127.0.0.1:9109/api/v1/windows?task=toxicity&model=erm&limit=500&format=csv'
+```
+
+* Every request is a GET. All names stand in the query, so that a name may hold any character: write it in
+  percent-encoding (`curl -G --data-urlencode 'model=org/erm 2'`).
+* A parameter that cannot be used is answered with 400, a name that there is not with 404, and a store that
+  cannot be read with 503: `{"error": "limit: expected a whole number from 1 to 500, got '501'."}`.
+* Values and limits are ratios. A time is RFC 3339 in UTC, in `chart` seconds since the epoch. An unknown
+  value is `null` in `chart`, and left out elsewhere.
+* An answer has at most 500 models or windows. For older windows ask again with `before`: the number of the
+  oldest window that you have.
+* Windows are those of the store, with the delay of a checkpoint; without a store, the newest since the
+  start.
+* `windows` has the same fields as [the lines of the reports](reports.md); `format=ndjson` gives the lines
+  themselves. `format=csv` has a row for each estimate, with the limits and the objective of its metric, and
+  leaves out estimates of single classes. A version that begins like a formula (`=`, `+`, `-`, `@`) has an
+  apostrophe before it there.
+* With `export.tokens`, the API needs a token as the page does.
+"""
+
+
+def http_api_page() -> str:
+    """Every address of the API with its parameters."""
+    parts = [_HTTP_API]
+    for path, item in document()["paths"].items():
+        operation = item["get"]
+        rows = [
+            f"| `{one['name']}` | "
+            f"{'must be given' if one['required'] else _flow(one['schema'].get('default') or None)} | "
+            f"{_cell(allowed(one['schema']))} | {_cell(one['description'])} |"
+            for one in operation["parameters"]
+        ]
+        head = "| parameter | default | takes | meaning |\n|---|---|---|---|"
+        answer = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+        fields = document()["components"]["schemas"][answer.rpartition("/")[2]]["properties"]
+        said = f"The answer has {', '.join(f'`{name}`' for name in fields)}."
+        parts.append("\n".join([f"## `{path}`", "", operation["summary"], "", head, *rows, "", said]) + "\n")
+    return "\n".join(parts)
 
 
 def api_page() -> str:
@@ -305,6 +355,7 @@ def _cell(text: str) -> str:
 PAGES = {
     "api.md": api_page,
     "configuration.md": configuration_page,
+    "http-api.md": http_api_page,
     "kinds.md": kinds_page,
     "metrics.md": metrics_page,
 }

@@ -3,7 +3,8 @@
     python -m tests.screenshots
 
 writes `docs/page-light.png`, `page-dark.png` and `page-narrow.png` anew, the page from its top to the end of
-its first chart, and `page-confidences.png`, what can be unfolded below that. The stream is seeded, and its
+its first chart, `page-confidences.png`, what can be unfolded below that, and `page-model.png`, the page of a
+model down to its comparison with another one. The stream is seeded, and its
 times are those of its records.
 """
 
@@ -31,6 +32,7 @@ _START = 1_795_161_600.0  # 2026-11-20 08:00 UTC
 _GOOD, _BAD = 2500, 1000  # answers of each model: 25 windows, then ten in which one model is worse
 _MARGIN = 16  # pixels below the chart
 CONFIDENCES = "page-confidences.png"
+MODEL = "page-model.png"
 
 
 def stream(folder: Path) -> dict[str, Any]:
@@ -76,6 +78,11 @@ def take(browser: Browser, origin: str, folder: Path) -> None:
         folded = tab.page.locator("details:has-text('Confidences of erm')")
         folded.locator("summary").click()
         folded.screenshot(path=folder / CONFIDENCES)
+        tab.page.goto(origin + "/models/toxicity/erm?compare=irm")
+        tab.page.locator("figure.large .plot canvas").wait_for()
+        clip = {"x": 0, "y": 0, "width": WIDE["width"]}
+        clip["height"] = tab.page.locator("#window").bounding_box()["y"]
+        tab.page.screenshot(path=folder / MODEL, clip=clip, full_page=True)
 
 
 @contextmanager

@@ -159,12 +159,13 @@ def linked_from(page: Path) -> set[Path]:
 
 
 def test_every_page_can_be_reached_from_it():
-    """Those of a serving stack by their index, the names in Python by their page."""
+    """Those of a serving stack by their index, names in Python and the JSON API by the pages on them."""
     index = ROOT / "docs/serving/stacks.md"
-    below = {page for page in PAGES if page.parent == index.parent} - {index} | {ROOT / "docs/api.md"}
+    below = {page for page in PAGES if page.parent == index.parent} - {index}
+    below |= {ROOT / "docs/api.md", ROOT / "docs/http-api.md"}
     direct = linked_from(ROOT / "README.md")
     assert set(PAGES) - below <= direct
-    assert below <= direct | linked_from(index) | linked_from(PYTHON)
+    assert below <= direct | linked_from(index) | linked_from(PYTHON) | linked_from(ROOT / "docs/page.md")
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):

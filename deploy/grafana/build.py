@@ -25,13 +25,27 @@ HERE = Path(__file__).parent
 NAMES = {"fleet": fleet, "model": model}
 
 
-def _links(found: builders.Dashboard, runbooks: str) -> builders.Dashboard:
+_PAGES = {
+    "fleet": ("Page of the agent", "${page}/"),
+    "model": (
+        "Page of the model",
+        "${page}/models?task=${task:percentencode}&model=${model:percentencode}",
+    ),
+}
+"""Of each dashboard, its link to the page of an agent: what it is called, and where it leads."""
+
+
+def _links(found: builders.Dashboard, name: str, runbooks: str) -> builders.Dashboard:
     found = found.link(
         builders.DashboardLink("Blindsight")
         .type(DashboardLinkType.DASHBOARDS)
         .tags(["blindsight"])
         .include_vars(True)
         .keep_time(True)
+    )
+    title, address = _PAGES[name]
+    found = found.link(
+        builders.DashboardLink(title).type(DashboardLinkType.LINK).url(address).target_blank(True)
     )
     if runbooks:
         found = found.link(
@@ -50,7 +64,7 @@ def built(name: str, runbooks: str = "") -> dict[str, Any]:
         Address of the alerts' pages; no link to them if empty.
     """
     found, titles = NAMES[name]()
-    encoded = json.dumps(_links(found, runbooks).build(), cls=JSONEncoder, sort_keys=True)
+    encoded = json.dumps(_links(found, name, runbooks).build(), cls=JSONEncoder, sort_keys=True)
     ready: dict[str, Any] = json.loads(encoded)
     for number, each in enumerate(ready["panels"], start=1):
         each["id"] = number

@@ -14,6 +14,7 @@ from deploy.grafana.panels import (
     chart,
     mapped_states,
     number,
+    page_of,
     sheet,
     states,
     variable,
@@ -303,6 +304,7 @@ def fleet() -> tuple[dashboard.Dashboard, dict[str, str]]:
         *variables(one_model=False),
         variable("metric", "Metric", metrics % (TASKS, "metric"), several=False, first="accuracy"),
         variable("estimator", "Estimator", estimators, several=False, first="average_confidence"),
+        page_of(""),
     ]
     rows = {
         "Now": [*_figures(), _table()],

@@ -16,6 +16,7 @@ from deploy.grafana.panels import (
     chart,
     mapped_states,
     number,
+    page_of,
     sheet,
     states,
     variable,
@@ -281,6 +282,7 @@ def model() -> tuple[dashboard.Dashboard, dict[str, str]]:
     values = "label_values(blindsight_%s{%s}, %s)"
     chosen = [
         *variables(one_model=True),
+        page_of(f" and on (job, instance) {series('state')}"),
         variable("metric", "Metrics charted", values % ("control_center_ratio", MODELS, "metric")),
         variable(
             "estimator",

@@ -22,7 +22,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from deploy.grafana.promql import STATES
+from deploy.grafana.promql import AGENT, STATES
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDTH = 24
@@ -302,6 +302,19 @@ def variables(one_model: bool) -> list[Any]:
             several=not one_model,
         ),
     ]
+
+
+def page_of(agents: str) -> dashboard.QueryVariable:
+    """The address of an agent's page, `export.external_url`, for links; hidden.
+
+    Parameters
+    ----------
+    agents : str
+        What picks the agent's series among those of `blindsight_page_info`, PromQL.
+    """
+    address = f"query_result(blindsight_page_info{{{AGENT}}}{agents})"
+    found = variable("page", "Page", address, several=False, regex='/url="([^"]*)"/')
+    return found.hide(models.VariableHide.HIDE_VARIABLE)
 
 
 def annotation(name: str, expr: str, color: str, title: str) -> tuple[dashboard.AnnotationQuery, str]:

@@ -103,7 +103,8 @@ class Daemon:
         """The agent as it is now, with the HTTP side that shows it."""
         found = self.agent.view()
         pushers = [pusher.view for pusher in self._pushers]
-        return replace(found, sinks=(*found.sinks, *pushers, self.server.view))
+        outside = self.config.export.external_url or ""
+        return replace(found, sinks=(*found.sinks, *pushers, self.server.view), external_url=outside)
 
     def _refit_limits(self, task: str) -> ProcessLimits:
         """As the configuration in force has them; those of a reload hold from the next refit on."""

@@ -21,7 +21,7 @@ from monitor import __version__
 from monitor.base.collector import postpone_collector
 from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
 from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices
-from monitor.export.rules import RUNBOOKS, SELECTOR, Format
+from monitor.export.rules import SELECTOR, Format
 
 app = typer.Typer(
     name="blindsight",
@@ -302,11 +302,14 @@ def report(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file.")],
     since: Annotated[str, typer.Option(help="A date or a time, in UTC; default the oldest window.")] = "",
     until: Annotated[str, typer.Option(help="A date or a time; selects windows that end before it.")] = "",
+    external_url: Annotated[
+        str, typer.Option(help="Address of the agent's page: the models' names link to it; default no links.")
+    ] = "",
 ) -> None:
     """Write the windows of a period to one HTML file; the daemon may run meanwhile."""
     from monitor.cli.reporting import report as write_report
 
-    lines = write_report(store, out, since, until)
+    lines = write_report(store, out, since, until, external_url)
     typer.echo(f"{out}: from {lines:,} lines of the store.")
 
 
@@ -331,17 +334,21 @@ def rules(
         Format, typer.Option("--format", help="Rule file or PrometheusRule.")
     ] = Format.PROMETHEUS,
     selector: Annotated[str, typer.Option(help="Label matchers that pick the agents.")] = SELECTOR,
-    runbooks: Annotated[str, typer.Option(help="Folder or URL of the runbooks, for runbook_url.")] = RUNBOOKS,
+    runbooks: Annotated[
+        str,
+        typer.Option(help="Folder or URL of the runbooks; default: the agent's own, by export.external_url."),
+    ] = "",
     dashboard: Annotated[str, typer.Option(help="URL of the model dashboard; default none.")] = "",
     time_scale: Annotated[float, typer.Option(help="Factor for every duration, to try the rules.")] = 1.0,
     out: Annotated[Path | None, typer.Option(help="Write to this folder instead of printing.")] = None,
 ) -> None:
     """Print the alert rules for a configuration's models and for the agent itself."""
-    from monitor.cli.rules import paces_of, rules_text
-    from monitor.export.rules import RuleSettings
+    from monitor.cli.rules import rules_text, settings_of
 
-    settings = RuleSettings(selector, paces_of(config), runbooks, dashboard, time_scale)
+    settings = settings_of(config, selector, runbooks, dashboard, time_scale)
     typer.echo(rules_text(settings, form, out))
+    if config is not None and settings.missing:
+        typer.echo(f"{settings.missing}. Set it in {config}, and print the rules again.", err=True)
 
 
 @app.command()

@@ -19,9 +19,9 @@ from monitor.export.http.app import Handler, build_app
 from monitor.export.http.gate import Gate
 from monitor.export.http.server import HttpServer
 from monitor.export.http.tls import watched_context
-from monitor.export.page import render_page
+from monitor.export.page.document import shown_page
 from monitor.export.push.pusher import Pusher
-from monitor.export.rules import paces
+from monitor.export.rules import RUNBOOKS, RuleSettings, paces
 from monitor.export.sinks.line_file import is_pipe
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import QUEUED_REJECTS, Rejected, RejectsRetention, RejectWriter
@@ -73,7 +73,7 @@ def exporter(
         context = watched_context(export.tls).current if export.tls else None
     except SourceError as error:
         raise ConfigError(f"export: {error}") from error
-    app = build_app(view, metrics, render_page, routes, export.max_bytes, gate)
+    app = build_app(view, metrics, shown_page, routes, export.max_bytes, gate)
     return HttpServer(app, export.listen, context=context)
 
 
@@ -86,13 +86,16 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
         [f"alertmanager_{i}" for i in range(len(settings.urls))] if settings.urls[1:] else ["alertmanager"]
     )
     page = f"{'https' if config.export.tls else 'http'}://{config.export.listen}/"
+    outside = config.export.external_url
+    runbooks = "" if settings.runbooks == RUNBOOKS else settings.runbooks
+    rules = RuleSettings(runbooks=runbooks, external_url=outside or "")
     waits = {pace.task: 2 * pace.window_seconds for pace in paces(config)}
 
     def patience(task: str) -> float:
         return waits.get(task, waits.get("", 0.0))
 
     return [
-        AlertPusher(url, settings, view, page, patience, name)
+        AlertPusher(url, settings, view, outside or page, rules, patience, name)
         for url, name in zip(settings.urls, names, strict=True)
     ]
 

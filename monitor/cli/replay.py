@@ -186,7 +186,8 @@ class Written:
     """
 
     def __init__(self, config: Config, out: Path) -> None:
-        self.period = Period({name: task.chart.estimator for name, task in config.scored_tasks.items()})
+        judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
+        self.period = Period(judged, external_url=config.export.external_url or "")
         self.windows = 0
         self._reports = ReportWriter(str(out / REPORTS))
         self._rejects: RejectWriter | None = None

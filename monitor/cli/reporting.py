@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from monitor.base.errors import ConfigError, SinkError, StoreError
+from monitor.config.section import web_address
 from monitor.export.page.period import Period, parse_time
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
@@ -14,7 +15,7 @@ from monitor.reports.window_report import WindowReport
 from monitor.store.history import StoreHistory
 
 
-def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
+def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
     """Write the report of a store, which an agent may be using; returns how many lines it rests on.
 
     Parameters
@@ -25,11 +26,13 @@ def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
         The file, replaced where it is there.
     since, until : str
         Dates or times; ``""`` for the beginning, and the end.
+    external_url : str
+        The address of the agent's page, for links to the pages of the models; no links if empty.
 
     Raises
     ------
     ConfigError
-        A time cannot be read, or the period ends before it begins.
+        A time or the address cannot be read, or the period ends before it begins.
     StoreError
         There is no store, or it cannot be read.
     SinkError
@@ -38,9 +41,10 @@ def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
     begin, end = _time("--since", since), _time("--until", until)
     if begin is not None and end is not None and end <= begin:
         raise ConfigError(f"--until: {until!r} is not after --since, {since!r}; give a later one")
+    address = _address(external_url)
     history = StoreHistory(store)
     try:
-        period = Period(history.judged(), begin, end)
+        period = Period(history.judged(), begin, end, address)
         lines = 0
         for line in history.reports():
             period.add([_read(line, history.path)])
@@ -70,6 +74,13 @@ def _read(line: bytes, path: Path) -> WindowReport:
         return from_json(line)
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}: a reported window cannot be read: {error}") from error
+
+
+def _address(words: str) -> str:
+    try:
+        return web_address(words) if words else ""
+    except ValueError as error:
+        raise ConfigError(f"--external-url: {error}") from error
 
 
 def _time(option: str, words: str) -> float | None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from monitor.base.errors import ConfigError
 from monitor.config.file import load_config
-from monitor.export.rules import Format, Pace, RuleSettings, paces, rendered, rule_groups
+from monitor.export.rules import Format, RuleSettings, paces, rendered, rule_groups
 
 
-def paces_of(config: str | None) -> tuple[Pace, ...]:
-    """The paces of a configuration file's tasks; that of the defaults without a file."""
-    return paces(load_config(config)) if config else (Pace(),)
+def settings_of(
+    config: str | None, selector: str, runbooks: str, dashboard: str, time_scale: float
+) -> RuleSettings:
+    """The options of the command, with what a configuration file says: its tasks' paces, its page's address.
+
+    Raises
+    ------
+    ConfigError
+        The file or an option cannot be used.
+    """
+    options = RuleSettings(selector, runbooks=runbooks, dashboard=dashboard, scale=time_scale)
+    if config is None:
+        return options
+    read = load_config(config)
+    return replace(options, paces=paces(read), external_url=read.export.external_url or "")
 
 
 def rules_text(settings: RuleSettings, form: Format, out: Path | None) -> str:

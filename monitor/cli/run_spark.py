@@ -222,7 +222,8 @@ def _served(steps: Steps, query: Any, recent: RecentWindows, outputs: Outputs) -
 
     def view() -> AgentView:
         found = view_of(steps, lag_of(query), query.isActive)
-        return replace(found, sinks=(*outputs.views, server.view))
+        outside = config.export.external_url or ""
+        return replace(found, sinks=(*outputs.views, server.view), external_url=outside)
 
     metrics = registry(view, config.export.max_series, distributions=config.export.distributions)
     server = exporter(config.export, view, metrics, page_routes(view, recent))

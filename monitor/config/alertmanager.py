@@ -39,14 +39,14 @@ class Alertmanager(HttpAccess):
     runbooks: str = Field(
         default="deploy/runbooks",
         min_length=1,
-        description="The part before /NAME.md in runbook_url.",
+        description="The part before /NAME.md in runbook_url; the agent's own with export.external_url.",
         examples=["https://wiki.example/runbooks"],
     )
     external_url: str | None = Field(
         default=None,
         min_length=1,
-        description="The address of the page for people, for generatorURL; http:// (https:// with "
-        "export.tls) and export.listen if absent.",
+        description="The address of the page for people, for generatorURL; export.external_url, or http:// "
+        "(https:// with export.tls) and export.listen, if absent.",
         examples=["https://blindsight.example"],
     )
 

@@ -21,7 +21,15 @@ from monitor.config.http import BearerToken, HttpSourceConfig, HttpSpool, HttpTl
 from monitor.config.labels import LabelsConfig
 from monitor.config.mapping import Constants, FieldMapping
 from monitor.config.otlp import Otlp
-from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane
+from monitor.config.section import (
+    CrossCheckError,
+    Problem,
+    Section,
+    demand,
+    listen_address,
+    sane,
+    web_address,
+)
 from monitor.config.sinks import KafkaSink, Rejects, Reports
 from monitor.config.sources import FileSourceConfig, KafkaSourceConfig, SourceConfig, StdinSourceConfig
 from monitor.config.task import (
@@ -128,6 +136,12 @@ class Export(Section):
         description="Address and port; port 0 takes a free one.",
         examples=["0.0.0.0:9109"],
     )
+    external_url: str | None = Field(
+        default=None,
+        description="The address of the page for people and other programs, such as "
+        "https://models.example/blindsight: alerts, boards and reports link there; nowhere if absent.",
+        examples=["https://models.example/blindsight"],
+    )
     max_series: int = Field(
         default=50_000,
         ge=100,
@@ -157,6 +171,11 @@ class Export(Section):
     otlp: Otlp | None = Field(
         default=None, description="The metrics over OTLP, in addition to /metrics; only /metrics if absent."
     )
+
+    @field_validator("external_url", mode="after")
+    @classmethod
+    def _an_external_url(cls, value: str | None) -> str | None:
+        return value if value is None else web_address(value)
 
     @field_validator("listen", mode="after")
     @classmethod

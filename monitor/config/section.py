@@ -90,6 +90,27 @@ def listen_address(text: str) -> tuple[str, int]:
     return found[1] or found[2], int(found[3])
 
 
+def web_address(text: str) -> str:
+    """An address under which others find a page, without the slash at its end.
+
+    Raises
+    ------
+    ValueError
+        It is none, or one that cannot be continued.
+
+    Examples
+    --------
+    >>> web_address("https://models.example/blindsight/")
+    'https://models.example/blindsight'
+    """
+    if re.fullmatch(r"https?://[^\s\x00-\x1f/?#@{}\"'<>]+(?:/[^\s\x00-\x1f?#{}\"'<>]*)?", text) is None:
+        raise ValueError(
+            "expected an address such as 'https://models.example/blindsight', without a user, a query, "
+            f"spaces, quotes and braces, got {without_login(text)!r}"
+        )
+    return text.rstrip("/")
+
+
 class Section(BaseModel):
     """Base of every section: frozen, and an unknown key is an error."""
 

@@ -389,6 +389,8 @@ class AgentView:
         Where the output goes. One that fails makes the agent neither unready nor unhealthy.
     refit_durations : mapping of task to RefitDurations
         Since the start.
+    external_url : str
+        The address of its page for others; ``""`` where it has none.
     """
 
     engine: EngineView = EngineView()
@@ -404,3 +406,4 @@ class AgentView:
     checkpoint_time: float | None = None
     sinks: tuple[SinkView, ...] = ()
     refit_durations: Mapping[str, RefitDurations] = field(default_factory=dict)
+    external_url: str = ""

@@ -164,6 +164,7 @@ class StoreHistory:
 
 _PAGE_BUSY_SECONDS = 2.0  # a page may fail; who opened it loads it again
 _MOST_LINES = 20_000
+_NO_WINDOW = 2**62  # above every number
 
 
 def chosen(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
@@ -194,7 +195,9 @@ def chosen(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
     return [found[window] for window in sorted(found)[-most:]]
 
 
-def newest_lines(path: Path, series: tuple[str, str, str], most: int) -> list[bytes]:
+def newest_lines(
+    path: Path, series: tuple[str, str, str], most: int, before: int | None = None
+) -> list[bytes]:
     """Lines of the newest windows of a series, oldest first, each in its newest revision.
 
     Parameters
@@ -205,6 +208,8 @@ def newest_lines(path: Path, series: tuple[str, str, str], most: int) -> list[by
         Task, model and group.
     most : int
         Windows; of those that have been revised very often there may be fewer.
+    before : int, optional
+        Only windows with numbers below this one.
 
     Raises
     ------
@@ -213,14 +218,15 @@ def newest_lines(path: Path, series: tuple[str, str, str], most: int) -> list[by
     """
     places = (
         "SELECT id, window, revision FROM report WHERE task = ? AND model = ? AND grp = ? AND revision >= 0 "
-        "ORDER BY id DESC LIMIT ?"
+        "AND window < ? ORDER BY id DESC LIMIT ?"
     )
     try:
         # A connection of its own: pages are made in several threads.
         with closing(
             sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PAGE_BUSY_SECONDS)
         ) as connection:
-            ids = chosen(connection.execute(places, (*series, _MOST_LINES)), most)
+            below = _NO_WINDOW if before is None else before
+            ids = chosen(connection.execute(places, (*series, below, _MOST_LINES)), most)
             found = (connection.execute("SELECT line FROM report WHERE id = ?", (id_,)) for id_ in ids)
             rows = [rows.fetchone() for rows in found]
     except sqlite3.DatabaseError as error:

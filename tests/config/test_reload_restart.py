@@ -98,6 +98,7 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
         lambda c: c["alertmanager"].update(external_url="http://a"),
     ),
     "export.listen": ("export.listen", lambda c: c["export"].update(listen="127.0.0.1:1")),
+    "export.external_url": ("export.external_url", lambda c: c["export"].update(external_url="http://a")),
     "export.max_series": ("export.max_series", lambda c: c["export"].update(max_series=500)),
     "export.max_bytes": ("export.max_bytes", lambda c: c["export"].update(max_bytes=200_000)),
     "export.distributions": ("export.distributions", lambda c: c["export"].update(distributions=False)),

@@ -306,6 +306,33 @@ def refused(data):
     return str(error.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "models.example",
+        "ftp://a",
+        "http://",
+        "http://a?b=1",
+        "http://a#b",
+        "http://a/{{ .x }}",
+        'http://a"b',
+        "http://a b",
+    ],
+)
+def test_an_external_url_must_be_one_that_can_be_continued(text: str) -> None:
+    assert refused({"tasks": {"t": {}}, "export": {"external_url": text}}).endswith(
+        "\n  export.external_url: expected an address such as 'https://models.example/blindsight', without a "
+        f"user, a query, spaces, quotes and braces, got {text!r}"
+    )
+
+
+def test_a_login_in_an_external_url_is_not_repeated() -> None:
+    said = refused({"tasks": {"t": {}}, "export": {"external_url": "http://ann:secret@a.example"}})
+    assert "secret" not in said
+    config = config_from({"tasks": {"t": {}}, "export": {"external_url": "https://a.example/b/"}})
+    assert config.export.external_url == "https://a.example/b"
+
+
 def test_models_may_be_names_alone() -> None:
     assert Task(models=["erm", "irm"]).models == {"erm": ModelConfig(), "irm": ModelConfig()}
     with pytest.raises(ConfigError, match=r"tasks\.t\.models: expected each name once, got 'm' 2 times"):

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from deploy.grafana import build
+from monitor.export.page.addresses import model_address
 from monitor.export.prometheus.collector import GROUP_PREFIX, PREFIX
 from monitor.export.prometheus.families import FAMILIES
 
@@ -117,6 +118,23 @@ def test_every_selector_is_of_the_chosen_job_and_instance(name: str) -> None:
             assert 'job=~"$job"' in labels, expression
             # An alert of several replicas has no instance.
             assert 'instance=~"$instance"' in labels or metric == "ALERTS", expression
+
+
+def test_each_dashboard_leads_to_the_page_of_an_agent() -> None:
+    pages = {
+        "fleet": "${page}/",
+        "model": "${page}/models?task=${task:percentencode}&model=${model:percentencode}",
+    }
+    for name, address in pages.items():
+        assert address in [link.get("url") for link in shipped(name)["links"]]
+        (variable,) = [each for each in shipped(name)["templating"]["list"] if each["name"] == "page"]
+        assert variable["hide"] == 2, "nobody chooses it"
+        assert variable["query"].startswith("query_result(blindsight_page_info{")
+        pattern = re.compile(variable["regex"].strip("/"))
+        sample = 'blindsight_page_info{instance="a:1", job="b", url="https://m.example/b"} 1 1795168800000'
+        (url,) = pattern.findall(sample)
+        assert url == "https://m.example/b"
+    assert model_address("t", "a/b c") == "models?task=t&model=a%2Fb+c", "a query, as the board has it"
 
 
 def known_metrics() -> dict[str, str]:

@@ -10,8 +10,10 @@ from typing import Any
 from monitor.config.alertmanager import Alertmanager
 from monitor.export.alertmanager.holding import holding, rule
 from monitor.export.alertmanager.ledger import AlertLedger, Told
+from monitor.export.page.addresses import external_address
 from monitor.export.push.access import Access, Endpoint
 from monitor.export.push.pusher import Pusher
+from monitor.export.rules import RuleSettings
 from monitor.reports.views import AgentView
 
 ALERTMANAGER = Endpoint("alertmanager", "urls", "the alerts", "labels, or the address")
@@ -34,6 +36,8 @@ class AlertPusher(Pusher):
         Gives the newest view.
     page : str
         Address of the agent's page, for `generatorURL`.
+    rules : RuleSettings
+        Where the runbooks are, and the address of the page from outside.
     patience_seconds : callable
         How long two windows of a task take: see `AlertLedger`.
     name : str
@@ -46,6 +50,7 @@ class AlertPusher(Pusher):
         settings: Alertmanager,
         view: Callable[[], AgentView],
         page: str,
+        rules: RuleSettings,
         patience_seconds: Callable[[str], float],
         name: str = "alertmanager",
     ) -> None:
@@ -53,7 +58,7 @@ class AlertPusher(Pusher):
         self._url = url
         self._settings = settings
         self._look_at = view
-        self._page = page
+        self._page, self._rules = page, rules
         self._ledger = AlertLedger(settings.resend_seconds, patience_seconds)
 
     def push(self, now: float) -> None:
@@ -71,12 +76,18 @@ class AlertPusher(Pusher):
             self._succeeded()
 
     def _body(self, told: Told) -> dict[str, Any]:
+        identity = dict(told.identity)
+        own_page = {}
+        if self._rules.external_url:
+            names = {name: identity.get(name, "") for name in ("task", "model", "group", "metric")}
+            own_page = {"page_url": external_address(self._rules.external_url, **names)}
         return {
-            "labels": {**self._settings.labels, **dict(told.identity)},
+            "labels": {**self._settings.labels, **identity},
             "annotations": {
                 "summary": rule(told.name).summary,
                 "description": told.text,
-                "runbook_url": f"{self._settings.runbooks.rstrip('/')}/{told.name}.md",
+                "runbook_url": self._rules.runbook_url(told.name),
+                **own_page,
             },
             "startsAt": _rfc3339(told.starts),
             "endsAt": _rfc3339(told.ends),

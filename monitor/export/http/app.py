@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from prometheus_client import CollectorRegistry
 
 from monitor.export.http.gate import Gate, bearer_of
-from monitor.export.http.messages import HttpRequest, Response, text
+from monitor.export.http.messages import HttpRequest, RefusedError, Response, text
 from monitor.export.http.negotiation import packed, prefers_openmetrics
 from monitor.export.prometheus import exposition
 from monitor.reports.views import AgentView
 
+HTML = "text/html; charset=utf-8"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -47,7 +48,7 @@ class App:
     Parameters
     ----------
     routes : mapping of str to Handler
-        By path; one that ends in ``/*`` takes all that is one step below.
+        By path; each ``*`` at its end stands for one segment.
     gate : Gate, optional
         Knows who may read; everyone may if absent.
     """
@@ -57,7 +58,7 @@ class App:
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Answer a request."""
-        handler = self._routes.get(request.path) or self._routes.get(request.path.rpartition("/")[0] + "/*")
+        handler = self._handler(request)
         if not self._admits(request):
             response = text(401, _NEEDS_TOKEN, www_authenticate=_CHALLENGES)
         elif handler is None:
@@ -65,8 +66,19 @@ class App:
         elif request.method not in ("GET", "HEAD"):
             response = text(405, "Method Not Allowed", allow="GET, HEAD")
         else:
-            response = await handler(request)
+            try:
+                response = await handler(request)
+            except RefusedError as error:
+                response = text(error.status, f"{error}\n")
         return _secured(response)
+
+    def _handler(self, request: HttpRequest) -> Handler | None:
+        found = self._routes.get(request.path)
+        for below in (1, 2):
+            kept = request.segments[:-below]
+            if found is None and kept:
+                found = self._routes.get("/" + "/".join((*kept, *["*"] * below)))
+        return found
 
     def _admits(self, request: HttpRequest) -> bool:
         if request.path in _OPEN:
@@ -97,7 +109,7 @@ class Rendering:
 def build_app(
     view: Callable[[], AgentView],
     registry: CollectorRegistry,
-    page: Callable[[AgentView], str],
+    page: Callable[[AgentView, str], str],
     routes: Mapping[str, Handler] | None = None,
     max_bytes: int | None = None,
     gate: Gate | None = None,
@@ -111,7 +123,8 @@ def build_app(
     registry : CollectorRegistry
         Rendered at `/metrics`: text format 0.0.4, or OpenMetrics 1.0.0 to who asks for it.
     page : callable
-        Renders `/` as HTML. Both are packed with gzip for who takes that.
+        Renders `/` as HTML, of a view and what follows the question mark. Both are packed with gzip for who
+        takes that.
     routes : mapping of str to Handler, optional
         What the page needs beside itself.
     max_bytes : int, optional
@@ -126,7 +139,7 @@ def build_app(
     rendering = Rendering()
 
     def html(request: HttpRequest) -> Response:
-        return packed(request, page(view()).encode("utf-8", "replace"), "text/html; charset=utf-8")
+        return packed(request, page(view(), request.query).encode("utf-8", "replace"), HTML)
 
     async def healthy(request: HttpRequest) -> Response:
         newest = view()

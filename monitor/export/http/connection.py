@@ -180,8 +180,9 @@ class Connection:
             # A proxy that goes by the other one takes part of the body for a request (RFC 9112, 6.1).
             raise _refused(400, "Send Content-Length or Transfer-Encoding, not both")
         path, _, query = event.target.decode("ascii", "replace").partition("?")
+        segments = tuple(unquote(each) for each in path.split("/")[1:])
         return HttpRequest(
-            event.method.decode("ascii"), unquote(path), headers, self._body, self._peer, query
+            event.method.decode("ascii"), unquote(path), headers, self._body, self._peer, query, segments
         )
 
     def _too_large(self) -> h11.RemoteProtocolError:

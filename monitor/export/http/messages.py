@@ -17,6 +17,14 @@ class BodyError(Exception):
         self.status = status
 
 
+class RefusedError(Exception):
+    """A request that cannot be answered as it stands; its text is a sentence that says why."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """A request whose head has come.
@@ -34,6 +42,8 @@ class HttpRequest:
         The address of who sent it.
     query : str
         What follows the question mark.
+    segments : tuple of str
+        What stands between the slashes of the path, each decoded by itself: it may hold slashes.
     """
 
     method: str
@@ -42,6 +52,7 @@ class HttpRequest:
     body: Callable[[], AsyncIterator[bytes]]
     peer: str = ""
     query: str = ""
+    segments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class HttpServer:
     >>> from prometheus_client import CollectorRegistry
     >>> from monitor.export.http.app import build_app
     >>> from monitor.reports.views import AgentView
-    >>> server = HttpServer(build_app(AgentView, CollectorRegistry(), lambda view: ""), "127.0.0.1:0")
+    >>> server = HttpServer(build_app(AgentView, CollectorRegistry(), lambda view, query: ""), "127.0.0.1:0")
     >>> server.start()
     >>> server.port > 0, server.up
     (True, True)

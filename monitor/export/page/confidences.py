@@ -21,8 +21,8 @@ _BAR_WIDTH = 100
 _BLUE, _INK, _QUIET, _FAINT = "#0072b2", "#222222", "#5c5c5c", "#e6e6e6"
 
 
-def confidences(name: str, key: str, found: Distributions) -> Iterator[str]:
-    """Folded away below a model: a row a bin, and the calibration curve as a picture; nothing before answers.
+def confidences(name: str, key: str, found: Distributions, unfolded: bool = False) -> Iterator[str]:
+    """A row a bin, and the calibration curve as a picture beside it; nothing before answers.
 
     Parameters
     ----------
@@ -31,18 +31,22 @@ def confidences(name: str, key: str, found: Distributions) -> Iterator[str]:
     key : str
         An id for what can be unfolded.
     found : Distributions
+    unfolded : bool
+        Whether it is to be seen at once.
     """
     answers = sum(found.confidence.counts)
     if not answers:
         return
     points = {point.name: point for point in found.current.points}
     labelled = sum(found.current.labelled)
-    yield f'<details id="{key}"><summary>{text(f"Confidences of {name}")}: {answers:,} answers'
+    is_open = " open" if unfolded else ""
+    yield f'<details id="{key}"{is_open}><summary>{text(f"Confidences of {name}")}: {answers:,} answers'
     yield f", {labelled:,} labelled</summary>" if labelled else "</summary>"
+    yield '<div class="beside">'
     yield from table(f"Confidences of {name}", _HEADS, _rows(found, points, answers))
     if points:
         yield _picture(name, [_Mark(point, _right(point)) for point in points.values()])
-    yield f'<p class="soft">{_note(found, labelled)}</p></details>'
+    yield f'</div><p class="soft">{_note(found, labelled)}</p></details>'
 
 
 def _rows(found: Distributions, points: dict[str, CurvePoint], answers: int) -> Iterator[str]:

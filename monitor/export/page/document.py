@@ -6,9 +6,12 @@ brings the page up to date in place. No request goes anywhere but to the agent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from monitor import __version__
+from monitor.export.http.query import parsed
 from monitor.export.page import arenas, health, models, overview
 from monitor.export.page.assets import address
 from monitor.export.page.words import text
@@ -18,57 +21,104 @@ REFRESH_SECONDS = 15
 """Between two loads of an open page: Prometheus' usual scrape interval, so both show the same windows."""
 
 
-def render_page(view: AgentView) -> str:
+def render_page(view: AgentView, shown: overview.Shown = overview.ALL, now: float | None = None) -> str:
     """The landing page of one view, a whole HTML document.
 
     Every text that came from outside is escaped. Links are relative, so the page also works behind a
     proxy that serves it under a path of its own.
+
+    Parameters
+    ----------
+    view : AgentView
+    shown : Shown
+        Which models.
+    now : float, optional
+        When it is made, seconds since the epoch; the present time if absent.
 
     Examples
     --------
     >>> "No answer has come yet." in render_page(AgentView())
     True
     """
+    return whole("Blindsight", _parts(view, shown), now=now)
+
+
+def shown_page(view: AgentView, query: str) -> str:
+    """The landing page for an address: what follows its question mark says which models are shown.
+
+    Raises
+    ------
+    RefusedError
+        A parameter cannot be used.
+    """
+    return render_page(view, parsed(query, overview.Shown))
+
+
+def whole(
+    title: str, parts: Mapping[str, Iterable[str]], root: str = "", back: str = "", now: float | None = None
+) -> str:
+    """A page of the agent, a whole HTML document.
+
+    Parameters
+    ----------
+    title : str
+    parts : mapping of str to iterable of str
+        By id, what is brought up to date part by part: one that has not changed keeps its charts and the
+        focus.
+    root : str
+        The way from the page to that of the agent.
+    back : str
+        Words of a link to the page of the agent; none if empty.
+    now : float, optional
+        When it is made, seconds since the epoch; the present time if absent.
+    """
+    leave = f'<a href="{root or "./"}">{text(back)}</a>' if back else ""
+    made = overview.time_words(time.time() if now is None else now)
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             # In the page and not as a header: it stays with a page that a proxy or a saved file hands on.
             f'<noscript><meta http-equiv="refresh" content="{REFRESH_SECONDS}"></noscript>',
-            '<title>Blindsight</title><link rel="icon" href="data:,">',
-            f'<link rel="stylesheet" href="{address("uPlot.min.css")}">',
-            f'<link rel="stylesheet" href="{address("page.css")}">',
-            f'<script defer src="{address("uPlot.iife.min.js")}"></script>',
-            f'<script defer src="{address("page.js")}"></script></head>',
+            f'<title>{text(title)}</title><link rel="icon" href="data:,">',
+            f'<link rel="stylesheet" href="{root}{address("uPlot.min.css")}">',
+            f'<link rel="stylesheet" href="{root}{address("page.css")}">',
+            f'<script defer src="{root}{address("uPlot.iife.min.js")}"></script>',
+            f'<script defer src="{root}{address("page.js")}"></script></head>',
             f'<body data-refresh="{REFRESH_SECONDS}"><a class="skip" href="#main">Skip to the models</a>',
             f"<header><h1>Blindsight <small>{text(__version__)}</small></h1>",
             "<p>How good the deployed models are now, estimated without waiting for labels.</p>",
-            '<nav aria-label="Agent"><a href="metrics">Metrics</a><a href="-/healthy">Health</a>',
-            '<a href="-/ready">Readiness</a></nav></header>',
+            f'<nav aria-label="Agent">{leave}<a href="{root}metrics">Metrics</a>',
+            f'<a href="{root}-/healthy">Health</a><a href="{root}-/ready">Readiness</a>',
+            f'<a href="{root}api/v1/">API</a></nav></header>',
             '<p id="stale" role="alert" hidden>The agent does not answer; this is what it said last.</p>',
             '<main id="main">',
-            *_parts(view),
+            f'<div id="made"><p class="soft">As of {made}.</p></div>',
+            *(f'<div id="{name}">{"".join(content)}</div>' for name, content in parts.items()),
             "</main></body></html>\n",
         ]
     )
 
 
-def _parts(view: AgentView) -> Iterator[str]:
-    """What is brought up to date, part by part: one that has not changed keeps its charts and the focus."""
-    parts = {
+def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
+    engine = view.engine
+    found = engine
+    if shown != overview.ALL:
+        found = replace(engine, series=tuple(overview.selected(engine.series, shown)))
+    many = sum(not one.group for one in found.series) > overview.FEW_MODELS
+    fits = bool(found.series) or not engine.series
+    return {
         "condition": _condition(view),
-        "overview": overview.overview(view.engine, overview.live_trend),
-        "models": models.tasks(view.engine),
-        "arenas": arenas.arenas(view.engine.arenas),
+        "overview": overview.overview(engine, shown),
+        "models": models.unwatched(engine) if many or not fits else models.tasks(found),
+        "arenas": arenas.arenas(engine.arenas),
         "sources": health.sources(view),
-        "rejects": health.rejects(view.engine),
-        "labels": health.labels(view.engine),
-        "refits": health.refits(view.engine),
-        "recalibrations": health.recalibrations(view.engine),
+        "rejects": health.rejects(engine),
+        "labels": health.labels(engine),
+        "refits": health.refits(engine),
+        "recalibrations": health.recalibrations(engine),
         "sinks": health.sinks(view),
     }
-    for name, content in parts.items():
-        yield f'<div id="{name}">{"".join(content)}</div>'
 
 
 def _condition(view: AgentView) -> Iterator[str]:

@@ -43,12 +43,12 @@ def rejects(engine: EngineView) -> Iterator[str]:
     yield from table("Rejected answers", ("Source", "Reason", "#Answers"), rows)
 
 
-def labels(engine: EngineView) -> Iterator[str]:
+def labels(engine: EngineView, title: str = "Labels") -> Iterator[str]:
     """What became of the labels of each task."""
     tasks = dict.fromkeys([task for task, _ in engine.labels] + list(engine.labels_waiting))
     if not tasks:
         return
-    yield "<h2>Labels</h2>"
+    yield f"<h2>{title}</h2>"
     rows = []
     for task in tasks:
         counts = [engine.labels.get((task, outcome), 0) for outcome in LabelOutcome]
@@ -58,7 +58,7 @@ def labels(engine: EngineView) -> Iterator[str]:
         figures = numbers([*(f"{count:,}" for count in counts), delay])
         rows.append(f'<tr><th scope="row">{text(task)}</th>{figures}</tr>')
     outcomes = (f"#{outcome.value.capitalize()}" for outcome in LabelOutcome)
-    yield from table("Labels", ("Task", *outcomes, "#Waiting", "#Median delay"), rows)
+    yield from table(title, ("Task", *outcomes, "#Waiting", "#Median delay"), rows)
 
 
 def refits(engine: EngineView) -> Iterator[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from monitor.base.names import BATCH_ROWS, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate
 from monitor.export.page.confidences import confidences
-from monitor.export.page.overview import MOST_SERIES, worst_word
+from monitor.export.page.overview import MOST_SERIES, chart_query, own_page, worst_word
 from monitor.export.page.words import (
     anchor,
     broken_rules,
@@ -51,11 +50,14 @@ class Form:
         The control chart of a metric of a series, as HTML.
     rest : str
         Where the models and groups are that are left out, as HTML.
+    page : callable
+        The address of a model's page; ``""`` where there is none.
     """
 
     progress: Callable[[SeriesView], str]
     figure: Callable[[SeriesView, str], str]
     rest: str
+    page: Callable[[SeriesView], str]
 
 
 _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
@@ -63,7 +65,7 @@ _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     """Every task with its models, each followed by its groups, in the form of the page or another one."""
-    form = form or Form(_progress, _figure, 'see <a href="metrics">metrics</a>')
+    form = form or Form(progress, figure, 'see <a href="metrics">metrics</a>', own_page)
     if not engine.series and not engine.arenas:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
     shown = engine.series[:MOST_SERIES]
@@ -75,6 +77,11 @@ def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     missing = len(engine.series) - len(shown)
     if missing:
         yield f'<p class="soft">{missing:,} more models and groups: {form.rest}.</p>'
+    yield from unwatched(engine)
+
+
+def unwatched(engine: EngineView) -> Iterator[str]:
+    """How many models and groups are beyond the agent's cap."""
     if engine.series_dropped:
         yield f'<p class="warn">Models and groups beyond the cap, not watched: {engine.series_dropped:,}.</p>'
 
@@ -99,27 +106,54 @@ def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
 
 
 def _series(one: SeriesView, form: Form) -> Iterator[str]:
-    level = "h4" if one.group else "h3"
-    name = " ".join(text(part) for part in (one.model, one.group) if part)
-    version = f"version {text(one.version)} · " if one.version else ""
-    yield (
-        f'<section id="{anchor(one.task, one.model, one.group)}" class="series"><{level}>{name} '
-        f"{worst_word(one)}</{level}>"
-        f'<p class="soft">{version}{form.progress(one)} · {_calibration(one)}{_audit(one)}</p>{_trust(one)}'
-    )
-    metrics = list(_metrics(one))
-    rows = (
-        f'<tr><th scope="row">{text(metric)}</th><td>{_estimates(one, metric)}</td>'
-        f"<td>{_limits(one, metric)}</td><td>{_objective(one, metric)}</td></tr>"
-        for metric in metrics
-    )
-    if metrics:
-        yield from table(f"Metrics of {one.model} {one.group}".strip(), _HEADS, rows)
+    yield f'<section id="{anchor(one.task, one.model, one.group)}" class="series">'
+    yield introduction(one, "h4" if one.group else "h3", form.progress(one), form.page(one))
+    yield from metrics_table(one)
     if one.windows_closed:
-        yield from (form.figure(one, metric) for metric in metrics if _is_drawn(one, metric))
+        yield from (form.figure(one, metric) for metric in drawn(one))
     if one.distributions is not None:
         yield from confidences(one.model, anchor(one.task, one.model, "confidences of"), one.distributions)
     yield "</section>"
+
+
+def introduction(one: SeriesView, level: str, progress: str, page: str = "", name: str = "") -> str:
+    """A name and a state as a heading, and what the figures rest on.
+
+    Parameters
+    ----------
+    one : SeriesView
+    level : str
+        Of the heading.
+    progress : str
+        HTML.
+    page : str
+        Where the heading leads; nowhere if empty.
+    name : str
+        The model's or group's own if empty.
+    """
+    shown = text(name or " ".join(filter(None, (one.model, one.group))))
+    linked = f'<a href="{text(page)}">{shown}</a>' if page else shown
+    version = f"version {text(one.version)} · " if one.version else ""
+    return (
+        f"<{level}>{linked} {worst_word(one)}</{level}>"
+        f'<p class="soft">{version}{progress} · {_calibration(one)}{_audit(one)}</p>{_trust(one)}'
+    )
+
+
+def metrics_table(one: SeriesView, caption: str = "") -> Iterator[str]:
+    """A row a metric: its estimates, control limits and objective."""
+    rows = [
+        f'<tr><th scope="row">{text(metric)}</th><td>{_estimates(one, metric)}</td>'
+        f"<td>{_limits(one, metric)}</td><td>{_objective(one, metric)}</td></tr>"
+        for metric in _metrics(one)
+    ]
+    if rows:
+        yield from table(caption or f"Metrics of {one.model} {one.group}".strip(), _HEADS, rows)
+
+
+def drawn(one: SeriesView) -> list[str]:
+    """The metrics that have a chart."""
+    return [metric for metric in _metrics(one) if _is_drawn(one, metric)]
 
 
 def _metrics(one: SeriesView) -> Iterable[str]:
@@ -134,22 +168,35 @@ def _is_drawn(one: SeriesView, metric: str) -> bool:
     )
 
 
-def _figure(one: SeriesView, metric: str) -> str:
-    """Where the script draws the chart; without one, the same chart as a picture."""
-    query = urlencode(
-        {"task": one.task, "model": one.model, "group": one.group, "metric": metric}, errors="replace"
-    )
+def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more: str | int) -> str:
+    """Where the script draws a control chart; without one, the same chart as a picture.
+
+    Parameters
+    ----------
+    one : SeriesView
+    metric : str
+    root : str
+        The way to the page of the agent.
+    kind : str
+        `large` or `small`; neither if empty.
+    **more : str or int
+        Of the API's parameters, `limit`, `compare` and `former`.
+    """
     name = " ".join(filter(None, (one.model, one.group)))
     words = text(f"Control chart of {name}: {metric}, up to window {one.windows_closed - 1:,}")
+    picture = f"{root}chart.svg?{text(chart_query(one, metric))}"
+    of = f' class="{kind}"' if kind else ""
+    of += " data-select" if kind == "large" else ""
     return (
-        f'<figure data-history="history?{text(query)}" data-windows="{one.windows_closed}">'
-        f"<figcaption>{words}</figcaption>"
+        f'<figure{of} data-history="{root}api/v1/chart?{text(chart_query(one, metric, **more))}" '
+        f'data-windows="{one.windows_closed}"><figcaption>{words}</figcaption>'
         f'<noscript><div class="scroll"><img loading="lazy" width="1200" height="420" alt="{words}. '
-        f'The table above has its newest figures." src="chart.svg?{text(query)}"></div></noscript></figure>'
+        f'The table above has its newest figures." src="{picture}"></div></noscript></figure>'
     )
 
 
-def _progress(one: SeriesView) -> str:
+def progress(one: SeriesView) -> str:
+    """How far a series of an agent at work is."""
     pending = f"{one.pending:,} of {one.window_size:,} in the open window"
     if not one.windows_closed:
         return f"no window closed yet · {pending}"

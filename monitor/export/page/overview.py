@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlencode
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate, Result
+from monitor.export.page.addresses import model_address
 from monitor.export.page.words import anchor, count, moment, percent, table, text
 from monitor.reports.views import EngineView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
 from monitor.reports.window_report import finite, rfc3339
 
 MOST_SERIES = 500
 """Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
+FEW_MODELS = 5
+"""Models that a glance takes in: of no more than these the first page has all, of more rows and filters."""
 
 _LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # what rests on most labels first
 _GROUPS_SHOWN = 3
+_TASKS_SHOWN = 20
+_TREND_WINDOWS = 60
 
 
 class WorstState(IntEnum):
@@ -63,6 +71,52 @@ _HEADLINES: Mapping[WorstState, tuple[str, str]] = {
 }
 
 Trend = Callable[[SeriesView, str], str]
+Link = Callable[[SeriesView], str]
+"""The address of a model or group."""
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """Which models are shown: those that fit everything that is given."""
+
+    task: Annotated[str, Meta(description="Only models of this task.")] = ""
+    state: (
+        Annotated[
+            Literal[
+                "untrusted", "breached", "out_of_control", "silent", "at_risk", "warming_up", "in_control"
+            ],
+            Meta(description="Only models whose worst state is this one."),
+        ]
+        | UnsetType
+    ) = UNSET
+    name: Annotated[str, Meta(description="Only models whose name holds this text.")] = ""
+
+
+ALL = Shown()
+"""No filter."""
+
+
+def selected(series: Iterable[SeriesView], shown: Shown) -> list[SeriesView]:
+    """The models that are shown, with all of their groups, in the order in which they came."""
+    found = list(series)
+    fits = {
+        (one.task, one.model)
+        for one in found
+        if not one.group
+        and shown.task in ("", one.task)
+        and shown.name.lower() in one.model.lower()
+        and shown.state in (UNSET, worst_state(one).name.lower())
+    }
+    return [one for one in found if (one.task, one.model) in fits]
+
+
+def in_place(one: SeriesView) -> str:
+    """Where a model or group stands on the same page."""
+    return f"#{anchor(one.task, one.model, one.group)}"
+
+
+def own_page(one: SeriesView) -> str:
+    """The page of a model or group."""
+    return model_address(one.task, one.model, group=one.group)
 
 
 def worst_state(one: SeriesView) -> WorstState:
@@ -83,24 +137,91 @@ def worst_word(one: SeriesView) -> str:
     return f'<span class="{now.tone}">{_WORDS[now]}</span>'
 
 
-def overview(engine: EngineView, trend: Trend | None = None) -> Iterator[str]:
-    """The headline and the table; `trend` draws a metric of a model in a cell."""
+def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
+    """The headline of all models, filters, and the table of those that are shown."""
     models = [one for one in engine.series if not one.group]
     if not models:
         return
-    found = headline(models)
-    rest = f" {found.rest}" if found.rest else ""
-    yield f'<p class="glance" role="status"><span class="{found.worst.tone}">{found.words}</span>{rest}</p>'
+    yield glance(models)
+    yield from _filters(models, shown)
+    found = selected(engine.series, shown)
+    if found:
+        yield from models_table(found, own_page, live_trend)
+        if (missing := sum(not one.group for one in found) - MOST_SERIES) > 0:
+            yield f'<p class="soft">{missing:,} more models: filter them, or see '
+            yield '<a href="metrics">metrics</a>.</p>'
+    else:
+        yield '<p>No model fits. <a href="?">Show all</a></p>'
+
+
+def models_table(series: Sequence[SeriesView], link: Link, trend: Trend | None = None) -> Iterator[str]:
+    """One row a model, the worst first; `trend` draws a metric of a model in a cell."""
     groups: dict[tuple[str, str], list[SeriesView]] = {}
-    for one in engine.series[:MOST_SERIES]:
+    for one in series:
         if one.group:
             groups.setdefault((one.task, one.model), []).append(one)
-    shown = sorted((one for one in engine.series[:MOST_SERIES] if not one.group), key=worst_state)
+    models = sorted((one for one in series if not one.group), key=worst_state)[:MOST_SERIES]
     several = len({one.task for one in models}) > 1
-    drawn = ("Last windows",) if trend is not None else ()
-    heads = ("Model", "State", "Metric", "#Estimate", "Objective", "By labels", *drawn, "Newest window")
-    rows = (_row(one, groups.get((one.task, one.model), ()), several, trend) for one in shown)
-    yield from table("Models, the worst first", heads, rows, "overview")
+    rows = (
+        row(
+            one,
+            f"{one.task} {one.model}" if several else one.model,
+            link,
+            trend,
+            _of_groups(groups.get((one.task, one.model), ()), link),
+        )
+        for one in models
+    )
+    yield from rows_table("Models, the worst first", "Model", rows, trend is not None)
+
+
+def rows_table(caption: str, head: str, rows: Iterable[str], drawn: bool) -> Iterator[str]:
+    """A table of `row`s."""
+    trend = ("Last windows",) if drawn else ()
+    heads = (head, "State", "Metric", "#Estimate", "Objective", "By labels", *trend, "Newest window")
+    yield from table(caption, heads, rows, "overview")
+
+
+def _filters(models: Sequence[SeriesView], shown: Shown) -> Iterator[str]:
+    """Links to the models of one task or in one state; none where a glance at the rows is enough."""
+    if len(models) <= FEW_MODELS and shown == ALL:
+        return
+    tasks = list(dict.fromkeys(one.task for one in models))
+    often = Counter(map(worst_state, models))
+    if len(tasks) > 1:
+        state = "" if shown.state is UNSET else str(shown.state)
+        links = [("all tasks", "", shown.task == "")]
+        links += [(task, task, shown.task == task) for task in tasks[:_TASKS_SHOWN]]
+        yield from _choices(
+            "Tasks", [(words, {"task": task, "state": state}, on) for words, task, on in links]
+        )
+    if len(often) > 1:
+        chosen = [("all states", {"task": shown.task}, shown.state is UNSET)]
+        chosen += [
+            (
+                f"{_WORDS[state]} ({number:,})",
+                {"task": shown.task, "state": state.name.lower()},
+                shown.state == state.name.lower(),
+            )
+            for state, number in sorted(often.items())
+        ]
+        yield from _choices("States", chosen)
+
+
+def _choices(label: str, links: Iterable[tuple[str, dict[str, str], bool]]) -> Iterator[str]:
+    yield f'<nav class="choices" aria-label="{label}">'
+    for words, query, on in links:
+        given = urlencode({name: value for name, value in query.items() if value}, errors="replace")
+        here = ' aria-current="true"' if on else ""
+        yield f'<a href="?{text(given)}"{here}>{text(words)}</a>'
+    yield "</nav>"
+
+
+def glance(models: Sequence[SeriesView]) -> str:
+    """The headline of at least one model, the worst state in its tone."""
+    found = headline(models)
+    rest = f" {found.rest}" if found.rest else ""
+    return f'<p class="glance" role="status"><span class="{found.worst.tone}">{found.words}</span>{rest}</p>'
 
 
 class Headline(NamedTuple):
@@ -124,15 +245,15 @@ def headline(models: Sequence[SeriesView]) -> Headline:
     return Headline(worst, f"{words}.", f"{rest}." if rest else "")
 
 
-def _row(one: SeriesView, groups: Sequence[SeriesView], several: bool, trend: Trend | None) -> str:
+def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str = "") -> str:
+    """A model or a group: how it stands, what is worst, and what labels say."""
     now, metric = worst_state(one), worst_metric(one)
     objective = next((each for each in one.objectives if each.metric == metric), None)
     result = judged(one, metric)
-    name = text(f"{one.task} {one.model}" if several else one.model)
     value = f"{result.value:.6f}" if isinstance(result, Estimate) else ""
     cells = [
-        f'<th scope="row"><a href="#{anchor(one.task, one.model, "")}">{name}</a></th>',
-        f'<td data-sort="{now.value}">{worst_word(one)}{_alarm(one, now)}{_of_groups(groups)}</td>',
+        f'<th scope="row"><a href="{text(link(one))}">{text(name)}</a></th>',
+        f'<td data-sort="{now.value}">{worst_word(one)}{_alarm(one, now)}{beside}</td>',
         f"<td>{text(metric)}</td>",
         f'<td class="number" data-sort="{value}">{_estimate(result, now is not WorstState.UNTRUSTED)}</td>',
         f"<td>{_gap(objective, result if now is not WorstState.UNTRUSTED else None)}</td>",
@@ -141,7 +262,7 @@ def _row(one: SeriesView, groups: Sequence[SeriesView], several: bool, trend: Tr
     if trend is not None:
         cells.append(f"<td>{trend(one, metric) if one.windows_closed else ''}</td>")
     end = one.window_end_time
-    when = "" if end is None else _time(end)
+    when = "" if end is None else time_words(end)
     cells.append(f'<td data-sort="{"" if end is None else end}">{when}</td>')
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -207,20 +328,21 @@ def _alarm(one: SeriesView, now: WorstState) -> str:
     if not any(chart.verdict.out_of_control for chart in one.charts):
         return ""
     known = [since for since in one.alarmed_since.values() if since is not None]
-    since = f" since {_time(min(known))}" if known else ""
+    since = f" since {time_words(min(known))}" if known else ""
     words = "" if now is WorstState.OUT_OF_CONTROL else ", out of control"
     return f'<span class="soft since">{words}{since}</span>'
 
 
-def _time(seconds: float) -> str:
+def time_words(seconds: float) -> str:
+    """A time; the script says how long ago it was."""
     return f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>'
 
 
-def _of_groups(groups: Sequence[SeriesView]) -> str:
+def _of_groups(groups: Sequence[SeriesView], link: Link) -> str:
     """The groups that want looking at, the worst first."""
     wrong = sorted((each for each in groups if worst_state(each) <= WorstState.AT_RISK), key=worst_state)
     shown = [
-        f'<a href="#{anchor(each.task, each.model, each.group)}">{text(each.group)}</a> {worst_word(each)}'
+        f'<a href="{text(link(each))}">{text(each.group)}</a> {worst_word(each)}'
         for each in wrong[:_GROUPS_SHOWN]
     ]
     more = len(wrong) - len(shown)
@@ -228,12 +350,16 @@ def _of_groups(groups: Sequence[SeriesView]) -> str:
     return f"<br>{', '.join(shown)}" if shown else ""
 
 
-def live_trend(one: SeriesView, metric: str) -> str:
+def live_trend(one: SeriesView, metric: str, root: str = "") -> str:
     """Where the script draws the newest windows of a metric."""
-    query = urlencode(
-        {"task": one.task, "model": one.model, "group": one.group, "metric": metric}, errors="replace"
-    )
+    asked = chart_query(one, metric, limit=_TREND_WINDOWS)
     return (
         f'<svg class="trend" viewBox="0 0 120 28" role="img" aria-label="Last windows of {text(one.model)}" '
-        f'data-history="history?{text(query)}" data-windows="{one.windows_closed}"></svg>'
+        f'data-history="{root}api/v1/chart?{text(asked)}" data-windows="{one.windows_closed}"></svg>'
     )
+
+
+def chart_query(one: SeriesView, metric: str, **more: str | int) -> str:
+    """What the API and `/chart.svg` take for a chart."""
+    names = {"task": one.task, "model": one.model, "group": one.group, "metric": metric}
+    return urlencode({**names, **more}, errors="replace")

@@ -10,12 +10,14 @@ from monitor import __version__
 from monitor.export.charts.pictures import MOST_KEPT, Histories
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
+from monitor.export.page.addresses import external_address
 from monitor.export.page.arenas import arenas
-from monitor.export.page.overview import overview
+from monitor.export.page.overview import MOST_SERIES, glance, in_place, models_table
+from monitor.export.page.windows import series_view
 from monitor.export.page.words import moment, text
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.attribution import Attribution
-from monitor.reports.views import ArenaView, EngineView, SeriesState, SeriesView
+from monitor.reports.views import ArenaView, EngineView, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.estimate.hajek import WeightedCounts
 
@@ -35,6 +37,8 @@ class Period:
         As in `Histories`.
     since, until : float or None
         Seconds since the epoch: windows that end before the one, or not before the other, are left out.
+    external_url : str
+        Of the agent, for links to the pages of the models; none if empty.
 
     Examples
     --------
@@ -43,10 +47,14 @@ class Period:
     """
 
     def __init__(
-        self, judged: Mapping[str, str], since: float | None = None, until: float | None = None
+        self,
+        judged: Mapping[str, str],
+        since: float | None = None,
+        until: float | None = None,
+        external_url: str = "",
     ) -> None:
         self.histories = Histories(judged)
-        self._since, self._until = since, until
+        self._since, self._until, self._external_url = since, until, external_url
         self._first: dict[Series, WindowReport] = {}
         self._last: dict[Series, WindowReport] = {}
         self._windows: Counter[Series] = Counter()
@@ -113,7 +121,10 @@ class Period:
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         views = self._views()
         form = models.Form(
-            self._progress, _Figures(charts, self._windows), "left out to keep this file small"
+            self._progress,
+            _Figures(charts, self._windows),
+            "left out to keep this file small",
+            self._page,
         )
         engine = EngineView(series=tuple(views), arenas=tuple(self._arenas.values()))
         return "".join(
@@ -137,7 +148,8 @@ class Period:
     @staticmethod
     def _body(engine: EngineView, form: models.Form) -> Iterator[str]:
         yield "<p>The models at the end of the period:</p>"
-        yield from overview(engine)
+        yield glance([one for one in engine.series if not one.group])
+        yield from models_table(engine.series[:MOST_SERIES], in_place)
         yield from models.tasks(engine, form)
         yield from arenas(engine.arenas)
 
@@ -166,8 +178,13 @@ class Period:
                 if metric in latched
             }
             attributions = tuple(self._attributions.get(series, {}).values())
-            found.append(_view(last, self._windows[series], since, attributions))
+            found.append(series_view(last, self._windows[series], since, attributions))
         return found
+
+    def _page(self, one: SeriesView) -> str:
+        if not self._external_url:
+            return ""
+        return external_address(self._external_url, one.task, one.model, one.group)
 
     def _progress(self, one: SeriesView) -> str:
         series = (one.task, one.model, one.group)
@@ -178,41 +195,6 @@ class Period:
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
-
-
-def _view(
-    last: WindowReport,
-    windows: int,
-    since: Mapping[str, float | None],
-    attributions: tuple[Attribution, ...],
-) -> SeriesView:
-    state = SeriesState.IN_CONTROL if last.charts else SeriesState.WARMING_UP
-    if any(chart.verdict.out_of_control for chart in last.charts):
-        state = SeriesState.OUT_OF_CONTROL
-    if last.trust is not None:
-        state = SeriesState.UNTRUSTED
-    return SeriesView(
-        task=last.task,
-        model=last.model,
-        group=last.group,
-        version=last.version,
-        state=state,
-        window_size=last.size,
-        windows_closed=windows,
-        predictions=0,
-        duplicates=0,
-        pending=0,
-        window_end_time=last.end_time,
-        calibration=last.calibration,
-        estimates=last.estimates,
-        charts=last.charts,
-        objectives=last.objectives,
-        violations={},
-        trust=last.trust,
-        alarmed_since=since,
-        classes=last.classes,
-        attributions=attributions,
-    )
 
 
 class _Figures:

@@ -1,97 +1,96 @@
-"""The routes of the page: its files, and the history of each chart."""
+"""The routes of the page beside itself: its files, the pages of models, the runbooks, and the JSON API."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from urllib.parse import parse_qsl
 
 import msgspec
 
-from monitor.base.errors import StoreError
-from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.export.charts.svg import control_chart_svg
-from monitor.export.http.app import Handler, Rendering
-from monitor.export.http.messages import HttpRequest, Response, text
+from monitor.export.http.app import HTML, Handler, Rendering
+from monitor.export.http.messages import HttpRequest, RefusedError, Response, text
 from monitor.export.http.negotiation import packed
-from monitor.export.page import assets
-from monitor.export.page.windows import MOST_WINDOWS, Windows, chart_of, history_json
-from monitor.reports.reader import from_json
+from monitor.export.http.query import parsed, some
+from monitor.export.page import assets, openapi
+from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, ChartQuery, Data, answered
+from monitor.export.page.model import ModelQuery, NamedModelQuery, render_model
+from monitor.export.page.windows import Windows, chart_of
+from monitor.export.rules import runbook, runbook_names
 from monitor.reports.views import AgentView
 
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str, Handler]:
-    """Routes of the page beside itself: `/assets/…`, `/history` and `/chart.svg`.
+    """The routes: `/models/{task}/{model}`, `/api/v1/…`, `/assets/…`, `/runbooks/…` and `/chart.svg`.
 
     Parameters
     ----------
     view : callable
-        Gives the newest view: says which estimator a chart judges.
+        Gives the newest view: which models there are, and which estimator a chart judges.
     windows : Windows
     """
-    charts = _Charts(view, windows)
-    return {"/assets/*": _asset, "/history": charts.history, "/chart.svg": charts.picture}
+    data, rendering = Data(view, windows), Rendering()
+
+    def made(respond: Callable[[Data, HttpRequest], Response]) -> Handler:
+        return lambda request: rendering(lambda: respond(data, request))
+
+    def api(endpoint: ApiEndpoint) -> Handler:
+        return made(lambda data, request: answered(endpoint, data, request))
+
+    return {
+        "/assets/*": _asset,
+        "/runbooks/*": _runbook,
+        "/models": made(_model_by_query),
+        "/models/*/*": made(_model_by_path),
+        "/chart.svg": made(_picture),
+        API: _api_page,
+        f"{API}openapi.json": _openapi,
+        **{API + endpoint.name: api(endpoint) for endpoint in ENDPOINTS},
+    }
 
 
 async def _asset(request: HttpRequest) -> Response:
-    name = request.path.rpartition("/")[2]
+    name = request.segments[-1]
     if name not in assets.TYPES:
         return text(404, f"There is no file {name!r} here.\n")
     return packed(request, assets.content(name), assets.TYPES[name], cache_control=_FOR_EVER)
 
 
-class _Charts:
-    """One method a path; each names its chart by `task`, `model`, `group` and `metric`."""
+async def _runbook(request: HttpRequest) -> Response:
+    name = request.segments[-1].removesuffix(".md")
+    if name not in runbook_names():
+        return text(404, f"There is no runbook {name!r}; runbooks: {some(runbook_names(), 30)}.\n")
+    return text(200, runbook(name))
 
-    def __init__(self, view: Callable[[], AgentView], windows: Windows) -> None:
-        self._view, self._windows = view, windows
-        self._rendering = Rendering()
 
-    async def history(self, request: HttpRequest) -> Response:
-        return await self._rendered(request, self._json)
+async def _api_page(request: HttpRequest) -> Response:
+    return packed(request, openapi.page().encode(), HTML)
 
-    async def picture(self, request: HttpRequest) -> Response:
-        return await self._rendered(request, self._svg)
 
-    async def _rendered(
-        self, request: HttpRequest, render: Callable[[HttpRequest, list[bytes], str, str], Response]
-    ) -> Response:
-        query = dict(parse_qsl(request.query))
-        asked = [query.get(name, "") for name in ("task", "model", "group", "metric")]
-        estimator = self._estimator(asked)
-        if estimator is None:
-            return text(
-                404, "No such chart; give task, model and metric (and group) as the metrics name them.\n"
-            )
-        task, model, group, metric = asked
+async def _openapi(request: HttpRequest) -> Response:
+    return packed(request, msgspec.json.encode(openapi.document()), "application/json")
 
-        def rendered() -> Response:
-            lines = self._windows.newest((task, model, group), MOST_WINDOWS)
-            return render(request, lines, metric, estimator)
 
-        try:
-            return await self._rendering(rendered)
-        except StoreError as error:
-            return text(503, f"{error}\n")
+def _model_by_query(data: Data, request: HttpRequest) -> Response:
+    query = parsed(request.query, NamedModelQuery)
+    return packed(request, render_model(data, query, "", time.time()), HTML)
 
-    def _estimator(self, asked: list[str]) -> str | None:
-        """Whose estimate the chart judges; None where there is none such."""
-        for one in self._view().engine.series:
-            if [one.task, one.model, one.group] == asked[:3]:
-                by_chart = {chart.metric: chart.estimator for chart in one.charts}
-                if asked[3] in by_chart or any(e.metric == asked[3] for e in one.estimates):
-                    return by_chart.get(asked[3], AVERAGE_CONFIDENCE)
-        return None
 
-    @staticmethod
-    def _json(request: HttpRequest, lines: list[bytes], metric: str, estimator: str) -> Response:
-        body = msgspec.json.encode(history_json(lines, metric, estimator))
-        return packed(request, body, "application/json")
+def _model_by_path(data: Data, request: HttpRequest) -> Response:
+    task, model = request.segments[-2:]
+    query = parsed(request.query, ModelQuery)
+    named = NamedModelQuery(task=task, model=model, **msgspec.structs.asdict(query))
+    return packed(request, render_model(data, named, "../../", time.time()), HTML)
 
-    @staticmethod
-    def _svg(request: HttpRequest, lines: list[bytes], metric: str, estimator: str) -> Response:
-        if not lines:
-            return text(404, "Its windows are no longer stored.\n")
-        picture = control_chart_svg(chart_of([from_json(line) for line in lines], metric, estimator))
-        return packed(request, picture.encode(), "image/svg+xml")
+
+def _picture(data: Data, request: HttpRequest) -> Response:
+    query = parsed(request.query, ChartQuery)
+    one = data.series(query.task, query.model, query.group)
+    estimator = data.estimator(one, query.metric)
+    reports = data.reports(one, query.limit)
+    if not reports:
+        raise RefusedError(404, "Its windows are no longer stored.")
+    picture = control_chart_svg(chart_of(reports, query.metric, estimator))
+    return packed(request, picture.encode(), "image/svg+xml")

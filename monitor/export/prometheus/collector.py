@@ -318,6 +318,8 @@ def _agent_rows(view: AgentView) -> Iterator[Row]:
     # 0.0 is the view's word for "not read yet"; as a time it would set off every "too old" alert.
     yield from known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)
     yield "build", {"version": __version__}, 1
+    if view.external_url:
+        yield "page", {"url": text(view.external_url)}, 1
 
 
 def _label_rows(view: AgentView) -> Iterator[Row]:

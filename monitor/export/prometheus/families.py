@@ -450,6 +450,9 @@ FAMILIES: dict[str, MetricFamily] = {
         per_series=False,
     ),
     "build": MetricFamily("info", "Version of Blindsight.", per_series=False),
+    "page": MetricFamily(
+        "info", "The address of the agent's page, export.external_url; absent without one.", per_series=False
+    ),
 }
 """Every family by its name without prefix and without the `_total` or `_info` that its kind brings."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from monitor.base.errors import ConfigError
@@ -33,9 +34,38 @@ _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n`]|\\[^\n`])*"
 
 SELECTOR = 'job="blindsight"'
 RUNBOOKS = "deploy/runbooks"
+"""Where the runbooks are in the repository."""
 
 _FILLED_IN = re.compile(r"<(\w+)>")
 _HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n"
+
+
+@cache
+def runbook_names() -> tuple[str, ...]:
+    """The alerts that have a runbook: all of them.
+
+    Examples
+    --------
+    >>> len(runbook_names()), runbook_names()[0]
+    (17, 'BlindsightAccountingBroken')
+    """
+    return tuple(sorted(path.stem for path in _runbooks().glob("*.md")))
+
+
+def runbook(name: str) -> str:
+    """The runbook of an alert, Markdown.
+
+    Examples
+    --------
+    >>> runbook("BlindsightAgentDown")[:21]
+    '# BlindsightAgentDown'
+    """
+    return (_runbooks() / f"{name}.md").read_text(encoding="utf-8")
+
+
+def _runbooks() -> Path:
+    built = Path(__file__).parent / "runbooks"  # the wheel has them here
+    return built if built.is_dir() else Path(__file__).parents[3] / RUNBOOKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +231,14 @@ class RuleSettings:
     paces : tuple of Pace
         Of the tasks, at least one: that of any task, or one a task.
     runbooks : str
-        What stands before ``/NAME.md`` in `runbook_url`: an address, or a folder of this repository.
+        What stands before ``/NAME.md`` in `runbook_url`: an address, or a folder of this repository. If
+        empty, the runbooks that the agent serves, or without `external_url` the folder `RUNBOOKS`.
     dashboard : str
         Address of a dashboard with the variables `task` and `model`; no `dashboard_url` if empty.
     scale : float
         Factor of every duration, above 0 and at most 100: to try the rules out in seconds.
+    external_url : str
+        Of the agent's page, for `page_url`; none if empty.
 
     Raises
     ------
@@ -215,9 +248,10 @@ class RuleSettings:
 
     selector: str = SELECTOR
     paces: tuple[Pace, ...] = (Pace(),)
-    runbooks: str = RUNBOOKS
+    runbooks: str = ""
     dashboard: str = ""
     scale: float = 1.0
+    external_url: str = ""
 
     def __post_init__(self) -> None:
         checked_selector(self.selector)
@@ -226,11 +260,35 @@ class RuleSettings:
                 f"--time-scale: expected a factor above 0 and at most 100, got {self.scale:g}; "
                 "1 leaves the durations as they are"
             )
-        for option, text in (("--runbooks", self.runbooks), ("--dashboard", self.dashboard)):
+        texts = {
+            "--runbooks": self.runbooks,
+            "--dashboard": self.dashboard,
+            "export.external_url": self.external_url,
+        }
+        for option, text in texts.items():
             if any(part in text for part in ("{{", "}}", "\n")):
                 raise ConfigError(
                     f"{option}: expected an address without templates and line breaks, got {text!r}"
                 )
+
+    def runbook_url(self, name: str) -> str:
+        """Where the runbook of an alert is.
+
+        Examples
+        --------
+        >>> RuleSettings().runbook_url("A"), RuleSettings(external_url="https://a.example").runbook_url("A")
+        ('deploy/runbooks/A.md', 'https://a.example/runbooks/A.md')
+        """
+        served = f"{self.external_url.rstrip('/')}/runbooks" if self.external_url else RUNBOOKS
+        return f"{(self.runbooks or served).rstrip('/')}/{name}.md"
+
+    @property
+    def missing(self) -> str:
+        """What the rules lack without the address of the page, a sentence; empty where they lack nothing."""
+        if self.external_url:
+            return ""
+        relative = "" if "://" in self.runbooks else ", and runbook_url is no address"
+        return f"No alert has a page_url{relative}: export.external_url is not set"
 
     def scope(self, pace: Pace | None = None) -> Scope:
         """The series of a pace's task; of all of them without one."""
@@ -368,14 +426,16 @@ def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> s
     Examples
     --------
     >>> settings = RuleSettings()
-    >>> print(rendered(rule_groups(settings), settings, Format.OPERATOR)[:126])
+    >>> print(rendered(rule_groups(settings), settings, Format.OPERATOR)[:216])
     # Printed by `blindsight rules`: change its options, not this file.
+    # No alert has a page_url, and runbook_url is no address: export.external_url is not set.
     apiVersion: monitoring.coreos.com/v1
     kind: PrometheusRule
     """
     spec = {"groups": [_group(group, settings) for group in groups]}
+    header = _HEADER + (f"# {settings.missing}.\n" if settings.missing else "")
     if form is Format.PROMETHEUS:
-        return _HEADER + _yaml(spec)
+        return header + _yaml(spec)
     labels = {"app.kubernetes.io/name": "blindsight"}
     resource = {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -383,7 +443,7 @@ def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> s
         "metadata": {"name": "blindsight", "labels": labels},
         "spec": spec,
     }
-    return _HEADER + _yaml(resource)
+    return header + _yaml(resource)
 
 
 def _group(group: Group, settings: RuleSettings) -> dict[str, Any]:
@@ -395,8 +455,10 @@ def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
     annotations = {
         "summary": alert.summary,
         "description": alert.description,
-        "runbook_url": f"{settings.runbooks.rstrip('/')}/{alert.name}.md",
+        "runbook_url": settings.runbook_url(alert.name),
     }
+    if settings.external_url and "$labels.model" in alert.description:
+        annotations["page_url"] = page_url(settings.external_url)
     if settings.dashboard:
         annotations["dashboard_url"] = _dashboard(settings.dashboard)
     return {
@@ -407,6 +469,22 @@ def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
         "labels": {"severity": alert.severity} | ({"task": alert.task} if alert.task else {}),
         "annotations": annotations,
     }
+
+
+def page_url(external_url: str) -> str:
+    """The page of the alert's model, a template of Prometheus; that of its task where it has no model.
+
+    The names stand in the query: `urlquery` writes a space as ``+``, which is a space there and nowhere
+    else. It is a function of Go's templates, so that every version of Prometheus has it.
+    """
+    query = "task={{ $labels.task | urlquery }}"
+    more = "".join(
+        f"{{{{ with $labels.{name} }}}}&{name}={{{{ . | urlquery }}}}{{{{ end }}}}"
+        for name in ("metric", "group")
+    )
+    model = f"models?{query}&model={{{{ $labels.model | urlquery }}}}{more}"
+    chosen = f"{{{{ if $labels.model }}}}{model}{{{{ else if $labels.task }}}}?{query}{{{{ end }}}}"
+    return f"{external_url.rstrip('/')}/{chosen}"
 
 
 def _dashboard(address: str) -> str:

@@ -17,6 +17,8 @@ from monitor.config.file import config_from
 from monitor.config.root import Config
 from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, holding
 from monitor.export.alertmanager.pusher import AlertPusher
+from monitor.export.page.addresses import external_address
+from monitor.export.rules import RuleSettings
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
@@ -155,7 +157,8 @@ class Agent:
 
 def pusher(url: str, agent: Agent, **settings: Any) -> AlertPusher:
     chosen = Alertmanager(**{"urls": [url], "resend_seconds": 1.0, **settings})
-    return AlertPusher(url, chosen, agent, "http://127.0.0.1:9109/", patience)
+    rules = RuleSettings(runbooks=chosen.runbooks, external_url="https://models.example/b")
+    return AlertPusher(url, chosen, agent, "http://127.0.0.1:9109/", rules, patience)
 
 
 def test_alertmanager_hears_of_an_alert_and_of_its_end(
@@ -172,6 +175,9 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
         assert (alert["labels"]["job"], alert["labels"]["cluster"]) == ("b", "eu")
         assert alert["annotations"]["summary"] == "A model does not meet its objective."
         assert alert["annotations"]["runbook_url"] == "https://w.example/r/BlindsightObjectiveBreached.md"
+        assert alert["annotations"]["page_url"] == external_address(
+            "https://models.example/b", LOW.task, LOW.model, metric="accuracy"
+        )
         assert alert["generatorURL"] == "http://127.0.0.1:9109/"
         later = [receiver.alerts(alertname=BREACHED)[0]]
         wait_until(

@@ -221,7 +221,7 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
                 asked_of(f"http://127.0.0.1:{port}/v1/labels", token, body)
         told = [
             asked_of(f"http://127.0.0.1:{daemon.port}{path}", token)
-            for path in ("/", "/metrics", "/history", "/nothing", "/-/ready")
+            for path in ("/", "/metrics", "/api/v1/models", "/models/t/m", "/nothing", "/-/ready")
             for token in (TOKEN, OTHER, "")
         ]
         wrong = daemon.reload(config | {"export": {"listen": f"http://ann:{OTHER}@x", "tokens": TOKEN}})

@@ -34,7 +34,7 @@ BOUNDS = Bounds(
 def serving(bounds: Bounds = BOUNDS) -> Iterator[HttpServer]:
     """With a page of 16 MiB."""
     app = build_app(
-        lambda: AgentView(ready=True), CollectorRegistry(), lambda view: "x" * LARGE, {"/slow": slow}
+        lambda: AgentView(ready=True), CollectorRegistry(), lambda view, query: "x" * LARGE, {"/slow": slow}
     )
     found = HttpServer(app, "127.0.0.1:0", bounds)
     found.start()

@@ -51,7 +51,7 @@ class Agent:
         app = build_app(lambda: self.view, self.registry, self.page)
         self.server = HttpServer(app, "127.0.0.1:0")
 
-    def page(self, view: AgentView) -> str:
+    def page(self, view: AgentView, query: str) -> str:
         return f"<p>ready: {view.ready}, é \ud800</p>"
 
     @property
@@ -161,7 +161,7 @@ def test_every_answer_carries_the_security_headers_and_names_no_software(agent: 
 def test_a_page_that_fails_is_an_error_without_inner_workings(
     agent: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(view: AgentView) -> str:
+    def broken(view: AgentView, query: str) -> str:
         raise RuntimeError("secret detail")
 
     registry = CollectorRegistry()
@@ -252,7 +252,7 @@ def test_the_accept_encoding_header_allows_gzip(encodings: str, allowed: bool) -
 
 def test_a_port_in_use_is_a_sentence(agent: Agent) -> None:
     listen = f"127.0.0.1:{agent.server.port}"
-    second = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view: ""), listen)
+    second = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view, query: ""), listen)
     with pytest.raises(SinkError) as refused:
         second.start()
     assert str(refused.value) == (
@@ -263,14 +263,16 @@ def test_a_port_in_use_is_a_sentence(agent: Agent) -> None:
 
 
 def test_an_address_of_another_machine_is_a_sentence() -> None:
-    server = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view: ""), "192.0.2.1:0")
+    server = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view, query: ""), "192.0.2.1:0")
     with pytest.raises(SinkError, match=r"cannot listen on 192\.0\.2\.1:0: this machine has no such address"):
         server.start()
 
 
 def test_an_unknown_host_name_is_a_sentence() -> None:
     # RFC 6761 promises that `invalid` never resolves.
-    server = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view: ""), "nowhere.invalid:9109")
+    server = HttpServer(
+        build_app(lambda: FINE, CollectorRegistry(), lambda view, query: ""), "nowhere.invalid:9109"
+    )
     with pytest.raises(SinkError, match=r"nowhere\.invalid:9109: the host name is not known; give"):
         server.start()
 
@@ -291,7 +293,7 @@ def test_a_port_that_is_not_allowed_is_a_sentence() -> None:
 )
 def test_a_wrong_address_is_refused_with_what_is_allowed(listen: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view: ""), listen)
+        HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view, query: ""), listen)
     assert str(refused.value) == (
         "export.listen: expected host:port, such as 127.0.0.1:9109, 0.0.0.0:9109 or [::1]:9109, "
         f"with a port from 0 to 65535, got {listen!r}"
@@ -304,7 +306,7 @@ def test_addresses_are_read() -> None:
 
 
 def test_ipv6_is_served() -> None:
-    server = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view: ""), "[::1]:0")
+    server = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view, query: ""), "[::1]:0")
     try:
         server.start()
     except SinkError as error:
@@ -323,7 +325,9 @@ def test_after_stop_nothing_listens_and_the_port_is_free_at_once() -> None:
     agent.server.stop()
     with pytest.raises(httpx.ConnectError):
         httpx.get(agent.url + "/-/ready")
-    again = HttpServer(build_app(lambda: FINE, CollectorRegistry(), lambda view: ""), f"127.0.0.1:{port}")
+    again = HttpServer(
+        build_app(lambda: FINE, CollectorRegistry(), lambda view, query: ""), f"127.0.0.1:{port}"
+    )
     again.start()
     again.stop()
     assert not [t for t in threading.enumerate() if t.name == "blindsight-http"]

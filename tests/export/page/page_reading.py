@@ -1,13 +1,22 @@
-"""Reads a rendered page as a person does."""
+"""Reads a rendered page as a person does, and serves the pages of a rig as an agent does."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 
+import httpx
+from prometheus_client import CollectorRegistry
+
+from monitor.export.http.app import build_app
+from monitor.export.http.server import HttpServer
 from monitor.export.page import render_page
-from monitor.reports.views import (
-    AgentView,
-)
+from monitor.export.page.document import shown_page
+from monitor.export.page.routes import page_routes
+from monitor.export.page.windows import Windows
+from monitor.reports.views import AgentView
+from tests.streams import Rig
 
 VOID = {"meta", "link", "br", "img"}
 
@@ -39,8 +48,26 @@ class Reader(HTMLParser):
 
 
 def read(view: AgentView) -> Reader:
+    return reading(render_page(view))
+
+
+def reading(page: str) -> Reader:
     reader = Reader()
-    reader.feed(render_page(view))
+    reader.feed(page)
     reader.close()
     assert reader.open == []
     return reader
+
+
+@contextmanager
+def serving(rig: Rig, windows: Windows) -> Iterator[httpx.Client]:
+    """The agent's HTTP side over these windows."""
+    view = AgentView(engine=rig.engine.view())
+    app = build_app(lambda: view, CollectorRegistry(), shown_page, page_routes(lambda: view, windows))
+    server = HttpServer(app, "127.0.0.1:0")
+    server.start()
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+            yield client
+    finally:
+        server.stop()

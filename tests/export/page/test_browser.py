@@ -155,7 +155,7 @@ def test_everything_is_reached_by_the_keyboard_and_a_chart_is_walked_through(
             )
             outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             assert outline == "solid", reached[-1]
-        assert reached[:6] == ["skip", "Metrics", "Health", "Readiness", "scroll", "Model"]
+        assert reached[:6] == ["skip", "Metrics", "Health", "Readiness", "API", "scroll"]
         assert "erm" in reached
         assert "plot" in reached
         plot = page.locator("figure .plot").first
@@ -199,7 +199,9 @@ def test_the_table_of_models_is_sorted_and_filtered_and_stays_so(browser: Browse
         )
         for i, end in enumerate(ends)
     ]
-    views = iter([models, [dataclasses.replace(one, version="8") for one in models]])
+    realised = MetricEstimate("accuracy", "realised", Estimate(0.77, 0.75, 0.79, 0.95, 123))
+    labelled = [dataclasses.replace(one, estimates=(*one.estimates, realised)) for one in models]
+    views = iter([models, labelled])
     with browser.tab(origin) as tab:
         page = tab.page
         page.route(
@@ -218,10 +220,41 @@ def test_the_table_of_models_is_sorted_and_filtered_and_stays_so(browser: Browse
         assert names.all_inner_texts() == ["m0"]
         page.get_by_label("Filter by model, task, state or metric").fill("m0")
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-        page.wait_for_function("document.getElementById('models').textContent.includes('version 8')")
+        page.wait_for_function("document.getElementById('overview').textContent.includes('of 123')")
         assert names.all_inner_texts() == ["m0"]
         page.get_by_label("Filter by model, task, state or metric").fill("out control")
         assert names.all_inner_texts() == ["m3", "m0", "m5", "m2", "m4", "m1"]
+
+
+def test_a_row_leads_to_the_page_of_its_model_on_which_a_window_is_chosen_by_its_address(
+    browser: Browser, origin: str
+) -> None:
+    with browser.tab(origin) as tab:
+        page = tab.page
+        page.goto(origin + "/")
+        page.click(".overview tbody th a:has-text('erm')")
+        page.wait_for_selector("figure.large .plot canvas")
+        assert page.url == origin + "/models/t/erm"
+        assert page.inner_text("#window h2") == "Window 34 objective breached"
+        assert page.inner_text("#made").startswith("As of ")
+        page.locator("figure.large .u-over").click()  # in its middle
+        page.wait_for_selector("#window h2:not(:has-text('Window 34 '))")
+        clicked = re.match(r"Window (\d+) ", page.inner_text("#window h2"))
+        assert clicked
+        assert 14 <= int(clicked[1]) <= 20
+        assert page.url == f"{origin}/models/t/erm?window={clicked[1]}"
+        plot = page.locator("figure.large .plot")
+        plot.press("Home")
+        plot.press("Enter")
+        page.wait_for_selector("#window h2:has-text('Window 0 ')")
+        assert page.url == f"{origin}/models/t/erm?window=0"
+        page.click("#window a:has-text('Window after')")
+        page.wait_for_selector("#window h2:has-text('Window 1 ')")
+        page.click("#compared a:has-text('with irm')")
+        page.wait_for_selector("figure.large .keys .key-other")
+        assert page.inner_text("figure.large .keys .key-other") == "irm"
+        page.wait_for_load_state("networkidle")
+        assert (tab.complaints, tab.elsewhere) == ([], [])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

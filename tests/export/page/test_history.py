@@ -5,30 +5,29 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from monitor.base.errors import StoreError
 from monitor.base.results import Estimate, Unknown
 from monitor.base.state_changes import Changes
-from monitor.export.http.app import build_app
-from monitor.export.http.server import HttpServer
-from monitor.export.page import assets, render_page
-from monitor.export.page.routes import page_routes
-from monitor.export.page.windows import RecentWindows, StoredWindows, Windows, history_json
-from monitor.reports.views import AgentView, MetricEstimate
+from monitor.export.page import assets
+from monitor.export.page.windows import RecentWindows, StoredWindows, chart_columns
+from monitor.reports.reader import from_json
+from monitor.reports.views import MetricEstimate
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.store import Store
 from monitor.store.history import newest_lines
 from monitor.store.store import FILE
+from tests.export.page.page_reading import serving
 from tests.streams import Rig, answers, task
 
 ERM = ("t", "erm", "")
@@ -75,6 +74,9 @@ def test_the_newest_windows_come_oldest_first_each_in_its_newest_revision(
     found = windows if kind == "memory" else StoredWindows(stored(tmp_path, revised))
     assert numbers(found.newest(ERM, 4)) == [(11, 0), (12, 1), (13, 0), (14, 0)]
     assert numbers(found.newest(ERM, 99))[:3] == [(0, 0), (1, 1), (2, 0)]
+    assert numbers(found.newest(ERM, 2, before=13)) == [(11, 0), (12, 1)]
+    assert numbers(found.newest(ERM, 99, before=2)) == [(0, 0), (1, 1)]
+    assert found.newest(ERM, 99, before=0) == []
     assert found.newest(("t", "irm", ""), 4) == found.newest(("t", "erm", "region=eu"), 4) == []
 
 
@@ -107,7 +109,8 @@ def test_the_columns_are_those_of_the_reports_and_unknown_is_null(reports: list[
     )
     with_ssme = (*reports[8].estimates, MetricEstimate("accuracy", "ssme", Estimate(0.9, 0.8, 1.0, 0.95, 9)))
     told = [*reports[:7], lost, replace(reports[8], estimates=with_ssme), *reports[9:]]
-    found = history_json([to_json(report) for report in told], "accuracy", "average_confidence")
+    columns = chart_columns([from_json(to_json(report)) for report in told], "accuracy", "average_confidence")
+    found = msgspec.to_builtins(columns)
     assert found["window"] == list(range(15))
     assert found["time"] == [report.end_time for report in reports]
     first = reports[0].estimates[0].result
@@ -124,23 +127,9 @@ def test_the_columns_are_those_of_the_reports_and_unknown_is_null(reports: list[
 
 
 def test_the_chart_is_of_the_estimator_that_is_judged(reports: list[WindowReport]) -> None:
-    found = history_json([to_json(report) for report in reports], "accuracy", "realised")
-    assert found["estimator"] == "realised"
-    assert found["value"][:10] == found["realised"][:10]
-
-
-@contextmanager
-def serving(rig: Rig, windows: Windows) -> Iterator[httpx.Client]:
-    """The agent's HTTP side over these windows."""
-    view = AgentView(engine=rig.engine.view())
-    app = build_app(lambda: view, CollectorRegistry(), render_page, page_routes(lambda: view, windows))
-    server = HttpServer(app, "127.0.0.1:0")
-    server.start()
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
-            yield client
-    finally:
-        server.stop()
+    found = chart_columns([from_json(to_json(report)) for report in reports], "accuracy", "realised")
+    assert found.estimator == "realised"
+    assert found.value[:10] == found.realised[:10]
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +142,7 @@ def client(rig: Rig, reports: list[WindowReport]) -> Iterator[httpx.Client]:
 
 def test_a_chart_is_served_as_columns_and_as_a_picture(client: httpx.Client) -> None:
     query = {"task": "t", "model": "erm", "metric": "accuracy"}
-    answer = client.get("/history", params=query)
+    answer = client.get("/api/v1/chart", params=query)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert len(answer.json()["time"]) == 15
     picture = client.get("/chart.svg", params=query)
@@ -166,7 +155,7 @@ def test_a_chart_is_served_as_columns_and_as_a_picture(client: httpx.Client) -> 
     [
         "/",
         "/assets/uPlot.iife.min.js",
-        "/history?task=t&model=erm&metric=accuracy",
+        "/api/v1/chart?task=t&model=erm&metric=accuracy",
         "/chart.svg?task=t&model=erm&metric=accuracy",
     ],
 )
@@ -175,30 +164,37 @@ def test_what_the_page_is_made_of_is_packed_for_who_takes_gzip(client: httpx.Cli
     with client.stream("GET", path, headers={"accept-encoding": "br, gzip"}) as answer:
         raw = b"".join(answer.iter_raw())
     assert (plain.headers.get("content-encoding"), answer.headers["content-encoding"]) == (None, "gzip")
-    assert gzip.decompress(raw) == plain.content
+    made = re.compile(rb"As of .*?</time>")  # the page says when it was made
+    assert made.sub(b"", gzip.decompress(raw)) == made.sub(b"", plain.content)
     assert len(raw) < len(plain.content) / 2
     assert int(answer.headers["content-length"]) == len(raw)
     assert plain.headers["vary"] == answer.headers["vary"] == "Accept-Encoding"
     assert plain.headers["content-type"] == answer.headers["content-type"]
 
 
-@pytest.mark.parametrize("wrong", [{"model": "irm"}, {"metric": "f1"}, {"group": "region=eu"}, {"task": ""}])
-def test_a_chart_that_is_not_there_is_refused_in_a_sentence(
-    client: httpx.Client, wrong: dict[str, str]
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"task": ""}, "There is no task '' with models; tasks: t."),
+        ({"model": "irm"}, "Task 't' has no model 'irm'; its models: erm."),
+        ({"group": "region=eu"}, "Model 'erm' has no group 'region=eu'; its groups: none."),
+        ({"metric": "f1"}, "There is no metric 'f1' here; metrics: accuracy."),
+    ],
+)
+def test_a_chart_that_is_not_there_is_refused_in_a_sentence_that_names_what_there_is(
+    client: httpx.Client, wrong: dict[str, str], sentence: str
 ) -> None:
     query = {"task": "t", "model": "erm", "metric": "accuracy"} | wrong
-    for path in ("/history", "/chart.svg"):
-        answer = client.get(path, params=query)
-        assert answer.status_code == 404
-        assert answer.text == (
-            "No such chart; give task, model and metric (and group) as the metrics name them.\n"
-        )
+    picture = client.get("/chart.svg", params=query)
+    assert (picture.status_code, picture.text) == (404, sentence + "\n")
+    columns = client.get("/api/v1/chart", params=query)
+    assert (columns.status_code, columns.json()) == (404, {"error": sentence})
 
 
 def test_a_store_that_cannot_be_read_makes_the_chart_fail_and_says_why(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database at all" * 100)
     with serving(rig, StoredWindows(tmp_path / FILE)) as client:
-        answer = client.get("/history?task=t&model=erm&metric=accuracy")
+        answer = client.get("/api/v1/chart?task=t&model=erm&metric=accuracy")
     assert answer.status_code == 503
     assert "is damaged" in answer.text
 

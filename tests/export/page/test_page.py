@@ -6,12 +6,15 @@ import dataclasses
 import itertools
 import math
 import re
+from typing import Any
 
 import pytest
 
 from monitor import __version__
 from monitor.base.results import Estimate, Unknown
+from monitor.export.http.query import parameters
 from monitor.export.page import MOST_SERIES, render_page
+from monitor.export.page.overview import Shown, WorstState
 from monitor.reports.views import (
     AgentView,
     CalibrationView,
@@ -270,9 +273,25 @@ def test_an_agent_that_has_seen_nothing_says_so() -> None:
 def test_a_long_list_is_cut_and_says_where_the_rest_is() -> None:
     crowd = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(MOST_SERIES + 1234)]
     text = read(of(*crowd, series_dropped=2)).text
-    assert text.count("out of control\nversion") == MOST_SERIES
-    assert "1,234 more models and groups: see metrics." in text
+    assert len(rows_of(text)) == MOST_SERIES
+    assert "1,234 more models: filter them, or see metrics." in text
     assert "Models and groups beyond the cap, not watched: 2." in text
+
+
+def test_groups_beyond_what_is_shown_are_counted() -> None:
+    groups = [dataclasses.replace(MODEL, group=f"g={n}") for n in range(MOST_SERIES + 9)]
+    text = read(of(MODEL, *groups)).text
+    assert text.count("out of control\nversion") == MOST_SERIES
+    assert "10 more models and groups: see metrics." in text
+
+
+def test_of_many_models_there_are_rows_alone_and_each_has_its_own_page() -> None:
+    models = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(6)]
+    page = render_page(of(*models, dataclasses.replace(MODEL, model="m5", group="region=eu")))
+    assert "<figure" not in page
+    assert page.count('<a href="models/toxicity/m') == 7, "the group that is out of control, too"
+    assert "<figure" in render_page(of(*models[:5]))
+    assert "<figure" in render_page(of(*models), Shown(name="m3")), "what is filtered to a few is shown whole"
 
 
 def test_text_from_outside_cannot_become_markup() -> None:
@@ -310,7 +329,8 @@ def test_nothing_is_asked_for_from_elsewhere_and_no_script_or_style_stands_in_th
         if name in {"href", "src", "action", "data-history"}
     }
     ours = re.compile(
-        r"data:,|metrics|-/(healthy|ready)|#\w+|assets/[\w.]+\?[0-9a-f]{12}|(history|chart.svg)\?task=.*"
+        r"data:,|metrics|-/(healthy|ready)|api/v1/|#main|assets/[\w.]+\?[0-9a-f]{12}|models/toxicity/erm"
+        r"|(api/v1/chart|chart.svg)\?task=.*"
     )
     assert {link for link in links if not ours.fullmatch(link)} == set()
     assert {tag for tag, _ in page.tags} & {"iframe", "form", "object", "style"} == set()
@@ -406,14 +426,55 @@ def test_an_untrusted_model_has_nothing_green_and_its_labels_lead() -> None:
     assert "<b>80.0 %</b> of 400<br>" in body
 
 
-def test_each_thing_that_wants_looking_at_leads_to_its_place() -> None:
+def test_each_thing_that_wants_looking_at_leads_to_its_page() -> None:
     page = read(of(MODEL, dataclasses.replace(MODEL, group="region=eu")))
     links = [str(attrs["href"]) for tag, attrs in page.tags if tag == "a"]
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(set(ids)) == len(ids)
-    inside = [link[1:] for link in links if link.startswith("#")]
-    assert len(inside) == 3
-    assert set(inside) <= set(ids)
+    own, group = "models/toxicity/erm", "models/toxicity/erm?group=region%3Deu"
+    assert [link for link in links if link.startswith("models")] == [own, group, own, group]
+
+
+def fleet() -> AgentView:
+    """Seven models of two tasks: one breached, one silent."""
+    fine = dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(), objectives=())
+    models = [
+        dataclasses.replace(fine, model=f"m{i}", task="spam" if i % 2 else "ham & eggs") for i in range(7)
+    ]
+    missed = (ObjectiveView("accuracy", 0.93, True, ObjectiveState.BREACHED),)
+    models[3] = dataclasses.replace(models[3], objectives=missed)
+    models[4] = dataclasses.replace(models[4], state=SeriesState.SILENT)
+    return of(*models, dataclasses.replace(models[3], group="region=eu"))
+
+
+def test_models_are_filtered_by_task_state_and_name_and_the_headline_stays_that_of_all() -> None:
+    def shown(**asked: Any) -> tuple[list[str], str]:
+        page = render_page(fleet(), Shown(**asked))
+        return re.findall(r'scope="row"><a href="([^"]+)">[^<]+</a></th>', page), page
+
+    links, page = shown(task="spam", state="breached")
+    assert links == ["models/spam/m3"]
+    assert 'href="models/spam/m3?group=region%3Deu"' in page, "with its groups"
+    assert "1 model misses its objective; its chart is stable." in page
+    assert '<a href="?task=spam&amp;state=silent">silent (1)</a>' in page
+    assert '<a href="?task=ham+%26+eggs&amp;state=breached">ham &amp; eggs</a>' in page
+    assert '<a href="?task=spam&amp;state=breached" aria-current="true">objective breached (1)</a>' in page
+    assert shown(name="M4")[0] == ["models/ham%20%26%20eggs/m4"]
+    assert len(shown()[0]) == 7
+    links, page = shown(name="x")
+    assert (links, "No model fits." in page) == ([], True)
+    assert "<h2>Task" not in page
+
+
+def test_each_state_can_be_filtered_by() -> None:
+    states = parameters(Shown)["state"]["enum"]
+    assert sorted(states) == sorted(state.name.lower() for state in WorstState)
+
+
+def test_few_models_have_no_filters_and_the_page_says_when_it_was_made() -> None:
+    page = render_page(of(MODEL), now=1795168800.0)
+    assert "choices" not in page
+    assert 'As of <time datetime="2026-11-20T10:00:00.000Z">2026-11-20 10:00:00 UTC</time>.' in page
 
 
 def test_groups_are_folded_away_unless_one_is_out_of_control() -> None:
@@ -446,7 +507,7 @@ def test_a_chart_is_asked_for_by_names_that_cannot_break_out_of_the_address() ->
     (figure,) = [attrs for tag, attrs in read(of(odd)).tags if tag == "figure"]
     assert (
         figure["data-history"]
-        == "history?task=toxicity&model=a%26b%22c&group=region%3D%C3%A9&metric=accuracy"
+        == "api/v1/chart?task=toxicity&model=a%26b%22c&group=region%3D%C3%A9&metric=accuracy"
     )
 
 

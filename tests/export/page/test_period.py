@@ -11,6 +11,7 @@ import pytest
 
 from monitor.base.state_changes import Changes
 from monitor.export.charts.pictures import MOST_KEPT
+from monitor.export.page.addresses import external_address
 from monitor.export.page.period import Period
 from monitor.reports.attribution import sentence
 from monitor.reports.views import ChartView
@@ -55,6 +56,26 @@ def page_of(reports: list[WindowReport], **period: float) -> str:
     found = Period({}, **period)
     found.add(reports)
     return found.html({})
+
+
+def test_the_names_lead_to_the_pages_of_the_models_where_the_address_is_known(
+    store: Path, tmp_path: Path, reports: list[WindowReport]
+) -> None:
+    assert "models?task=" not in page_of(reports)
+    done = command_here(
+        "report", store, "--out", tmp_path / "r.html", "--external-url", "https://m.example/b/"
+    )
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    for group in ("", "region=eu"):
+        link = external_address("https://m.example/b", "t", "erm", group).replace("&", "&amp;")
+        assert f'<a href="{link}">' in page
+    done = command_here("report", store, "--out", tmp_path / "r.html", "--external-url", "m.example")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "blindsight: --external-url: expected an address such as 'https://models.example/blindsight', "
+        "without a user, a query, spaces, quotes and braces, got 'm.example'\n"
+    )
 
 
 def words(page: str) -> str:

@@ -172,6 +172,7 @@ CHAT = ArenaView(
 
 
 RICH = AgentView(
+    external_url="https://models.example/b",
     engine=EngineView(
         series=(GROUP, WATCHED, NEW),
         labels={("toxicity", LabelOutcome.MATCHED): 180, ("toxicity", LabelOutcome.EXPIRED): 4},

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from monitor.export.rules import Format, RuleSettings, rendered, rule_groups
+from monitor.export.page.addresses import external_address
+from monitor.export.rules import Format, RuleSettings, page_url, rendered, rule_groups
 from tests.export.rules.alert_cases import ACCURACY, CASES, IN_CONTROL, MODEL, OBJECTIVE, WHO, balance
 from tests.export.rules.alert_timelines import (
     Case,
@@ -217,7 +218,12 @@ def test_every_alert_has_a_case() -> None:
 @pytest.mark.parametrize("selector", ['job="blindsight"', 'job=~"models/.*",cluster="eu"'])
 @pytest.mark.parametrize("scale", [1.0, 0.001])
 def test_promtool_finds_no_fault_in_the_rules(selector: str, scale: float) -> None:
-    settings = RuleSettings(selector, scale=scale, dashboard="https://grafana.example/d/model")
+    settings = RuleSettings(
+        selector,
+        scale=scale,
+        dashboard="https://grafana.example/d/model",
+        external_url="https://models.example/b",
+    )
     assert promtool_check_rules(rendered(rule_groups(settings), settings, Format.PROMETHEUS)) == []
 
 
@@ -322,6 +328,71 @@ def rules_of_one_task_leave_the_others_alone() -> Question:
     checks = [asked(found, HOUR + 11, label[0]), asked(found, HOUR + 121, label[0], label[1])]
     timeline = "H" * HOUR + "S" * 3 * HOUR
     return question(rules, samples(both, timeline), {"promql_expr_test": checks})
+
+
+@once
+def an_alert_leads_to_the_page_of_its_model_whatever_its_name() -> Question:
+    """Prometheus writes the address as the agent does: names from outside cannot break it."""
+    name = 'org/erm 100 % <b>&+=?#"é\\模型..'
+    outside = "https://models.example/b"
+    settings = RuleSettings(external_url=outside)
+    [rule] = [
+        rule
+        for group in yaml.safe_load(rendered(rule_groups(settings), settings, Format.PROMETHEUS))["groups"]
+        for rule in group["rules"]
+        if rule["alert"] == BREACHED.alert
+    ]
+    quoted = json.dumps(name, ensure_ascii=False)
+    series = {key.replace('"erm"', quoted): values for key, values in BREACHED.series.items()}
+    case = Case(**{n: getattr(BREACHED, n) for n in BREACHED.__dataclass_fields__} | {"series": series})
+    said = {
+        "summary": "A model does not meet its objective.",
+        "description": BREACHED.description.replace("model erm", f"model {name}"),
+        "runbook_url": f"{outside}/runbooks/{BREACHED.alert}.md",
+        "page_url": external_address(outside, "toxicity", name, metric="accuracy"),
+    }
+    identity = {**BREACHED.identity(), "model": name}
+    told = {
+        "eval_time": f"{case.healthy + case.fires}m",
+        "alertname": case.alert,
+        "exp_alerts": [{"exp_labels": identity, "exp_annotations": said}],
+    }
+    timeline = "H" * case.healthy + "S" * (case.fires + 1)
+    rules = yaml.safe_dump({"groups": [{"name": "one", "rules": [rule]}]})
+    return question(rules, samples(case, timeline), {"alert_rule_test": [told]})
+
+
+@once
+def an_alert_on_a_group_leads_to_its_page_and_one_on_a_task_to_its_models() -> Question:
+    settings = RuleSettings(external_url="https://models.example")
+    template = page_url(settings.external_url)
+    rules = [
+        {"alert": "OfGroup", "expr": "of_group", "annotations": {"page_url": template}},
+        {"alert": "OfTask", "expr": "of_task", "annotations": {"page_url": template}},
+        {"alert": "OfAgent", "expr": "of_agent", "annotations": {"page_url": template}},
+    ]
+    who = {"task": "spam & ham", "model": "erm", "group": "region=eu"}
+    labels = ",".join(f'{key}="{value}"' for key, value in who.items())
+    series = [
+        {"series": f"of_group{{{labels}}}", "values": "1"},
+        {"series": 'of_task{task="spam & ham"}', "values": "1"},
+        {"series": "of_agent", "values": "1"},
+    ]
+    pages = {
+        "OfGroup": (who, external_address("https://models.example", "spam & ham", "erm", "region=eu")),
+        "OfTask": ({"task": "spam & ham"}, "https://models.example/?task=spam+%26+ham"),
+        "OfAgent": ({}, "https://models.example/"),
+    }
+    told = [
+        {
+            "eval_time": "0m",
+            "alertname": alert,
+            "exp_alerts": [{"exp_labels": labels, "exp_annotations": {"page_url": page}}],
+        }
+        for alert, (labels, page) in pages.items()
+    ]
+    text = yaml.safe_dump({"groups": [{"name": "one", "rules": rules}]})
+    return question(text, series, {"alert_rule_test": told})
 
 
 @pytest.fixture(scope="module")

@@ -177,6 +177,44 @@ def test_the_runbooks_and_the_dashboard_are_where_one_says() -> None:
     assert "dashboard_url" not in rules(RuleSettings())[0]["annotations"]
 
 
+def test_alerts_on_models_lead_to_the_page_and_its_runbooks_once_the_address_is_known() -> None:
+    found = {
+        rule["alert"]: rule["annotations"] for rule in rules(RuleSettings(external_url="https://m.example/b"))
+    }
+    assert found["BlindsightOutOfControl"]["page_url"].startswith(
+        "https://m.example/b/{{ if $labels.model }}models?"
+    )
+    assert {name for name, said in found.items() if "page_url" in said} == {
+        "BlindsightObjectiveBreached",
+        "BlindsightObjectiveAtRisk",
+        "BlindsightOutOfControl",
+        "BlindsightEstimateUntrusted",
+        "BlindsightLabelsConflict",
+        "BlindsightModelUnranked",
+        "BlindsightNoWindowClosed",
+    }
+    for name, said in found.items():
+        assert said["runbook_url"] == f"https://m.example/b/runbooks/{name}.md"
+    elsewhere = rules(RuleSettings(external_url="https://m.example", runbooks="https://wiki.example/r"))[0]
+    assert elsewhere["annotations"]["runbook_url"] == "https://wiki.example/r/BlindsightObjectiveBreached.md"
+
+
+def test_rules_without_the_address_of_the_page_say_what_they_lack(tmp_path: Path) -> None:
+    said = "No alert has a page_url, and runbook_url is no address: export.external_url is not set"
+    absolute = said.replace(", and runbook_url is no address", "")
+    assert (RuleSettings().missing, RuleSettings(runbooks="https://w.example").missing) == (said, absolute)
+    config = write_configuration(tmp_path, {"tasks": {"t": {}}})
+    done = command_here("rules", config)
+    assert (done.returncode, f"\n# {said}.\n" in done.stdout) == (0, True)
+    assert done.stderr == f"{said}. Set it in {config}, and print the rules again.\n"
+    assert "page_url:" not in done.stdout
+    export = {"external_url": "https://m.example/b/"}
+    done = command_here("rules", write_configuration(tmp_path, {"tasks": {"t": {}}, "export": export}))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "export.external_url" not in done.stdout
+    assert "page_url: https://m.example/b/{{ if $labels.model }}models?" in done.stdout
+
+
 def test_a_scale_shortens_every_duration_but_to_no_less_than_three_seconds() -> None:
     breached, *_, refit = rules(RuleSettings(scale=1 / 300))
     assert (breached["for"], breached["keep_firing_for"]) == ("6s", "6s")
@@ -266,7 +304,7 @@ def test_an_option_that_cannot_be_used_is_named(wrong: dict[str, Any], message: 
 def test_rules_of_a_configuration_are_written_to_a_folder(tmp_path: Path) -> None:
     config = write_configuration(tmp_path, {"tasks": {"t": {"window": {"max_age_seconds": 60}}}})
     done = CliRunner().invoke(app, ["rules", str(config), "--out", str(tmp_path / "rules")])
-    assert (done.exit_code, done.output) == (0, f"Written: {tmp_path}/rules/blindsight.rules.yaml\n")
+    assert (done.exit_code, done.stdout) == (0, f"Written: {tmp_path}/rules/blindsight.rules.yaml\n")
     written = yaml.safe_load((tmp_path / "rules" / "blindsight.rules.yaml").read_text())
     assert written["groups"][0]["rules"][0]["for"] == "2m"
 

@@ -4,7 +4,7 @@
 (() => {
   const KEYS = {
     value: "", limit: "control limits", center: "centre", objective: "objective", realised: "",
-    ssme: "ssme", violation: "breaks a rule", alarm: "out of control", version: "another version",
+    other: "", ssme: "ssme", violation: "breaks a rule", alarm: "out of control", version: "another version",
   };
   const charts = new Map(); // figure -> {plot, data}
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -16,6 +16,7 @@
     const words = [`Window ${data.window[i]}, ${moment(data.time[i])}: ${data.estimator} ${percent(data.value[i])}`];
     if (data.lower[i] != null) words.push(`(${percent(data.lower[i])} to ${percent(data.upper[i])})`);
     if (data.realised[i] != null) words.push(`· ${data.realised_name} ${percent(data.realised[i])}`);
+    if (data.other.length && data.other[i] != null) words.push(`· ${data.other_name} ${percent(data.other[i])}`);
     if (data.ssme[i] != null && data.estimator !== "ssme") words.push(`· ssme ${percent(data.ssme[i])}`);
     if (data.limit_lower[i] != null)
       words.push(`· limits ${percent(data.limit_lower[i])} to ${percent(data.limit_upper[i])}`);
@@ -63,6 +64,7 @@
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
+    ctx.setLineDash([]);
     ctx.lineWidth = unit;
     data.realised.forEach((value, i) => {
       if (value == null) return;
@@ -101,7 +103,7 @@
   }
 
   function range(data) {
-    const shown = ["value", "lower", "upper", "limit_lower", "limit_upper", "realised"]
+    const shown = ["value", "lower", "upper", "limit_lower", "limit_upper", "realised", "other"]
       .flatMap((name) => data[name]).concat([data.objective]).filter((value) => value != null);
     if (!shown.length) return [0, 1];
     const [low, high] = [Math.min(...shown), Math.max(...shown)];
@@ -109,14 +111,17 @@
     return [Math.max(low - air, Math.min(low, 0)), Math.min(high + air, Math.max(high, 1))];
   }
 
-  function options(data, width, said) {
+  const height = (figure, width) =>
+    figure.matches(".small") ? 160 : width < 500 ? 220 : figure.matches(".large") ? 380 : 300;
+
+  function options(data, figure, width, said) {
     const [ink, soft, line] = [css("--ink"), css("--soft"), css("--line")];
     const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const day = (i) => (Number.isInteger(i) && data.time[i] != null ? moment(data.time[i]).slice(5, 16) : "");
     const edge = { points: { show: false }, stroke: "transparent", width: 0 };
     const limit = { stroke: ink, width: 1, dash: [6, 4], points: { show: false } };
     return {
-      width, height: width < 500 ? 220 : 300, legend: { show: false },
+      width, height: height(figure, width), legend: { show: false },
       scales: { x: { time: false, range: (u, low, high) => [low - 0.5, high + 0.5] }, y: { range: () => range(data) } },
       axes: [
         { ...axis, space: 110, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500], values: (u, marks) => marks.map(day) },
@@ -128,6 +133,7 @@
         {}, edge, edge, limit, limit, { stroke: soft, width: 1, points: { show: false } },
         { stroke: css("--floor"), width: 2, dash: [2, 5], points: { show: false } },
         { stroke: css("--estimate"), width: 2, points: { size: 4, show: data.time.length < 80 } },
+        { stroke: css("--other"), width: 1.5, dash: [4, 3], points: { show: false } },
       ],
       hooks: {
         drawAxes: [(u) => behind(u, data)],
@@ -143,7 +149,7 @@
     const level = ` with its ${+(100 * data.level).toFixed(1)} % interval`;
     const present = {
       value: some(data.value), limit: some(data.limit_lower), center: some(data.center),
-      objective: data.objective != null, realised: some(data.realised),
+      objective: data.objective != null, other: some(data.other), realised: some(data.realised),
       ssme: some(data.ssme) && data.estimator !== "ssme", violation: data.violated.some(Boolean),
       alarm: data.out_of_control.some(Boolean), version: data.versions.length > 0,
     };
@@ -151,7 +157,7 @@
       if (!present[name]) continue;
       const item = list.appendChild(document.createElement("li"));
       item.className = "key-" + name;
-      item.textContent = { value: data.estimator + level, realised: data.realised_name }[name] || words;
+      item.textContent = { value: data.estimator + level, realised: data.realised_name, other: data.other_name }[name] || words;
       if (name === "objective") item.textContent = `${data.is_floor ? "floor" : "ceiling"} ${percent(data.objective)}`;
     }
     return list;
@@ -183,10 +189,23 @@
     figure.append(keys(data), plot, said);
     const flat = data.time.map(() => data.objective);
     const columns = [data.time.map((_, i) => i), data.lower, data.upper, data.limit_lower, data.limit_upper,
-      data.center, flat, data.value];
-    const u = new uPlot(options(data, plot.clientWidth, said), columns, plot);
+      data.center, flat, data.value, data.other.length ? data.other : data.time.map(() => null)];
+    const u = new uPlot(options(data, figure, plot.clientWidth, said), columns, plot);
     plot.addEventListener("keydown", (event) => walk(event, u, data));
+    if (figure.hasAttribute("data-select")) {
+      const select = () => { if (u.cursor.idx != null) choose(data.window[u.cursor.idx]); };
+      plot.addEventListener("click", select);
+      plot.addEventListener("keydown", (event) => { if (event.key === "Enter") select(); });
+    }
     charts.set(figure, { plot: u, data });
+  }
+
+  // The window that is shown in detail stands in the address, so that it can be handed on.
+  function choose(window) {
+    const address = new URL(location);
+    address.searchParams.set("window", window);
+    history.replaceState(null, "", address);
+    refresh();
   }
 
   // The newest windows of a model in its row: the estimate, its limits and its objective.
@@ -221,7 +240,7 @@
   async function load(figure) {
     try {
       const answer = await fetch(figure.dataset.history);
-      if (!answer.ok) throw new Error(await answer.text());
+      if (!answer.ok) throw new Error((await answer.json()).error);
       const data = await answer.json();
       if (!data.time.length) return;
       if (figure.matches("svg")) trend(figure, data); else draw(figure, data);
@@ -279,7 +298,7 @@
   };
   function arrange() {
     const table = document.querySelector("table.overview");
-    if (!table) return;
+    if (!table) return ages();
     const rows = [...table.tBodies[0].rows];
     if (order.column >= 0) {
       const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0) * (order.down ? -1 : 1);
@@ -300,10 +319,13 @@
       }
       head.setAttribute("aria-sort", order.column !== i ? "none" : order.down ? "descending" : "ascending");
     });
+    ages();
+  }
+  function ages() {
     document.querySelectorAll("main time").forEach((one) => {
       one.title ||= one.textContent;
-      const words = age((Date.now() - Date.parse(one.dateTime)) / 1000);
-      one.textContent = one.closest(".since") ? words : words + " ago";
+      const words = age((Date.now() - Date.parse(one.dateTime)) / 1000) + (one.closest(".since") ? "" : " ago");
+      if (one.textContent !== words) one.textContent = words;
     });
   }
   function age(seconds) {
@@ -321,7 +343,7 @@
   const seen = new Map();
   async function refresh() {
     try {
-      const answer = await fetch(location.pathname, { headers: { accept: "text/html" } });
+      const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
       if (!answer.ok) throw new Error(answer.statusText);
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const fresh of page.querySelectorAll("main > div")) {
@@ -345,6 +367,7 @@
   addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
   arrange();
   watch(document);
+  setInterval(() => { if (!document.hidden) ages(); }, 1000);
   setInterval(() => { if (!document.hidden) refresh(); }, 1000 * document.body.dataset.refresh);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 })();

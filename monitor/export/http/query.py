@@ -1,0 +1,119 @@
+"""What follows the question mark of an address, read into a struct whose fields are the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from monitor.export.http.messages import RefusedError
+
+_MOST_PARAMETERS = 50
+_SHOWN_CHARACTERS = 60
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def parsed(query: str, form: type[T]) -> T:
+    """The parameters of a query.
+
+    Parameters
+    ----------
+    query : str
+        As it was sent.
+    form : type of msgspec.Struct
+        Its fields are texts and numbers, with their ranges in `msgspec.Meta`.
+
+    Raises
+    ------
+    RefusedError
+        Status 400: the sentence names the parameter, what it got and what is allowed.
+
+    Examples
+    --------
+    >>> from typing import Annotated
+    >>> limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+    >>> Asked = msgspec.defstruct("Asked", [("model", str), ("limit", limit, 100)])
+    >>> parsed("model=a%2Fb+c&limit=7", Asked)
+    Asked(model='a/b c', limit=7)
+    >>> parsed("model=a&limit=0", Asked)
+    Traceback (most recent call last):
+    monitor.export.http.messages.RefusedError: limit: expected a whole number from 1 to 500, got '0'.
+    """
+    known = {field.encode_name: field for field in msgspec.structs.fields(form)}
+    found: dict[str, str] = {}
+    for name, value in _pairs(query):
+        if name not in known:
+            raise _wrong(f"expected parameters among {', '.join(known)}, got {_shown(name)}")
+        if name in found:
+            raise _wrong(f"{name}: expected one value, got {_shown(found[name])} and {_shown(value)}")
+        found[name] = value
+    for name, field in known.items():
+        if field.required and name not in found:
+            raise _wrong(f"{name}: expected {allowed(parameters(form)[name])}, got nothing: it must be given")
+    values: dict[str, Any] = {}
+    for name, value in found.items():
+        try:
+            values[name] = msgspec.convert(value, known[name].type, strict=False)
+        except msgspec.ValidationError:
+            expected = allowed(parameters(form)[name])
+            raise _wrong(f"{name}: expected {expected}, got {_shown(value)}") from None
+    return msgspec.convert(values, form)
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        raise _wrong(f"expected at most {_MOST_PARAMETERS} parameters, got more") from None
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "…")
+
+
+def _wrong(sentence: str) -> RefusedError:
+    return RefusedError(400, f"{sentence}.")
+
+
+def parameters(form: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
+    """The JSON Schema of each parameter."""
+    schema = msgspec.json.schema(form)
+    found: Mapping[str, Mapping[str, Any]] = schema["$defs"][form.__name__]["properties"]
+    return found
+
+
+def allowed(schema: Mapping[str, Any]) -> str:
+    """What a parameter may be, in words.
+
+    Examples
+    --------
+    >>> allowed({"type": "integer", "minimum": 0}), allowed({"enum": ["json", "csv"]})
+    ('a whole number of at least 0', 'one of json, csv')
+    """
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "string":
+        return "a text"
+    if "maximum" in schema:
+        return f"a whole number from {schema['minimum']} to {schema['maximum']}"
+    return f"a whole number of at least {schema['minimum']}"
+
+
+def some(names: Iterable[str], most: int = 5) -> str:
+    """A few names for a sentence, and how many more there are.
+
+    Examples
+    --------
+    >>> some(["erm"]), some(map(str, range(7)), 2), some([])
+    ('erm', '0, 1 and 5 more', 'none')
+    """
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - most:,} more" if len(found) > most else ""
+    return ", ".join(_cut(name) for name in found[:most]) + more if found else "none"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…"

@@ -1,0 +1,62 @@
+"""The address of a model: on the page itself, and from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+
+def model_address(task: str, model: str, root: str = "", **query: str | int) -> str:
+    """Where a page finds the page of a model.
+
+    Parameters
+    ----------
+    task, model : str
+    root : str
+        The way from the page to that of the agent: ``""`` or ``"../../"``.
+    **query : str or int
+        `metric`, `group`, `window` and the like; empty ones are left out.
+
+    Returns
+    -------
+    str
+        A relative address. Names that cannot be one step of a path stand in the query: proxies take ``%2F``
+        for a slash, and browsers drop ``.`` and ``..`` also where they are written as ``%2E``.
+
+    Examples
+    --------
+    >>> model_address("spam", "erm"), model_address("spam", "100 % é", group="region=eu", metric="")
+    ('models/spam/erm', 'models/spam/100%20%25%20%C3%A9?group=region%3Deu')
+    >>> model_address("spam", "org/erm", "../../"), model_address("spam", "..", window=0)
+    ('../../models?task=spam&model=org%2Ferm', 'models?task=spam&model=..&window=0')
+    """
+    given = {name: value for name, value in query.items() if value != ""}
+    if all(map(_is_a_step, (task, model))):
+        path = f"{root}models/{_quoted(task)}/{_quoted(model)}"
+        return f"{path}?{_query(given)}" if given else path
+    return f"{root}models?{_query({'task': task, 'model': model, **given})}"
+
+
+def external_address(external_url: str, task: str, model: str, group: str = "", metric: str = "") -> str:
+    """The address of the page of a model, for alerts, boards and mails; all names stand in its query.
+
+    Examples
+    --------
+    >>> external_address("https://models.example/b/", "spam", "org/erm", "region=eu")
+    'https://models.example/b/models?task=spam&model=org%2Ferm&group=region%3Deu'
+    """
+    more = {name: value for name, value in (("metric", metric), ("group", group)) if value}
+    names = {"task": task, "model": model, **more}
+    return f"{external_url.rstrip('/')}/models?{_query(names)}"
+
+
+def _is_a_step(name: str) -> bool:
+    return name not in ("", ".", "..") and not {"/", "\\"} & set(name)
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="", errors="replace")
+
+
+def _query(values: Mapping[str, str | int]) -> str:
+    return urlencode(values, errors="replace")

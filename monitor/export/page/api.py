@@ -1,0 +1,430 @@
+"""The JSON API under `/api/v1/`: what the page shows, for programs.
+
+`ENDPOINTS` is its one definition: routes, checks of parameters and the OpenAPI document follow from it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from monitor.base.errors import StoreError
+from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.export.http.messages import HttpRequest, RefusedError, Response
+from monitor.export.http.negotiation import packed
+from monitor.export.http.query import parsed, some
+from monitor.export.page.addresses import model_address
+from monitor.export.page.overview import Shown, selected, worst_metric, worst_state
+from monitor.export.page.windows import (
+    MOST_WINDOWS,
+    AlarmLine,
+    ChartColumns,
+    Windows,
+    alarms_of,
+    beside,
+    chart_columns,
+)
+from monitor.reports.reader import from_json
+from monitor.reports.views import AgentView, SeriesView
+from monitor.reports.window_report import (
+    ChartLine,
+    ObjectiveLine,
+    WindowLine,
+    WindowReport,
+    WrittenEstimate,
+    encoded,
+    rfc3339,
+    rounded,
+)
+
+API = "/api/v1/"
+_JSON = "application/json"
+_NDJSON = "application/x-ndjson"
+_CSV = "text/csv; charset=utf-8"
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9.-]+")
+
+# No `type` statement before Python 3.12.
+_Task: TypeAlias = Annotated[str, Meta(description="The task, as the metrics name it.")]
+_Model: TypeAlias = Annotated[str, Meta(description="The model, as the metrics name it.")]
+_Group: TypeAlias = Annotated[str, Meta(description="A group such as `region=eu`; the whole model if empty.")]
+_Metric: TypeAlias = Annotated[str, Meta(description="A metric such as `accuracy`.")]
+_Limit: TypeAlias = Annotated[
+    int, Meta(ge=1, le=MOST_WINDOWS, description="Windows at most, the newest ones.")
+]
+_Before: TypeAlias = Annotated[int, Meta(ge=0, description="Only windows with numbers below this one.")]
+_Window: TypeAlias = Annotated[int, Meta(ge=0, description="The number of the window.")]
+
+
+class ModelsQuery(Shown, frozen=True, kw_only=True):
+    """What `/api/v1/models` takes."""
+
+    groups: Annotated[
+        Literal["leave_out", "include"], Meta(description="Whether the groups of models come too.")
+    ] = "leave_out"
+    limit: Annotated[int, Meta(ge=1, le=500, description="Models and groups at most.")] = 100
+    offset: Annotated[int, Meta(ge=0, description="How many of them to pass over.")] = 0
+
+
+class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a model, or a group of it."""
+
+    task: _Task
+    model: _Model
+    group: _Group = ""
+
+
+class WindowsQuery(SeriesQuery, frozen=True, kw_only=True):
+    """What `/api/v1/windows` takes."""
+
+    limit: _Limit = 100
+    before: _Before | UnsetType = UNSET
+    format: Annotated[
+        Literal["json", "ndjson", "csv"],
+        Meta(description="`ndjson`: the lines of the reports; `csv`: a row for each estimate."),
+    ] = "json"
+
+
+class WindowQuery(SeriesQuery, frozen=True, kw_only=True):
+    """What `/api/v1/window` takes."""
+
+    window: _Window
+
+
+class ChartQuery(SeriesQuery, frozen=True, kw_only=True):
+    """What `/api/v1/chart` takes."""
+
+    metric: _Metric
+    limit: _Limit = MOST_WINDOWS
+    compare: Annotated[str, Meta(description="Another model of the task, drawn beside this one.")] = ""
+    former: (
+        Annotated[int, Meta(ge=0, description="As many windows up to this one are drawn beside the newest.")]
+        | UnsetType
+    ) = UNSET
+
+
+class AlarmsQuery(SeriesQuery, frozen=True, kw_only=True):
+    """What `/api/v1/alarms` takes."""
+
+    metric: Annotated[str, Meta(description="A metric such as `accuracy`; all of them if empty.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=MOST_WINDOWS, description="Windows looked at, the newest ones.")] = (
+        MOST_WINDOWS
+    )
+    before: _Before | UnsetType = UNSET
+
+
+class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A model or a group as of its newest window."""
+
+    task: str
+    model: str
+    group: str
+    version: str
+    state: str
+    worst_metric: str
+    page: str
+    window: int | None
+    window_end_time: str | None
+    window_size: int
+    pending: int
+    labelled: int
+    correct: int
+    trusted: bool | None
+    estimates: list[WrittenEstimate]
+    charts: list[ChartLine]
+    objectives: list[ObjectiveLine]
+    alarmed_since: dict[str, str | None]
+
+    @classmethod
+    def of(cls, one: SeriesView) -> ModelLine:
+        """What the API says of a series."""
+        end = one.window_end_time
+        return cls(
+            task=one.task,
+            model=one.model,
+            group=one.group,
+            version=one.version,
+            state=worst_state(one).name.lower(),
+            worst_metric=worst_metric(one),
+            page=model_address(one.task, one.model, group=one.group),
+            window=one.windows_closed - 1 if one.windows_closed else None,
+            window_end_time=None if end is None else rfc3339(end),
+            window_size=one.window_size,
+            pending=one.pending,
+            labelled=one.labelled,
+            correct=one.correct,
+            trusted=None if one.trust is None else one.trust.trusted,
+            estimates=[WrittenEstimate.of(e, rounded) for e in one.estimates],
+            charts=[ChartLine.of(chart) for chart in one.charts],
+            objectives=[ObjectiveLine.of(objective) for objective in one.objectives],
+            alarmed_since={
+                metric: None if since is None else rfc3339(since)
+                for metric, since in one.alarmed_since.items()
+            },
+        )
+
+
+class Models(msgspec.Struct, frozen=True, kw_only=True):
+    """Models that fit the filters, the worst first; `total` counts those of all offsets."""
+
+    total: int
+    models: list[ModelLine]
+
+
+class WindowLines(msgspec.Struct, frozen=True, kw_only=True):
+    """Closed windows, oldest first, each in its newest revision."""
+
+    windows: list[WindowLine]
+
+
+class Alarms(msgspec.Struct, frozen=True, kw_only=True):
+    """Alarms in the order in which they were raised, and the windows that were looked at."""
+
+    first_window: int | None
+    last_window: int | None
+    alarms: list[AlarmLine]
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no answer, in a sentence."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiEndpoint:
+    """One address of the API.
+
+    Parameters
+    ----------
+    name : str
+        What stands behind `/api/v1/`.
+    summary : str
+    query, answer : type of msgspec.Struct
+    answered : callable
+        Makes the answer, with a series' data and a query.
+    files : mapping of str to callable, optional
+        By the value of the parameter `format`: the media type, and what makes a file of the answer.
+    """
+
+    name: str
+    summary: str
+    query: type[Any]
+    answer: type[msgspec.Struct]
+    answered: Callable[[Data, Any], msgspec.Struct]
+    files: Mapping[str, tuple[str, Callable[[Any], bytes]]]
+
+
+class Data:
+    """What the page and the API read from: the newest view, and the windows.
+
+    Parameters
+    ----------
+    view : callable
+    windows : Windows
+    """
+
+    def __init__(self, view: Callable[[], AgentView], windows: Windows) -> None:
+        self.view, self._windows = view, windows
+
+    def series(self, task: str, model: str, group: str = "") -> SeriesView:
+        """The model, or its group.
+
+        Raises
+        ------
+        RefusedError
+            Status 404: the sentence names some that there are.
+        """
+        series = self.view().engine.series
+        of_task = [one for one in series if one.task == task]
+        if not of_task:
+            known = some(one.task for one in series)
+            raise RefusedError(404, f"There is no task {task!r} with models; tasks: {known}.")
+        of_model = [one for one in of_task if one.model == model]
+        if not of_model:
+            known = some(one.model for one in of_task)
+            raise RefusedError(404, f"Task {task!r} has no model {model!r}; its models: {known}.")
+        found = next((one for one in of_model if one.group == group), None)
+        if found is None:
+            known = some(one.group for one in of_model if one.group)
+            raise RefusedError(404, f"Model {model!r} has no group {group!r}; its groups: {known}.")
+        return found
+
+    def reports(self, one: SeriesView, limit: int, before: int | UnsetType = UNSET) -> list[WindowReport]:
+        """The newest windows of a series, oldest first.
+
+        Raises
+        ------
+        RefusedError
+            Status 503: the store cannot be read.
+        """
+        try:
+            key = (one.task, one.model, one.group)
+            lines = self._windows.newest(key, limit, None if before is UNSET else before)
+        except StoreError as error:
+            raise RefusedError(503, str(error)) from error
+        return [from_json(line) for line in lines]
+
+    def window(self, one: SeriesView, number: int) -> WindowReport:
+        """A window of a series.
+
+        Raises
+        ------
+        RefusedError
+            Status 404: it is not stored.
+        """
+        found = self.reports(one, 1, number + 1)
+        if found and found[0].window == number:
+            return found[0]
+        newest = self.reports(one, 1)
+        known = f"the newest one is {newest[0].window:,}" if newest else "there is none"
+        raise RefusedError(404, f"Window {number:,} is not stored; {known}.")
+
+    def estimator(self, one: SeriesView, metric: str) -> str:
+        """Whose estimate the chart of a metric judges.
+
+        Raises
+        ------
+        RefusedError
+            Status 404: the series has no such metric.
+        """
+        by_chart = {chart.metric: chart.estimator for chart in one.charts}
+        metrics = [*by_chart, *(e.metric for e in one.estimates)]
+        if metric not in metrics:
+            raise RefusedError(404, f"There is no metric {metric!r} here; metrics: {some(metrics)}.")
+        return by_chart.get(metric, AVERAGE_CONFIDENCE)
+
+    def chart(self, query: ChartQuery) -> ChartColumns:
+        """The chart of a metric, beside what it is compared with.
+
+        Raises
+        ------
+        RefusedError
+            There is no such chart, or it cannot be compared so.
+        """
+        one = self.series(query.task, query.model, query.group)
+        if query.compare and query.former is not UNSET:
+            raise RefusedError(400, "compare, former: expected one of them, got both.")
+        estimator = self.estimator(one, query.metric)
+        found = chart_columns(self.reports(one, query.limit), query.metric, estimator)
+        if query.compare:
+            other = self.series(query.task, query.compare, query.group)
+            estimator = self.estimator(other, query.metric)
+            columns = chart_columns(self.reports(other, MOST_WINDOWS), query.metric, estimator)
+            return beside(found, columns, query.compare, by_time=True)
+        if query.former is not UNSET:
+            former = self.reports(one, len(found.window) or 1, query.former + 1)
+            name = f"up to window {query.former:,}"
+            return beside(found, chart_columns(former, query.metric, estimator), name, by_time=False)
+        return found
+
+
+def _models(data: Data, query: ModelsQuery) -> Models:
+    series = data.view().engine.series
+    kept = [one for one in selected(series, query) if not one.group or query.groups == "include"]
+    kept.sort(key=worst_state)
+    shown = kept[query.offset : query.offset + query.limit]
+    return Models(total=len(kept), models=[ModelLine.of(one) for one in shown])
+
+
+def _windows(data: Data, query: WindowsQuery) -> WindowLines:
+    one = data.series(query.task, query.model, query.group)
+    return WindowLines(windows=[WindowLine.of(r) for r in data.reports(one, query.limit, query.before)])
+
+
+def _window(data: Data, query: WindowQuery) -> WindowLine:
+    return WindowLine.of(data.window(data.series(query.task, query.model, query.group), query.window))
+
+
+def _alarms(data: Data, query: AlarmsQuery) -> Alarms:
+    one = data.series(query.task, query.model, query.group)
+    if query.metric:
+        data.estimator(one, query.metric)
+    reports = data.reports(one, query.limit, query.before)
+    return Alarms(
+        first_window=reports[0].window if reports else None,
+        last_window=reports[-1].window if reports else None,
+        alarms=[alarm for alarm in alarms_of(reports) if query.metric in ("", alarm.metric)],
+    )
+
+
+def _as_ndjson(answer: WindowLines) -> bytes:
+    return b"".join(encoded(line) + b"\n" for line in answer.windows)
+
+
+_CSV_HEADS = (
+    "window", "revision", "version", "size", "closed_by", "start_time", "end_time", "metric", "estimator",
+    "value", "lower", "upper", "level", "rows", "unknown", "center", "limit_lower", "limit_upper", "rules",
+    "out_of_control", "floor", "ceiling", "objective_state",
+)  # fmt: skip
+
+
+def _as_csv(answer: WindowLines) -> bytes:
+    """A row for each estimate of a window; chart and objective stand in each row of their metric."""
+    text = io.StringIO()
+    write = csv.writer(text, lineterminator="\n").writerow
+    write(_CSV_HEADS)
+    for line in answer.windows:
+        charts = {chart.metric: chart for chart in line.charts}
+        objectives = {objective.metric: objective for objective in line.objectives}
+        facts = [line.window, line.revision, _cell(line.version), line.size, line.closed_by]
+        facts += [line.start_time, line.end_time]
+        for e in line.estimates:
+            chart, objective = charts.get(e.metric), objectives.get(e.metric)
+            row: list[Any] = [*facts, e.metric, e.estimator]
+            row += ["", "", "", ""] if e.unknown else [e.value, e.lower, e.upper, e.level]
+            row += [e.size, e.unknown]
+            row += (
+                [chart.center, chart.lower, chart.upper, " ".join(chart.rules), chart.out_of_control]
+                if chart
+                else [""] * 5
+            )
+            row += [objective.floor, objective.ceiling, objective.state] if objective else [""] * 3
+            write(row)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _cell(words: str) -> str:
+    """A text from outside, so that no spreadsheet takes it for a formula."""
+    return f"'{words}" if words.startswith(("=", "+", "-", "@", "\t", "\r")) else words
+
+
+ENDPOINTS = (
+    ApiEndpoint("models", "Models with their state, the worst first.", ModelsQuery, Models, _models, {}),
+    ApiEndpoint(
+        "windows",
+        "The newest windows of a model.",
+        WindowsQuery,
+        WindowLines,
+        _windows,
+        {"ndjson": (_NDJSON, _as_ndjson), "csv": (_CSV, _as_csv)},
+    ),
+    ApiEndpoint("window", "One window of a model.", WindowQuery, WindowLine, _window, {}),
+    ApiEndpoint(
+        "chart", "The control chart of a metric, in columns.", ChartQuery, ChartColumns, Data.chart, {}
+    ),
+    ApiEndpoint("alarms", "The alarms of a model's control charts.", AlarmsQuery, Alarms, _alarms, {}),
+)
+"""Every address of the API but that of its OpenAPI document."""
+
+
+def answered(endpoint: ApiEndpoint, data: Data, request: HttpRequest) -> Response:
+    """The answer to a request, in JSON or as the file that was asked for."""
+    try:
+        query = parsed(request.query, endpoint.query)
+        answer = endpoint.answered(data, query)
+    except RefusedError as error:
+        return Response(error.status, encoded(Problem(error=str(error))), {"content-type": _JSON})
+    form = getattr(query, "format", "json")
+    if form not in endpoint.files:
+        return packed(request, encoded(answer), _JSON)
+    media_type, written = endpoint.files[form]
+    name = _NO_FILE_NAME.sub("_", f"{query.task}-{query.model}-{query.group}").strip("_-.")
+    saved = f'attachment; filename="{name or "windows"}.{form}"'
+    return packed(request, written(answer), media_type, content_disposition=saved)

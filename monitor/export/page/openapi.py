@@ -1,0 +1,114 @@
+"""The OpenAPI document of the JSON API, made of its definition: see `monitor.export.page.api`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from monitor import __version__
+from monitor.export.http.query import allowed, parameters
+from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, Problem
+from monitor.export.page.document import whole
+from monitor.export.page.words import table, text
+
+_JSON = "application/json"
+_REFUSALS = {
+    "400": "A parameter cannot be used; the sentence names it, what it got and what is allowed.",
+    "404": "There is no such model, group, metric or window; the sentence names some that there are.",
+    "503": "The store cannot be read at present.",
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The document, of OpenAPI 3.1.
+
+    Examples
+    --------
+    >>> document()["openapi"], "/api/v1/models" in document()["paths"]
+    ('3.1.0', True)
+    """
+    answers = [endpoint.answer for endpoint in ENDPOINTS]
+    (*made, problem), schemas = msgspec.json.schema_components(
+        [*answers, Problem], ref_template="#/components/schemas/{name}"
+    )
+    paths = {
+        API + one.name: {"get": _operation(one, ref, problem)}
+        for one, ref in zip(ENDPOINTS, made, strict=True)
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Blindsight",
+            "version": __version__,
+            "description": "What the page of the agent shows. Values and limits are ratios.",
+        },
+        "paths": paths,
+        "components": {"schemas": {name: _plain(schema) for name, schema in schemas.items()}},
+    }
+
+
+def page() -> str:
+    """The same for people: a table of parameters for each address, a whole HTML document."""
+    return whole("API · Blindsight", {"api": _addresses()}, "../../", "All models")
+
+
+def _addresses() -> Iterator[str]:
+    yield "<h2>JSON API</h2><p>What this page shows, for programs: "
+    yield '<a href="openapi.json">openapi.json</a> is its OpenAPI document.</p>'
+    for path, item in document()["paths"].items():
+        rows = (
+            f'<tr><th scope="row"><code>{text(one["name"])}</code></th>'
+            f"<td>{'must be given' if one['required'] else text(str(one['schema'].get('default', '')))}</td>"
+            f"<td>{text(allowed(one['schema']))}</td><td>{text(one['description'])}</td></tr>"
+            for one in item["get"]["parameters"]
+        )
+        yield f"<h3><code>{text(path)}</code></h3><p>{text(item['get']['summary'])}</p>"
+        yield from table(f"Parameters of {path}", ("Parameter", "Default", "Takes", "Meaning"), rows)
+
+
+def _operation(endpoint: ApiEndpoint, answer: dict[str, Any], problem: dict[str, Any]) -> dict[str, Any]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(endpoint.query)}
+    given = [
+        {
+            "name": name,
+            "in": "query",
+            "required": fields[name].required,
+            "description": schema["description"],
+            "schema": {key: value for key, value in schema.items() if key != "description"},
+        }
+        for name, schema in parameters(endpoint.query).items()
+    ]
+    content: dict[str, Any] = {_JSON: {"schema": answer}}
+    for media_type, _ in endpoint.files.values():
+        content[media_type.partition(";")[0]] = {"schema": {"type": "string"}}
+    refused = {_JSON: {"schema": problem}}
+    return {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "parameters": given,
+        "responses": {
+            "200": {"description": endpoint.summary, "content": content},
+            **{status: {"description": words, "content": refused} for status, words in _REFUSALS.items()},
+        },
+    }
+
+
+def _plain(schema: Any) -> Any:
+    """Without what JSON has no word for, and with the first sentence of each description."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _plain(value) for name, value in schema.items() if not _is_nan(value)}
+    if isinstance(found.get("description"), str):
+        found["description"] = found["description"].partition("\n")[0]
+    return found
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

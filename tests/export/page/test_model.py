@@ -1,0 +1,484 @@
+"""The page of a model and the JSON API: what they say, their addresses, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, quote, urljoin, urlsplit
+
+import httpx
+import jsonschema
+import numpy as np
+import pytest
+
+from monitor.config.root import Arena
+from monitor.export.charts.pictures import Histories
+from monitor.export.page.addresses import external_address, model_address
+from monitor.export.page.model import RUNBOOKS
+from monitor.export.page.windows import RecentWindows, alarms_of, chart_columns
+from monitor.export.rules import runbook, runbook_names
+from monitor.reports.window_report import WindowReport, rfc3339, to_json
+from tests.export.page.page_reading import Reader, reading, serving
+from tests.streams import Rig, answers, compared, task
+
+WORSE = (0.5, 0.4, 0.1)
+ODD = ["a/b", "100 % <b>&é", "..", "%2F", "a\\b", "?#;=+", "模型"]
+"""Names of models that a path, a page or a query could take for something else."""
+NO_ERN = "Task 't' has no model 'ern'; its models: erm, irm, a/b, 100 % <b>&é, .. and 4 more."
+PARAMETERS = "metric, group, window, limit, compare, former"
+STATES = "at_risk, breached, in_control, out_of_control, silent, untrusted, warming_up"
+GIVEN = "got nothing: it must be given."
+
+
+@pytest.fixture(scope="module")
+def rig() -> Rig:
+    return Rig(
+        task(
+            reference={"first_windows": 5},
+            chart={"sigmas": 3},
+            metrics=["accuracy", "f1"],
+            objective={"accuracy": {"min": 0.9}},
+            groups=["region"],
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def reports(rig: Rig) -> list[WindowReport]:
+    """`erm`: ten windows as in the baseline, then five worse ones; `irm`: fifteen good ones; others: one."""
+    rng = np.random.default_rng(3)
+    more = {"labelled": True, "groups": {"region": "eu"}}
+    found = rig.feed(answers(rng, 1000, **more))
+    found += rig.feed(answers(rng, 500, weights=WORSE, start=1.7e9 + 1000, **more))
+    found += rig.feed(answers(rng, 1500, "irm", start=1.7e9))
+    for name in ODD:
+        found += rig.feed(answers(rng, 100, name, start=1.7e9))
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(rig: Rig, reports: list[WindowReport]) -> Iterator[httpx.Client]:
+    windows = RecentWindows()
+    windows.add(reports)
+    with serving(rig, windows) as found:
+        yield found
+
+
+def of(reports: list[WindowReport], model: str = "erm", group: str = "") -> list[WindowReport]:
+    return [report for report in reports if (report.model, report.group) == (model, group)]
+
+
+def page(client: httpx.Client, address: str) -> Reader:
+    answer = client.get(address)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8"), (
+        answer.text
+    )
+    return reading(answer.text)
+
+
+def asks(found: Reader, address: str) -> set[str]:
+    """Every address in a page, as a browser would ask for it."""
+    names = {"href", "src", "data-history"}
+    links = (str(value) for _, attrs in found.tags for name, value in attrs.items() if name in names)
+    return {
+        urljoin(f"http://agent/{address.lstrip('/')}", link).removeprefix("http://agent") for link in links
+    }
+
+
+# ── the page ──
+
+
+def test_a_model_has_a_page_with_all_that_is_known_of_it(client: httpx.Client) -> None:
+    found = page(client, "/models/t/erm")
+    headings = [line for line in found.text.split("\n") if line]
+    for words in (
+        "erm objective breached",
+        "Other metrics",
+        "Compare",
+        "Window 14 objective breached",
+        "Alarms",
+        "Labels so far",
+        "Groups",
+    ):
+        assert any(line.startswith(words) for line in headings), words
+    figures = [attrs for tag, attrs in found.tags if tag == "figure"]
+    asked = [parse_qs(urlsplit(str(attrs["data-history"])).query) for attrs in figures]
+    assert [attrs.get("class") for attrs in figures] == ["large", "small"]
+    assert [each["metric"] for each in asked] == [["accuracy"], ["f1"]]
+    assert "data-select" in figures[0]
+    assert "|erm|1,500|1,500|" in found.text
+    assert "Runbook BlindsightObjectiveBreached" in found.text
+    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    labels = [attrs["aria-label"] for _, attrs in found.tags if "aria-label" in attrs]
+    assert len(labels) == len(set(labels))
+    levels = [int(tag[1]) for tag, _ in found.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[:2] == [1, 2]
+    assert set(levels) == {1, 2}
+
+
+def test_the_metric_that_is_asked_for_is_the_large_one(client: httpx.Client) -> None:
+    found = page(client, "/models/t/erm?metric=f1")
+    figures = [(attrs["class"], str(attrs["data-history"])) for tag, attrs in found.tags if tag == "figure"]
+    assert [(kind, "metric=f1" in asked) for kind, asked in figures] == [("large", True), ("small", False)]
+
+
+def test_a_window_is_shown_as_its_report_says(client: httpx.Client, reports: list[WindowReport]) -> None:
+    report = of(reports)[12]
+    found = page(client, "/models/t/erm?window=12")
+    (line,) = [line for line in found.text.split("\n") if line.startswith("Window 12 ")]
+    assert line.startswith("Window 12 ")
+    estimate = report.estimates[0].result
+    said = f"average confidence: {100 * estimate.value:.1f} %"  # type: ignore[union-attr]
+    assert said in found.text.partition("Metrics of window 12")[2]
+    assert f"100 answers, closed by {report.closed_by}" in found.text
+    assert "Positions in the source: part-0 " in found.text
+    links = asks(found, "/models/t/erm")
+    assert {"/models/t/erm?window=11", "/models/t/erm?window=13", "/models/t/erm"} <= links
+
+
+def test_alarms_are_a_timeline_and_a_list_that_leads_to_their_windows(
+    client: httpx.Client, reports: list[WindowReport]
+) -> None:
+    raised = alarms_of(of(reports))
+    assert {alarm.metric for alarm in raised} == {"accuracy", "f1"}
+    found = page(client, "/models/t/erm")
+    (label,) = [
+        attrs["aria-label"]
+        for tag, attrs in found.tags
+        if tag == "svg" and str(attrs.get("aria-label")).startswith("Alarms of accuracy")
+    ]
+    first = next(alarm for alarm in raised if alarm.metric == "accuracy")
+    assert label == f"Alarms of accuracy: window {first.raised_window} to now"
+    assert "|still on|" in found.text
+    assert f"/models/t/erm?metric=accuracy&window={first.raised_window}" in asks(found, "/models/t/erm")
+
+
+def test_the_alarms_are_those_of_the_pictures(reports: list[WindowReport]) -> None:
+    """The starts as `ChartHistory` finds them, with a version that changes and an alarm that ends."""
+    own = of(reports)
+    calm = [
+        replace(report, window=15 + i, end_time=report.end_time + 1e4) for i, report in enumerate(own[6:9])
+    ]
+    renewed = [replace(report, window=18 + i, version="2") for i, report in enumerate(own[11:14])]
+    told = [*own, *calm, *own_again(own, 18), *[replace(r, window=r.window + 3) for r in renewed]]
+    histories = Histories({})
+    histories.add(told)
+    starts = histories.alarms()["t", "erm", ""]
+    found = alarms_of(told)
+    for metric, raised in starts.items():
+        mine = [(a.raised_window, a.raised_time) for a in found if a.metric == metric]
+        assert mine == [(one.window, rfc3339(one.time)) for one in raised]
+    accuracy = [alarm for alarm in found if alarm.metric == "accuracy"]
+    assert [alarm.ended_window for alarm in accuracy] == [15, 21, None]
+
+
+def own_again(own: list[WindowReport], window: int) -> list[WindowReport]:
+    """Three windows out of control."""
+    return [replace(report, window=window + i) for i, report in enumerate(own[11:14])]
+
+
+def test_a_model_is_compared_with_another_one_and_with_its_own_past(
+    client: httpx.Client, reports: list[WindowReport]
+) -> None:
+    values = [e.result.value for r in of(reports) for e in r.estimates[:1]]  # type: ignore[union-attr]
+    others = [e.result.value for r in of(reports, "irm") for e in r.estimates[:1]]  # type: ignore[union-attr]
+    text = page(client, "/models/t/erm?compare=irm").text.partition("side by side")[2]
+    means = [f"{100 * sum(each) / 15:.1f} %" for each in (values, others)]
+    assert f"|erm|15|{means[0]}|" in text
+    difference = f"{100 * (sum(others) - sum(values)) / 15:+.1f}"
+    assert re.search(rf"\|irm\|15\|{means[1]}\|[^|]+\|[^|]+\|{re.escape(difference)}\n", text)
+    text = page(client, "/models/t/erm?limit=7&former=7").text.partition("side by side")[2]
+    assert f"|erm|7|{100 * sum(values[8:]) / 7:.1f} %|" in text
+    assert f"|up to window 7|7|{100 * sum(values[1:8]) / 7:.1f} %|" in text
+    columns = client.get("/api/v1/chart?task=t&model=erm&metric=accuracy&limit=7&former=7").json()
+    assert columns["other"] == pytest.approx([round(value, 6) for value in values[1:8]])
+    links = asks(page(client, "/models/t/erm"), "/models/t/erm")
+    assert {"/models/t/erm?compare=irm", "/models/t/erm?limit=7&former=7"} <= links
+
+
+def test_windows_of_another_model_stand_beside_those_that_had_ended_by_then() -> None:
+    rng = np.random.default_rng(5)
+    rig = Rig(task())
+    reports = rig.feed(answers(rng, 500)) + rig.feed(answers(rng, 300, "irm", start=1.7e9 + 150.5))
+    windows = RecentWindows()
+    windows.add(reports)
+    with serving(rig, windows) as client:
+        found = client.get("/api/v1/chart?task=t&model=erm&metric=accuracy&compare=irm").json()
+    other = chart_columns(of(reports, "irm"), "accuracy", "average_confidence").value
+    assert found["other"][:2] == [None, None]
+    assert found["other"][2:] == pytest.approx(other, abs=1e-6)
+    assert found["other_name"] == "irm"
+
+
+def test_a_group_has_a_page_and_leads_back(client: httpx.Client) -> None:
+    found = page(client, "/models/t/erm?group=region%3Deu")
+    assert any(line.startswith("erm region=eu ") for line in found.text.split("\n"))
+    assert "/models/t/erm" in asks(found, "/models/t/erm")
+    assert "/models/t/erm?group=region%3Deu" in asks(page(client, "/models/t/erm"), "/models/t/erm")
+
+
+def test_a_model_of_an_arena_leads_to_the_table_of_its_arena() -> None:
+    """Alerts on arenas have the names of a task and a model, too."""
+    rig = Rig({"chat": Arena(kind="arena", window={"size": 50, "max_age_seconds": 1e9})})
+    rig.feed(compared(np.random.default_rng(2), 60))
+    with serving(rig, RecentWindows()) as client:
+        found = page(client, external_address("", "chat", "m1"))
+    assert "Arena chat" in found.text
+    assert "|m1|" in found.text
+
+
+# ── addresses ──
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("form", ["own", "path", "outside"])
+def test_every_name_has_an_address_and_is_escaped_on_its_page(
+    client: httpx.Client, name: str, form: str
+) -> None:
+    address = {
+        "own": "/" + model_address("t", name),
+        "path": f"/models/t/{quote(name, safe='')}",
+        "outside": external_address("", "t", name),
+    }[form]
+    if form == "path" and name == "..":
+        assert "?" in model_address("t", name), "a browser drops it from a path, so the page asks by a query"
+        return
+    found = page(client, address)
+    assert any(line.startswith(f"{name} ") for line in found.text.split("\n"))
+    assert "b" not in {tag for tag, attrs in found.tags if tag == "b" and "100" in str(attrs)}
+
+
+@pytest.mark.parametrize("name", ["erm", *ODD])
+def test_what_a_page_asks_for_is_there_whatever_the_name(client: httpx.Client, name: str) -> None:
+    address = "/" + model_address("t", name)
+    links = asks(page(client, address), address)
+    assert len(links) > 10
+    for link in links:
+        if link.startswith(("data:", "/metrics", "/-/")):
+            continue
+        assert client.get(link.partition("#")[0]).status_code == 200, link
+
+
+def test_the_first_page_links_every_model_and_each_link_opens_it(client: httpx.Client) -> None:
+    found = page(client, "/")
+    links = {link for link in asks(found, "/") if link.startswith("/models") and "group" not in link}
+    assert links == {"/" + model_address("t", name) for name in ("erm", "irm", *ODD)}
+    for link in links:
+        assert client.get(link).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "sentence"),
+    [
+        ("/models/t/ern", 404, NO_ERN),
+        ("/models/u/erm", 404, "There is no task 'u' with models; tasks: t."),
+        ("/models/t/erm?group=us", 404, "Model 'erm' has no group 'us'; its groups: region=eu."),
+        ("/models/t/erm?metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),
+        ("/models/t/erm?window=15", 404, "Window 15 is not stored; the newest one is 14."),
+        ("/models/t/erm?window=-1", 400, "window: expected a whole number of at least 0, got '-1'."),
+        ("/models/t/erm?windw=1", 400, f"expected parameters among {PARAMETERS}, got 'windw'."),
+        ("/models/t/erm?window=1&window=2", 400, "window: expected one value, got '1' and '2'."),
+        ("/models?task=t", 400, "model: expected a text, got nothing: it must be given."),
+        ("/models/t/erm?compare=irm&former=3", 400, "compare, former: expected one of them, got both."),
+        ("/models/t/erm?compare=ern", 404, NO_ERN),
+        ("/?state=broken", 400, f"state: expected one of {STATES}, got 'broken'."),
+        ("/runbooks/passwd", 404, f"There is no runbook 'passwd'; runbooks: {', '.join(runbook_names())}."),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_a_sentence(
+    client: httpx.Client, address: str, status: int, sentence: str
+) -> None:
+    answer = client.get(address)
+    assert (answer.status_code, answer.text) == (status, sentence + "\n")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8", "so no browser takes it for a page"
+
+
+def test_the_security_policy_holds_for_the_pages_of_models(client: httpx.Client) -> None:
+    answer = client.get("/models/t/erm")
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    found = reading(answer.text)
+    assert not any(name.startswith("on") or name == "style" for _, attrs in found.tags for name in attrs)
+    assert all(attrs.get("src") for tag, attrs in found.tags if tag == "script")
+    assert {tag for tag, _ in found.tags} & {"iframe", "form", "object", "style"} == set()
+
+
+def test_the_runbook_of_each_state_is_served(client: httpx.Client) -> None:
+    for name in RUNBOOKS.values():
+        answer = client.get(f"/runbooks/{name}.md")
+        assert (answer.status_code, answer.text) == (200, runbook(name))
+    assert client.get("/runbooks/BlindsightAgentDown").status_code == 200
+
+
+# ── the API ──
+
+ERM = {"task": "t", "model": "erm"}
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("models", {}),
+    ("models", {"state": "breached", "groups": "include", "limit": 1}),
+    ("models", {"name": "nothing"}),
+    ("windows", ERM),
+    ("windows", {**ERM, "group": "region=eu", "limit": 2, "before": 4}),
+    ("window", {**ERM, "window": 3}),
+    ("chart", {**ERM, "metric": "f1"}),
+    ("chart", {**ERM, "metric": "accuracy", "compare": "irm"}),
+    ("alarms", ERM),
+    ("alarms", {**ERM, "metric": "f1", "limit": 3}),
+]
+
+
+@pytest.fixture(scope="module")
+def openapi(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/api/v1/openapi.json").json()
+    return found
+
+
+def strictly(schema: Any) -> Any:
+    """The same schema, in which nothing may come that it does not name."""
+    if isinstance(schema, list):
+        return [strictly(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: strictly(value) for name, value in schema.items()}
+    return found | ({"additionalProperties": False} if "properties" in found else {})
+
+
+def validate(value: Any, schema: dict[str, Any], openapi: dict[str, Any]) -> None:
+    whole = strictly({**schema, "components": openapi["components"]})
+    jsonschema.Draft202012Validator.check_schema(whole)
+    jsonschema.validate(value, whole, jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize(("name", "query"), ASKED)
+def test_answers_are_as_the_document_says(
+    client: httpx.Client, openapi: dict[str, Any], name: str, query: dict[str, Any]
+) -> None:
+    answer = client.get(f"/api/v1/{name}", params=query)
+    assert answer.status_code == 200, answer.text
+    operation = openapi["paths"][f"/api/v1/{name}"]["get"]
+    validate(answer.json(), operation["responses"]["200"]["content"]["application/json"]["schema"], openapi)
+    given = {each["name"]: each for each in operation["parameters"]}
+    assert set(query) <= set(given)
+    assert {each for each, one in given.items() if one["required"]} <= set(query)
+    for parameter, value in query.items():
+        validate(value, given[parameter]["schema"], openapi)
+
+
+def test_the_document_is_one_of_openapi_and_a_wrong_answer_does_not_fit_it(openapi: dict[str, Any]) -> None:
+    assert openapi["openapi"] == "3.1.0"
+    assert {path.rpartition("/")[2] for path in openapi["paths"]} == {name for name, _ in ASKED}
+    operations = [each["get"] for each in openapi["paths"].values()]
+    assert all(
+        each["summary"] and each["responses"].keys() == {"200", "400", "404", "503"} for each in operations
+    )
+    assert all(one["description"] for each in operations for one in each["parameters"])
+    assert "NaN" not in json.dumps(openapi)
+    schema = openapi["paths"]["/api/v1/alarms"]["get"]["responses"]["200"]["content"]["application/json"][
+        "schema"
+    ]
+    for wrong in ({"alarms": []}, {"first_window": "0", "last_window": 1, "alarms": []}):
+        with pytest.raises(jsonschema.ValidationError):
+            validate(wrong, schema, openapi)
+
+
+def test_the_api_has_a_page_for_people_that_names_every_parameter(
+    client: httpx.Client, openapi: dict[str, Any]
+) -> None:
+    found = page(client, "/api/v1/")
+    for path, item in openapi["paths"].items():
+        assert path in found.text
+        for one in item["get"]["parameters"]:
+            assert f"\n|{one['name']}|" in found.text
+            assert one["description"] in found.text
+    assert "/api/v1/openapi.json" in asks(found, "/api/v1/")
+    assert "/" in asks(found, "/api/v1/")
+
+
+def test_models_come_worst_first_and_by_parts(client: httpx.Client) -> None:
+    whole = client.get("/api/v1/models").json()
+    names = [one["model"] for one in whole["models"]]
+    assert (whole["total"], names[0]) == (len(ODD) + 2, "erm")
+    assert sorted(names) == sorted(["erm", "irm", *ODD])
+    parts = [
+        client.get(f"/api/v1/models?limit=2&offset={start}").json()["models"] for start in range(0, 10, 2)
+    ]
+    assert [one["model"] for part in parts for one in part] == names
+    assert whole["models"][0]["state"] == "breached"
+    for one in whole["models"]:
+        assert client.get("/" + one["page"]).status_code == 200
+    groups = client.get("/api/v1/models?groups=include&name=erm").json()["models"]
+    assert {one["group"] for one in groups} == {"", "region=eu"}
+
+
+def test_windows_are_the_lines_of_the_reports(client: httpx.Client, reports: list[WindowReport]) -> None:
+    lines = [to_json(report) for report in of(reports)]
+    answer = client.get("/api/v1/windows", params={**ERM, "format": "ndjson", "limit": 500})
+    assert answer.content == b"".join(line + b"\n" for line in lines)
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["content-disposition"] == 'attachment; filename="t-erm.ndjson"'
+    paged = client.get("/api/v1/windows", params={**ERM, "limit": 4, "before": 9}).json()["windows"]
+    assert paged == [json.loads(line) for line in lines[5:9]]
+    one = client.get("/api/v1/window", params={**ERM, "window": 8}).json()
+    assert one == json.loads(lines[8])
+
+
+def test_windows_as_csv_have_a_row_an_estimate(client: httpx.Client, reports: list[WindowReport]) -> None:
+    answer = client.get("/api/v1/windows", params={**ERM, "format": "csv", "limit": 500})
+    assert answer.headers["content-disposition"] == 'attachment; filename="t-erm.csv"'
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert len(rows) == sum(len(report.estimates) for report in of(reports))
+    for row in rows:
+        line = json.loads(to_json(of(reports)[int(row["window"])]))
+        (e,) = [
+            e for e in line["estimates"] if (e["metric"], e["estimator"]) == (row["metric"], row["estimator"])
+        ]
+        assert row["unknown"] == e.get("unknown", "")
+        assert row["value"] == str(e.get("value", ""))
+        limits = [chart["upper"] for chart in line["charts"] if chart["metric"] == row["metric"]]
+        assert row["limit_upper"] == (str(limits[0]) if limits else "")
+
+
+def test_a_version_from_outside_is_no_formula_of_a_spreadsheet(rig: Rig, reports: list[WindowReport]) -> None:
+    windows = RecentWindows()
+    windows.add([replace(report, version="=1+1") for report in of(reports)[:1]])
+    with serving(rig, windows) as client:
+        rows = csv.DictReader(io.StringIO(client.get("/api/v1/windows?task=t&model=erm&format=csv").text))
+        assert {row["version"] for row in rows} == {"'=1+1"}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_name_of_a_file_cannot_break_its_header(client: httpx.Client, name: str) -> None:
+    answer = client.get("/api/v1/windows", params={"task": "t", "model": name, "format": "csv"})
+    said = answer.headers["content-disposition"]
+    assert re.fullmatch(r'attachment; filename="[A-Za-z0-9][A-Za-z0-9_.-]*\.csv"', said)
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "sentence"),
+    [
+        ("models?limit=501", 400, "limit: expected a whole number from 1 to 500, got '501'."),
+        ("models?offset=x", 400, "offset: expected a whole number of at least 0, got 'x'."),
+        ("models?groups=yes", 400, "groups: expected one of include, leave_out, got 'yes'."),
+        ("windows?task=t&model=erm&limit=0", 400, "limit: expected a whole number from 1 to 500, got '0'."),
+        ("windows?task=t&model=erm&format=xml", 400, "format: expected one of csv, json, ndjson, got 'xml'."),
+        ("windows?model=erm", 400, "task: expected a text, got nothing: it must be given."),
+        ("window?task=t&model=erm", 400, f"window: expected a whole number of at least 0, {GIVEN}"),
+        ("window?task=t&model=erm&window=99", 404, "Window 99 is not stored; the newest one is 14."),
+        ("chart?task=t&model=erm&metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),
+        ("alarms?task=t&model=erm&metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),
+        ("alarms?task=t&model=" + "x" * 70, 404, NO_ERN.replace("ern", 70 * "x")),
+        ("models?" + "&".join(f"p{i}=" for i in range(60)), 400, "expected at most 50 parameters, got more."),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_allowed(
+    client: httpx.Client, openapi: dict[str, Any], address: str, status: int, sentence: str
+) -> None:
+    answer = client.get(f"/api/v1/{address}")
+    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
+    responses = openapi["paths"]["/api/v1/models"]["get"]["responses"]
+    validate(answer.json(), responses[str(status)]["content"]["application/json"]["schema"], openapi)
