@@ -6,8 +6,9 @@ other window pays for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -32,6 +33,7 @@ from monitor.stats.histograms import BIN_NAMES, bins_of
 _MOST_REPORTED = 5
 _DECIMALS = 6
 _ROUNDING = 1e-6
+_RANGES = [f"{CONFIDENCE}={each}" for each in BIN_NAMES]
 
 
 class BaselineParts(msgspec.Struct, frozen=True):
@@ -54,12 +56,13 @@ class BaselineParts(msgspec.Struct, frozen=True):
         return BaselineParts({name: self.by[name].plus(more.by[name]) for name in self.by}, counts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PartRows:
     """The parts that a window's rows are in, n rows.
 
     Parameters
     ----------
+    confidence : (n,) float64
     predicted : (n,) int64
     groups : (n, G) int64
         A number a group, -1 for none; G is 0 in a group's own windows, else one for each of `task.groups`.
@@ -68,6 +71,7 @@ class PartRows:
     task : Task
     """
 
+    confidence: Floats
     predicted: Ints
     groups: Ints
     name_of: Callable[[int], str]
@@ -76,7 +80,7 @@ class PartRows:
     def baseline(self, metric: str, evaluation: Evaluation) -> BaselineParts | None:
         """The parts of a window that makes a baseline; None for a metric that is no mean over rows."""
         terms, counts = self._terms(metric, evaluation, None)
-        return None if terms is None else BaselineParts(self._by(terms, evaluation.confidence), counts)
+        return None if terms is None else BaselineParts(self._by(terms), counts)
 
     def attribution(
         self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
@@ -94,7 +98,7 @@ class PartRows:
         terms, _ = self._terms(metric, evaluation, baseline.counts)
         if terms is None:
             return None
-        window = self._by(terms, evaluation.confidence)
+        window = self._by(terms)
         split = {
             name: decomposed(window[name], before) for name, before in baseline.by.items() if name in window
         }
@@ -131,15 +135,18 @@ class PartRows:
         """Index of the positive of two classes."""
         return self.task.positive_index if len(self.task.classes) == 2 else None
 
-    def _by(self, terms: Floats, confidence: Floats) -> dict[str, PartSums]:
-        found = {}
-        for name, codes in zip(self.task.groups, self.groups.T, strict=False):  # of a group's rows none
-            found[f"{name}="] = PartSums.of(*self._grouped(f"{name}=", codes), terms)
-        names = [f"{CLASS}={each}" for each in self.task.classes] or [f"{CLASS}="]
-        found[CLASS] = PartSums.of(names, self.predicted, terms)
-        ranges = [f"{CONFIDENCE}={each}" for each in BIN_NAMES]
-        found[CONFIDENCE] = PartSums.of(ranges, bins_of(confidence), terms)
-        return found
+    def _by(self, terms: Floats) -> dict[str, PartSums]:
+        return {by: PartSums.of(names, codes, terms) for by, (names, codes) in self._dimensions.items()}
+
+    @cached_property
+    def _dimensions(self) -> dict[str, tuple[Sequence[str], Ints]]:
+        """The names of the parts, and an index into them for each row; all metrics share them."""
+        found: dict[str, tuple[Sequence[str], Ints]] = {
+            f"{name}=": self._grouped(f"{name}=", codes)
+            for name, codes in zip(self.task.groups, self.groups.T, strict=False)  # of a group's rows none
+        }
+        found[CLASS] = [f"{CLASS}={each}" for each in self.task.classes] or [f"{CLASS}="], self.predicted
+        return found | {CONFIDENCE: (_RANGES, bins_of(self.confidence))}
 
     def _grouped(self, prefix: str, codes: Ints) -> tuple[list[str], Ints]:
         """The names of the groups there, and an index into them for each row."""

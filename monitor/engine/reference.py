@@ -253,7 +253,7 @@ def reference_parts(
         codes[reference.groups[name], task.groups.index(name.partition("=")[0])] = number
     parts: dict[str, BaselineParts] = {}
     for cut, window in zip(_cuts(reference, group, task.window.size), windows, strict=False):
-        rows = PartRows(reference.predicted[cut], codes[cut], names.__getitem__, task)
+        rows = PartRows(window.confidence, reference.predicted[cut], codes[cut], names.__getitem__, task)
         for metric, estimate in window.estimates.items():
             if isinstance(estimate, Estimate):
                 add_parts(parts, metric, window, rows)

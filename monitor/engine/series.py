@@ -358,7 +358,7 @@ class Series:
             informed = self.checks.with_labels(evaluation, window)
         else:
             informed = self.checks.with_labels(evaluation, window, model.checks.bias, model.tally.closed)
-        rows = PartRows(window.predicted, window.groups, group_name, self.settings.task)
+        rows = PartRows(informed.confidence, window.predicted, window.groups, group_name, self.settings.task)
         judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time, rows)
         self._used += window.size
         self._count_unusable(evaluation)

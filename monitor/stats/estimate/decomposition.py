@@ -70,10 +70,14 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
             Parts that are kept: those with the most rows.
         """
         size = len(names)
-        columns = np.ones(len(terms)), terms, terms * terms
-        table: Floats = np.stack([np.bincount(codes, each, minlength=size) for each in columns])
-        there = np.flatnonzero(table[0])
-        return cls([names[i] for i in there.tolist()], table[:, there])._bounded(most)
+        table = np.empty((3, size))
+        table[0] = np.bincount(codes, minlength=size)
+        table[1] = np.bincount(codes, terms, size)
+        table[2] = np.bincount(codes, terms * terms, size)
+        there = table[0] > 0
+        if there.all():
+            return cls(list(names), table)._bounded(most)
+        return cls([names[i] for i in np.flatnonzero(there).tolist()], table[:, there])._bounded(most)
 
     @property
     def rows(self) -> float:
@@ -86,6 +90,8 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
     def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
         """With further rows; which parts are named is settled once one has to be folded."""
+        if more.names == self.names:  # as in most windows of a baseline
+            return PartSums(self.names, self.table + more.table, self.folded or more.folded)
         names = self.joint_names(more)
         joint = PartSums(names, self.along(names) + more.along(names), self.folded or more.folded)
         return joint if self.folded else joint._bounded(most)
