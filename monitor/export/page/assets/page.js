@@ -341,10 +341,16 @@
   if (overview && document.querySelectorAll("table.overview tbody tr").length > 5) overview.before(filter);
 
   const seen = new Map();
+  const stale = document.getElementById("stale");
+  const away = stale.textContent;
   async function refresh() {
+    let why = away;
     try {
       const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
-      if (!answer.ok) throw new Error(answer.statusText);
+      if (!answer.ok) {
+        why = `This page cannot be brought up to date: ${await answer.text()}`;
+        throw new Error(why);
+      }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const fresh of page.querySelectorAll("main > div")) {
         const old = document.getElementById(fresh.id);
@@ -354,10 +360,11 @@
         seen.set(fresh.id, text);
         replace(old, fresh);
       }
-      document.getElementById("stale").hidden = true;
+      stale.hidden = true;
       arrange();
     } catch {
-      document.getElementById("stale").hidden = false;
+      stale.textContent = why;
+      stale.hidden = false;
     }
   }
 
