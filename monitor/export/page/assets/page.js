@@ -255,7 +255,10 @@
   const sight = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) if (isIntersecting) { sight.unobserve(target); load(target); }
   }, { rootMargin: "300px" });
-  const watch = (root) => root.querySelectorAll("[data-history]").forEach((figure) => sight.observe(figure));
+  // A few are drawn at once, so that they are there when the page is printed.
+  const watch = (root) => root.querySelectorAll("[data-history]").forEach((figure, i) => {
+    if (i < 20 && figure.checkVisibility?.()) load(figure); else sight.observe(figure);
+  });
 
   // A figure that is still there keeps its drawing until the newer one is ready; what is open stays open.
   function replace(old, fresh) {
