@@ -136,6 +136,7 @@ curl 'http://127.0.0.1:9109/api/v1/windows?task=toxicity&model=erm&limit=500&for
   themselves. `format=csv` has a row for each estimate, with the limits and the objective of its metric, and
   leaves out estimates of single classes. A version that begins like a formula (`=`, `+`, `-`, `@`) has an
   apostrophe before it there.
+* The `page` of a model is its address, relative to that of the agent.
 * With `export.tokens`, the API needs a token as the page does.
 """
 

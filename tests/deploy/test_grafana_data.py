@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor.export.page.addresses import external_address
 from tests.daemon import DaemonProcess, command, configuration, ndjson
 from tests.services.process import PATIENCE_SECONDS
 from tests.services.prometheus_server import PrometheusServer
@@ -23,6 +24,7 @@ TIME_SCALE = "0.0016666"
 TASKS = {"t": "a", "three": "c"}
 """Tasks, and a model of each that the dashboard `model` is asked for."""
 THREE = ["red", "green", "blue"]
+OUTSIDE = "https://models.example/b"
 
 
 def requests(first: int, count: int, wrong: bool = False) -> list[Record]:
@@ -83,6 +85,7 @@ def settings(folder: Path) -> dict[str, Any]:
         reports={"path": "windows.ndjson"},
         store={"path": "state"},
     )
+    found["export"]["external_url"] = OUTSIDE
     found["tasks"]["three"] = three
     found["tasks"]["chat"] = {"kind": "arena", "window": {"size": 200}}
     return found
@@ -194,11 +197,24 @@ def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     # Every variable is filled, by the labels of a series that is there.
     for name in ("fleet", "model"):
         for each in dashboard(name)["templating"]["list"]:
-            if each["type"] == "query":
+            if each["name"] == "page":
+                asked = re.fullmatch(r"query_result\((.+)\)", each["query"])
+                assert asked is not None, each["query"]
+                urls = {row["metric"]["url"] for row in scraped.query(filled(asked[1], task="t", model="a"))}
+                assert urls == {OUTSIDE}
+            elif each["type"] == "query":
                 asked = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"])
                 assert asked is not None, each["query"]
                 [first, *_rest] = scraped.query(filled(asked[1]))
                 assert asked[2] in first["metric"]
+
+    # An alert leads to the page of its model.
+    pages = {
+        (alert["labels"]["model"], alert["labels"]["metric"]): alert["annotations"]["page_url"]
+        for alert in scraped.alerts()
+        if {"model", "metric"} <= set(alert["labels"]) and "group" not in alert["labels"]
+    }
+    assert pages["a", "accuracy"] == external_address(OUTSIDE, "t", "a", metric="accuracy")
 
     # The table of the fleet: the models that degraded stand above the one that did not.
     [state] = [e for panel, e in expressions("fleet") if panel == "States"]

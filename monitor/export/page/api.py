@@ -120,7 +120,34 @@ class AlarmsQuery(SeriesQuery, frozen=True, kw_only=True):
 
 
 class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A model or a group as of its newest window."""
+    """A model or a group as of its newest window.
+
+    Parameters
+    ----------
+    task, model, version : str
+    group : str
+        ``""`` for the whole model.
+    state : str
+        The worst of trust, objectives, charts and silence, a state of `Shown`.
+    worst_metric : str
+        The metric of a breached objective or an alarm, else the first; ``""`` before the first window.
+    page : str
+        Its page, relative to the address of the agent's.
+    window : int or None
+        The number of the newest window.
+    window_end_time : str or None
+        RFC 3339.
+    window_size, pending : int
+        The configured size, and the answers in the open window.
+    labelled, correct : int
+        Answers whose label has come, since the start, and how many of those were right.
+    trusted : bool or None
+        Whether labels agree with the accuracy; None before the first of them.
+    estimates, charts, objectives : list
+        Of the newest window.
+    alarmed_since : mapping of str to str or None
+        By metric whose alarm is on, when it was raised.
+    """
 
     task: str
     model: str

@@ -14,11 +14,13 @@ import pytest
 
 from monitor.base.results import Estimate
 from monitor.export.page import render_page
+from monitor.export.page.windows import RecentWindows
 from monitor.reports.views import MetricEstimate
 from tests.daemon import DaemonProcess, configuration, ndjson
+from tests.export.page.page_reading import serving
 from tests.export.page.test_page import MODEL, of
 from tests.services.browser import Browser, Tab
-from tests.streams import answers
+from tests.streams import Rig, answers, task
 
 WORSE = (0.5, 0.4, 0.1)
 PHONE = {"width": 360, "height": 740}
@@ -255,6 +257,25 @@ def test_a_row_leads_to_the_page_of_its_model_on_which_a_window_is_chosen_by_its
         assert page.inner_text("figure.large .keys .key-other") == "irm"
         page.wait_for_load_state("networkidle")
         assert (tab.complaints, tab.elsewhere) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["100 % <b>&é", "org/模型"])
+def test_the_page_of_a_model_of_any_name_draws_its_chart_and_its_window(browser: Browser, name: str) -> None:
+    rig, windows = Rig(task()), RecentWindows()
+    windows.add(rig.feed(answers(np.random.default_rng(9), 300, name)))
+    with serving(rig, windows) as client:
+        origin = str(client.base_url).rstrip("/")
+        with browser.tab(origin) as tab:
+            page = tab.page
+            page.goto(origin + "/")
+            page.click(".overview tbody th a")
+            page.wait_for_selector("figure.large .plot canvas")
+            assert page.title() == f"{name} · Blindsight"
+            page.locator("figure.large .plot").press("Home")
+            page.locator("figure.large .plot").press("Enter")
+            page.wait_for_selector("#window h2:has-text('Window 0 ')")
+            page.wait_for_load_state("networkidle")
+            assert (tab.complaints, tab.elsewhere) == ([], [])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

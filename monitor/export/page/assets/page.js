@@ -255,7 +255,10 @@
   const sight = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) if (isIntersecting) { sight.unobserve(target); load(target); }
   }, { rootMargin: "300px" });
-  const watch = (root) => root.querySelectorAll("[data-history]").forEach((figure) => sight.observe(figure));
+  // A few are drawn at once, so that they are there when the page is printed.
+  const watch = (root) => root.querySelectorAll("[data-history]").forEach((figure, i) => {
+    if (i < 20 && figure.checkVisibility?.()) load(figure); else sight.observe(figure);
+  });
 
   // A figure that is still there keeps its drawing until the newer one is ready; what is open stays open.
   function replace(old, fresh) {
@@ -341,10 +344,16 @@
   if (overview && document.querySelectorAll("table.overview tbody tr").length > 5) overview.before(filter);
 
   const seen = new Map();
+  const stale = document.getElementById("stale");
+  const away = stale.textContent;
   async function refresh() {
+    let why = away;
     try {
       const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
-      if (!answer.ok) throw new Error(answer.statusText);
+      if (!answer.ok) {
+        why = `This page cannot be brought up to date: ${await answer.text()}`;
+        throw new Error(why);
+      }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const fresh of page.querySelectorAll("main > div")) {
         const old = document.getElementById(fresh.id);
@@ -354,10 +363,11 @@
         seen.set(fresh.id, text);
         replace(old, fresh);
       }
-      document.getElementById("stale").hidden = true;
+      stale.hidden = true;
       arrange();
     } catch {
-      document.getElementById("stale").hidden = false;
+      stale.textContent = why;
+      stale.hidden = false;
     }
   }
 
