@@ -148,9 +148,10 @@ def http_api_page() -> str:
         operation = item["get"]
         rows = [
             f"| `{one['name']}` | "
-            f"{'must be given' if one['required'] else _flow(one['schema'].get('default') or None)} | "
+            f"{'must be given' if one['required'] else _flow(default)} | "
             f"{_cell(allowed(one['schema']))} | {_cell(one['description'])} |"
             for one in operation["parameters"]
+            for default in [None if one["schema"].get("default") == "" else one["schema"].get("default")]
         ]
         head = "| parameter | default | takes | meaning |\n|---|---|---|---|"
         answer = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]

@@ -226,14 +226,19 @@ def test_what_is_for_prometheus_is_taken_by_promtool(tmp_path: Path) -> None:
 WINDOW = ("docs/reports.md", '{"task": "toxicity", "model": "erm", "group": "", "version"')
 ARENA = ("docs/arena.md", '{"task": "chat"')
 ESTIMATE = ("docs/intervals.md", '{"metric"')
+CHANGE = ("docs/reports.md", '{"attributions"')
 RESTORE = ("docs/reports.md", '{"task": "toxicity", "model": "erm", "group": "", "kind": "restore"')
 
 
 def test_lines_of_the_reports_are_read_by_their_reader() -> None:
     window, arena, estimate = (json.loads(one(*key)) for key in (WINDOW, ARENA, ESTIMATE))
-    for line in (window, arena, window | {"estimates": [estimate]}):
+    [(_, change)] = json.loads(one(*CHANGE)).items()
+    for line in (window, arena, window | {"estimates": [estimate], "attributions": change}):
         read = from_json(json.dumps(line, separators=(",", ":")).encode())
         assert (read.window, len(read.estimates)) == (line["window"], len(line.get("estimates", [])))
+    assert read.attributions[0].change == pytest.approx(
+        sum(part["mix"] + part["within"] for part in change[0]["parts"]) + change[0]["others"]
+    )
     assert set(json.loads(one(*RESTORE))) == set(RestoreMark.__struct_fields__)
 
 
@@ -248,7 +253,7 @@ def test_a_line_to_label_is_a_label_once_it_is_filled_in() -> None:
 
 
 def test_every_other_line_is_a_sample_that_is_read_by_the_mapping_beside_it() -> None:
-    known = (WINDOW, ARENA, ESTIMATE, RESTORE, ("docs/labels-ask.md", "{"))
+    known = (WINDOW, ARENA, ESTIMATE, CHANGE, RESTORE, ("docs/labels-ask.md", "{"))
     others = [case for case in of("json") if not any(case.begins(*key) for key in known)]
     assert {case.block.name for case in others} == set(SAMPLES)  # tests/connectors/formats/test_stacks.py
 

@@ -39,14 +39,15 @@ class Alertmanager(HttpAccess):
     runbooks: str = Field(
         default="deploy/runbooks",
         min_length=1,
-        description="The part before /NAME.md in runbook_url; the agent's own with export.external_url.",
+        description="The part before /NAME.md in runbook_url. If absent, the agent's own, where "
+        "export.external_url is given.",
         examples=["https://wiki.example/runbooks"],
     )
     external_url: str | None = Field(
         default=None,
         min_length=1,
-        description="The address of the page for people, for generatorURL; export.external_url, or http:// "
-        "(https:// with export.tls) and export.listen, if absent.",
+        description="The address of the page for people, for generatorURL. If absent, export.external_url, "
+        "or http:// (https:// with export.tls) and export.listen.",
         examples=["https://blindsight.example"],
     )
 

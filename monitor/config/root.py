@@ -138,8 +138,8 @@ class Export(Section):
     )
     external_url: str | None = Field(
         default=None,
-        description="The address of the page for people and other programs, such as "
-        "https://models.example/blindsight: alerts, boards and reports link there; nowhere if absent.",
+        description="The address of the page for people and other programs. Alerts, boards and reports link "
+        "there; nowhere if absent.",
         examples=["https://models.example/blindsight"],
     )
     max_series: int = Field(

@@ -105,15 +105,15 @@ FAMILIES: dict[str, MetricFamily] = {
     "control_violations": MetricFamily("counter", "Closed windows that broke a rule of the control chart."),
     "alarm_change_ratio": MetricFamily(
         "gauge",
-        "Change of the metric against its baseline, -1 to 1, in the newest window that broke a rule of its "
-        "chart; only while the alarm is latched.",
+        "Change of the metric against its baseline, -1 to 1. In the newest window that broke a rule of its "
+        "chart; only while the alarm is active.",
         "ratio",
         rows="monitor.export.prometheus.rows:alarm_rows",
     ),
     "alarm_part_change_ratio": MetricFamily(
         "gauge",
-        "Part of that change which the label part brings, a group, class or range of confidences: the two "
-        "parts that bring most.",
+        "Part of that change which the label part brings. A group, class or range of confidences; the two "
+        "that bring most.",
         "ratio",
         rows="monitor.export.prometheus.rows:alarm_part_rows",
     ),
