@@ -247,11 +247,12 @@ class BoundedTable:
         out = min(len(self), max(0, len(self) + rows - self._limit))
         return (self._added - len(self) + np.arange(out)) % self._limit
 
-    def live(self) -> Ints:
-        """Every row, oldest first."""
-        if self._added <= self._limit:
-            return np.arange(self._added)
-        return (self._added + np.arange(self._limit)) % self._limit
+    def live(self, column: str = "", least: int = 0) -> Ints:
+        """Every row, oldest first; of a column that is named, those alone where it holds `least` or more."""
+        here = self._columns[column][: len(self)] >= least if column else np.ones(len(self), dtype=bool)
+        places = np.flatnonzero(here)
+        oldest = places.searchsorted(max(0, self._added - self._limit) % self._limit)
+        return np.concatenate([places[oldest:], places[:oldest]])
 
     def snapshot(self) -> RingState:
         """Keys and columns, oldest first; it shares nothing with the ring."""
