@@ -247,10 +247,9 @@ class BoundedTable:
         out = min(len(self), max(0, len(self) + rows - self._limit))
         return (self._added - len(self) + np.arange(out)) % self._limit
 
-    def live(self, column: str = "", least: int = 0) -> Ints:
-        """Every row, oldest first; of a column that is named, those alone where it holds `least` or more."""
-        here = self._columns[column][: len(self)] >= least if column else np.ones(len(self), dtype=bool)
-        places = np.flatnonzero(here)
+    def live(self, wanted: NDArray[np.bool_] | None = None) -> Ints:
+        """Every row, oldest first, or the wanted ones of the first ``len(self)`` of each column."""
+        places = np.arange(len(self)) if wanted is None else np.flatnonzero(wanted)
         oldest = places.searchsorted(max(0, self._added - self._limit) % self._limit)
         return np.concatenate([places[oldest:], places[:oldest]])
 

@@ -198,11 +198,15 @@ class IsotonicCalibrator(Calibrator):
         def column(k: int) -> tuple[Floats, Ints]:
             return np.unique(scores[:, k], return_inverse=True)
 
-        def fit(weights: Floats) -> IsotonicCalibration:
-            check_weights(weights, len(labels))
-            kept = weights > 0
+        @cache  # several weights are tried on the same rows
+        def check_rows(of: bytes) -> None:
+            kept = np.frombuffer(of, dtype=np.bool_)
             refuse_one_outcome(self.method, labels[kept], width)
             refuse_reversed_places(self.method, lambda k: column(k)[1], success, kept)
+
+        def fit(weights: Floats) -> IsotonicCalibration:
+            check_weights(weights, len(labels))
+            check_rows((weights > 0).tobytes())
             curves = [fit_placed_curve(*column(k), success[k], weights) for k in fitted_columns(width)]
             return IsotonicCalibration(width, tuple(curves))
 
