@@ -270,6 +270,8 @@ def first_concerned(
             parts.append((labels.order[about], labels.key[about]))
         for order, key in parts:
             between = slice(*np.searchsorted(order, (closing.end, stop)))
+            if between.start >= between.stop:
+                continue
             reaching = np.isin(key[between], own) | answered(key[between], model)
             first = min([first, *order[between][reaching][:1].tolist()])
     return first

@@ -171,8 +171,8 @@ class TaskRecalibrations:
         """Rows of the join to be fitted on, in time order."""
         answers, schedule = self._answers, series[code].recalibration
         assert schedule is not None
-        live = answers.live()
-        live = live[(answers["series"][live, 0] == code) & (answers["label"][live] >= 0)]
+        held = slice(len(answers))
+        live = answers.live((answers["label"][held] >= 0) & (answers["series"][held, 0] == code))
         live = live[(answers["id"][live] != NO_ID) & (answers["window"][live, 0] >= schedule.since)]
         open_windows = np.array([each.open_window[0].number for each in series], dtype=np.int64)
         member = answers["series"][live]

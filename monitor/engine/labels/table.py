@@ -247,11 +247,11 @@ class BoundedTable:
         out = min(len(self), max(0, len(self) + rows - self._limit))
         return (self._added - len(self) + np.arange(out)) % self._limit
 
-    def live(self) -> Ints:
-        """Every row, oldest first."""
-        if self._added <= self._limit:
-            return np.arange(self._added)
-        return (self._added + np.arange(self._limit)) % self._limit
+    def live(self, wanted: NDArray[np.bool_] | None = None) -> Ints:
+        """Every row, oldest first, or the wanted ones of the first ``len(self)`` of each column."""
+        places = np.arange(len(self)) if wanted is None else np.flatnonzero(wanted)
+        oldest = places.searchsorted(max(0, self._added - self._limit) % self._limit)
+        return np.concatenate([places[oldest:], places[:oldest]])
 
     def snapshot(self) -> RingState:
         """Keys and columns, oldest first; it shares nothing with the ring."""

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.records import Floats
 from monitor.engine.labels.trust import epsilon_of
 from monitor.stats.calibration import CALIBRATORS, calibration_from_snapshot
 from monitor.stats.calibration.auto import choose, log_loss
@@ -89,7 +88,7 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         What a row of the reference counts for beside a labelled one.
     epsilon : float
         The shift in logits that the new one's uncertainty excuses: see
-        `monitor.engine.labels.trust.epsilon_of`.
+        `monitor.engine.labels.trust.epsilon_of`. 0 where the one in force stays.
     time : float
         Of the newest answer that it rests on, seconds since the epoch.
     rows : int
@@ -155,6 +154,8 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
         in_force = calibration_from_snapshot(job.in_force)
         _refuse_too_little(job, in_force)
         refit = refitted(job.reference, job.labelled, CALIBRATORS[_method(job)](), _as_sure(job, in_force))
+        gain = _gain(job, in_force, refit)
+        taken = refit.calibration if gain > _needed(job, in_force) else None
     except ValueError as error:
         return job.refused(str(error))
     except MemoryError:
@@ -162,17 +163,15 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     except Exception as error:
         log.exception("tasks.%s: recalibration %d of %s failed.", job.task, job.number, job.model)
         return job.refused(f"the fit failed ({type(error).__name__}: {error})")
-    gain = _gain(job, in_force, refit)
-    taken = gain > _needed(job, in_force)
     return RecalibrationResult(
         job.task,
         job.model,
         job.number,
         job.sequence,
-        calibration=dict(refit.calibration.snapshot()) if taken else None,
+        calibration=None if taken is None else dict(taken.snapshot()),
         gain=gain,
         weight=refit.weight,
-        epsilon=_epsilon(job, refit.calibration, refit.weight),
+        epsilon=0.0 if taken is None else _pinned_down(job, taken)(refit.weight),
         time=float(job.labelled.time[-1]),
         rows=len(job.labelled.labels),
     )
@@ -196,8 +195,8 @@ def _as_sure(job: RecalibrationJob, in_force: Calibration) -> Callable[[float], 
     """Whether a fit in which a row of the reference weighs so much may replace the one in force."""
     if not job.trusted or job.reference is None or in_force.method == "none":
         return lambda weight: True
-    most = AS_SURE * job.epsilon
-    return lambda weight: _epsilon(job, in_force, weight) <= most
+    epsilon, most = _pinned_down(job, in_force), AS_SURE * job.epsilon
+    return lambda weight: epsilon(weight) <= most
 
 
 def _method(job: RecalibrationJob) -> str:
@@ -221,11 +220,16 @@ def _gain(job: RecalibrationJob, in_force: Calibration, refit: Refitted) -> floa
     return float((weights * (old - refit.held_out))[job.fresh].sum())
 
 
-def _epsilon(job: RecalibrationJob, calibration: Calibration, weight: float) -> float:
-    parts: list[tuple[LabelledRows, Floats]] = [
-        (job.labelled, job.labelled.weights / job.labelled.weights.mean())
-    ]
-    if job.reference is not None:
-        parts.append((job.reference, weight * job.reference.weights))
-    confidence = [confidence_of(calibration.apply(rows.scores), rows.predicted) for rows, _ in parts]
-    return epsilon_of(np.concatenate(confidence), np.concatenate([weights for _, weights in parts]))
+def _pinned_down(job: RecalibrationJob, calibration: Calibration) -> Callable[[float], float]:
+    """The shift in logits that a fit's uncertainty excuses, by the weight of a row of the reference in it."""
+    parts = [job.labelled] if job.reference is None else [job.labelled, job.reference]
+    confidence = np.concatenate(
+        [confidence_of(calibration.apply(rows.scores), rows.predicted) for rows in parts]
+    )
+    own = job.labelled.weights / job.labelled.weights.mean()
+
+    def epsilon(weight: float) -> float:
+        weights = [own] if job.reference is None else [own, weight * job.reference.weights]
+        return epsilon_of(confidence, np.concatenate(weights))
+
+    return epsilon

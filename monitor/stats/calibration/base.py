@@ -139,10 +139,11 @@ def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floa
             at = int(np.flatnonzero((column < 0) | (column > top))[0])
             raise ValueError(f"{name}[{at}] must be a class index from 0 to {top}, got {column[at]}")
     if weights is not None:
-        _check_weights(weights, n)
+        check_weights(weights, n)
 
 
-def _check_weights(weights: Floats, n: int) -> None:
+def check_weights(weights: Floats, n: int) -> None:
+    """Refuse weights of n rows that allow no fit."""
     if weights.shape != (n,):
         raise ValueError(
             f"weights must have the shape ({n},), one entry for each row of scores, got {weights.shape}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input
+from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input, check_weights
 from monitor.stats.calibration.order import refuse_reversed_places
 from monitor.stats.calibration.rows import (
     apply_by_column,
@@ -19,6 +20,9 @@ from monitor.stats.calibration.rows import (
     fitted_columns,
     refuse_one_outcome,
 )
+
+_FEW = 8
+"""A pass over all blocks that merges fewer than one in so many is slower than one block after the other."""
 
 
 def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
@@ -36,15 +40,19 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
     >>> pool_adjacent_violators(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4))
     (array([0, 1, 3]), array([1. , 2.5, 4. ]))
     """
-    starts = np.arange(len(y))
+    starts, total = np.arange(len(y)), y * weight
+    sums, rows = total, weight
     while True:
-        sums, rows = np.add.reduceat(y * weight, starts), np.add.reduceat(weight, starts)
+        blocks = len(starts)
         # Products instead of quotients: with integer sums, blocks of equal means merge exactly.
-        rising = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
-        if rising.all():
+        while not (rising := sums[:-1] * rows[1:] < sums[1:] * rows[:-1]).all():
+            few = _FEW * np.count_nonzero(~rising) < len(rising)
+            kept = np.array(_pooled(sums, rows)) if few else np.flatnonzero(np.append(True, rising))
+            starts, sums, rows = starts[kept], np.add.reduceat(sums, kept), np.add.reduceat(rows, kept)
+        if len(starts) == blocks:
             return starts, sums / rows
-        few = 2 * np.count_nonzero(rising) > len(rising)
-        starts = starts[_pooled(sums, rows)] if few else starts[np.append(True, rising)]
+        # Sums of sums are quick. Those of the rows round alike, whatever merged first.
+        sums, rows = np.add.reduceat(total, starts), np.add.reduceat(weight, starts)
 
 
 def _pooled(sums: Floats, rows: Floats) -> list[int]:
@@ -184,15 +192,22 @@ class IsotonicCalibrator(Calibrator):
     ) -> Callable[[Floats], IsotonicCalibration]:
         check_fit_input(scores, predicted, labels)
         width = scores.shape[1]
-        columns = [np.unique(scores[:, k], return_inverse=True) for k in range(width)]
-        problems = [(k, (labels == k).astype(np.float64)) for k in fitted_columns(width)]
+        success = [(labels == k).astype(np.float64) for k in range(width)]
+
+        @cache  # of two columns mostly one alone is looked at
+        def column(k: int) -> tuple[Floats, Ints]:
+            return np.unique(scores[:, k], return_inverse=True)
+
+        @cache  # several weights are tried on the same rows
+        def check_rows(of: bytes) -> None:
+            kept = np.frombuffer(of, dtype=np.bool_)
+            refuse_one_outcome(self.method, labels[kept], width)
+            refuse_reversed_places(self.method, lambda k: column(k)[1], success, kept)
 
         def fit(weights: Floats) -> IsotonicCalibration:
-            check_fit_input(scores, predicted, labels, weights)
-            kept = weights > 0
-            refuse_one_outcome(self.method, labels[kept], width)
-            refuse_reversed_places(self.method, [place for _, place in columns], labels, kept)
-            curves = [fit_placed_curve(*columns[k], success, weights) for k, success in problems]
+            check_weights(weights, len(labels))
+            check_rows((weights > 0).tobytes())
+            curves = [fit_placed_curve(*column(k), success[k], weights) for k in fitted_columns(width)]
             return IsotonicCalibration(width, tuple(curves))
 
         return fit

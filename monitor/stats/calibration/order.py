@@ -39,37 +39,40 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
     ValueError: platt calibration would reverse the order of the scores: among the 60 labelled rows ...
     """
     _refuse_reversed(
-        method, labels, [partial(_rank_area, scores[:, k], labels == k) for k in range(scores.shape[1])]
+        method, len(labels), [partial(_rank_area, scores[:, k], labels == k) for k in range(scores.shape[1])]
     )
 
 
 def refuse_reversed_places(
-    method: str, places: Sequence[Ints], labels: Ints, kept: NDArray[np.bool_]
+    method: str, places: Callable[[int], Ints], classes: Sequence[Floats], kept: NDArray[np.bool_]
 ) -> None:
     """`refuse_reversed_scores` of some rows whose scores are sorted already.
 
     Parameters
     ----------
     method : str
-    places : sequence of (n,) int64
-        By class, the place of each row's score among the different scores, from 0.
-    labels : (n,) int64
+    places : callable
+        By class, the (n,) int64 place of each row's score among the different scores, from 0. It is asked
+        for a class only where it matters.
+    classes : sequence of (n,) float64
+        By class, 1 where a row is of it, else 0.
     kept : (n,) bool
         The rows that are compared.
     """
-    areas = [
-        partial(_placed_area, place, kept & (labels == k), kept & (labels != k))
-        for k, place in enumerate(places)
-    ]
-    _refuse_reversed(method, labels[kept], areas)
+    counted = kept.astype(np.float64)
+
+    def area(k: int) -> float | None:
+        return _placed_area(places(k), classes[k] * counted, counted)
+
+    _refuse_reversed(method, int(counted.sum()), [partial(area, k) for k in range(len(classes))])
 
 
-def _refuse_reversed(method: str, labels: Ints, ranking: Sequence[Callable[[], float | None]]) -> None:
+def _refuse_reversed(method: str, rows: int, ranking: Sequence[Callable[[], float | None]]) -> None:
     """By class, `ranking` gives the area; None if not reversed."""
-    width, first = len(ranking), ranking[0]()
-    if first is None and width <= 2:  # ranking is what takes the time
+    width, last = len(ranking), ranking[-1]()
+    if last is None and width <= 2:  # ranking is what takes the time
         return
-    areas = [first, *(rank() for rank in ranking[1:])]
+    areas = [*(rank() for rank in ranking[:-1]), last]
     wrong = [k for k, area in enumerate(areas) if area is not None]
     if len(wrong) < min(width, 2):
         return
@@ -83,7 +86,7 @@ def _refuse_reversed(method: str, labels: Ints, ranking: Sequence[Callable[[], f
         found = f"the score of a class is larger where that class is right with a chance of only {told}"
         advice = f"are these classes (0 to {width - 1}, in the order of `classes`) the wrong way round?"
     raise ValueError(
-        f"{method} calibration would reverse the order of the scores: among the {len(labels):,} labelled "
+        f"{method} calibration would reverse the order of the scores: among the {rows:,} labelled "
         f"rows {found}; {advice} Correct `classes`, the scores or the labels, or set calibration.method "
         "to none"
     )
@@ -103,15 +106,16 @@ def _rank_area(score: Floats, right: NDArray[np.bool_]) -> float | None:
     return _if_reversed(below, hits, others)
 
 
-def _placed_area(place: Ints, right: NDArray[np.bool_], wrong: NDArray[np.bool_]) -> float | None:
-    """`_rank_area` by counts at each place."""
-    hits = np.bincount(place[right])
-    others = np.bincount(place[wrong], minlength=len(hits))
-    if not hits.any() or not others.any():
+def _placed_area(place: Ints, right: Floats, counted: Floats) -> float | None:
+    """`_rank_area` by counts at each place, which are whole and far below 2⁵³: their order does not show."""
+    hits = np.bincount(place, right)
+    others = np.bincount(place, counted) - hits
+    up_to = others.cumsum()
+    right_rows, wrong_rows = int(hits.sum()), int(up_to[-1])
+    if not right_rows or not wrong_rows:
         return None
-    up_to = others.cumsum()[: len(hits)]
-    below = int(hits @ (2 * up_to - others[: len(hits)]))  # of ties, one
-    return _if_reversed(below, int(hits.sum()), int(others.sum()))
+    below = int(hits @ (2 * up_to - others))  # of ties, one
+    return _if_reversed(below, right_rows, wrong_rows)
 
 
 def _if_reversed(below: int, hits: int, others: int) -> float | None:

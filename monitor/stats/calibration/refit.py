@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -44,13 +45,14 @@ class LabelledRows(NamedTuple):
     weights: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Refitted:
     """A calibration fitted on the reference and on the labels since then.
 
     Parameters
     ----------
-    calibration : Calibration
+    fit : callable
+        Fits `calibration`, which is not wanted where the held-out losses speak against it.
     weight : float
         Weight of a row of the reference: 0 for nothing, 1 for the same as a labelled row.
     losses : mapping of float to float
@@ -62,11 +64,16 @@ class Refitted:
         Log loss in nats of each labelled row, under the fit without it, at the chosen weight.
     """
 
-    calibration: Calibration
+    fit: Callable[[], Calibration]
     weight: float
     losses: Mapping[float, float]
     until: float
     held_out: Floats
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """The fit on all rows; raises a ValueError if they allow none."""
+        return self.fit()
 
 
 def refitted(
@@ -81,7 +88,8 @@ def refitted(
     and the weights that make the reference worth a quarter, once, four and sixteen times as many rows as
     there are labels. For each w the labelled rows are cut into five contiguous folds in time order; the fit
     on the reference and the other four folds predicts each fold. The w with the least mean log loss wins (of
-    equal ones the largest); then everything is fitted with it. No fit judges a row that it saw.
+    equal ones the largest); `Refitted.calibration` then fits everything with it. No fit judges a row that it
+    saw.
 
     If nothing has changed, the reference keeps its weight and the labels add to it. After drift the reference
     loses weight as fast as the labels' log loss can show it; small drifts need many labels. It misleads if
@@ -137,9 +145,8 @@ def refitted(
     n = len(labelled.labels)
     losses = {weight: float(found @ labelled.weights) / n for weight, found in held_out.items()}
     best = min(losses, key=lambda weight: (losses[weight], -weight))
-    fitted = fit(best, slice(0))
     until = max(float(rows.time[-1]) for rows in (reference, labelled) if rows is not None)
-    return Refitted(fitted, best, losses, until, held_out[best])
+    return Refitted(partial(fit, best, slice(0)), best, losses, until, held_out[best])
 
 
 def _refuse_misleading(labelled: LabelledRows, method: str) -> None:

@@ -201,6 +201,17 @@ def test_a_snapshot_lists_rows_from_the_oldest_and_shares_nothing() -> None:
     assert same(snapshot, before)
 
 
+@pytest.mark.parametrize("added", [0, 3, 7, 10])
+def test_wanted_rows_are_those_of_all_rows_oldest_first(added: int) -> None:
+    ring = BoundedTable({"label": np.int32}, capacity=7)
+    for key in range(1, added + 1):
+        ring.add(np.array([key], dtype=np.uint64), {"label": np.array([key % 3])})
+    every = ring.live()
+    assert ring.keys(every).tolist() == [*range(max(1, added - 6), added + 1)]
+    wanted = ring["label"][: len(ring)] == 1
+    assert ring.live(wanted).tolist() == [row for row in every if ring["label"][row] == 1]
+
+
 @pytest.mark.parametrize("capacity", [0, -1, table.LARGEST + 1])
 def test_a_capacity_out_of_range_is_refused(capacity: int) -> None:
     with pytest.raises(ValueError) as refused:
