@@ -17,7 +17,6 @@ from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
-from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_windows
 from monitor.engine.refit.due import RecalibrationState, schedule_of
@@ -182,21 +181,41 @@ class Series:
             self.without_baseline = str(error)
 
     def push(
-        self, rows: AnswerRows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
-    ) -> tuple[list[ClosedWindow], Ints]:
-        """Add rows; return the windows that closed, and the number of the window of each row."""
+        self,
+        rows: AnswerRows,
+        piece: slice,
+        partitions: tuple[str, ...],
+        version: Ints,
+        names: tuple[str, ...],
+        numbers: Ints,
+    ) -> list[ClosedWindow]:
+        """Add the rows of a piece, one at least; return the windows that closed.
+
+        Parameters
+        ----------
+        rows : AnswerRows
+            Of all series, m rows.
+        piece : slice
+        partitions : tuple of str
+            What the rows' `partition` points into.
+        version : (m,) int64
+            Of each row, an index into `names`; where there is one name, it is that.
+        names : tuple of str
+        numbers : (m,) int64
+            Filled, for each row of the piece, with the number of its window.
+        """
         self.changed = True
+        self._last_arrival, self._silent = float(rows.arrival[piece.stop - 1]), False
+        if len(names) == 1 and self._versions.keeps(names[0], piece.stop - piece.start):
+            return self._windows.take(rows, piece, partitions, self._versions.current, numbers)
         closed: list[ClosedWindow] = []
-        numbers = np.empty(len(rows), dtype=np.int64)
-        for start, stop, current, took_over in self._versions.stretches(version, names):
-            cut = self._windows.close("version", int(rows.sequence[start])) if took_over else None
-            part = rows if stop - start == len(rows) else rows.take(np.arange(start, stop))
-            more, numbers[start:stop] = self._windows.push(part, partitions, current)
-            closed += [cut, *more] if cut else more
-        if len(rows):
-            self._last_arrival = float(rows.arrival[-1])
-            self._silent = False
-        return closed, numbers
+        codes = version[piece] if len(names) > 1 else np.zeros(piece.stop - piece.start, dtype=np.int64)
+        for start, stop, current, took_over in self._versions.stretches(codes, names):
+            part = slice(piece.start + start, piece.start + stop)
+            if took_over and (cut := self._windows.close("version", int(rows.sequence[part.start]))):
+                closed.append(cut)
+            closed += self._windows.take(rows, part, partitions, current, numbers)
+        return closed
 
     def interrupt(self, partition: str) -> None:
         """Another agent used records of this partition before those that come now."""
@@ -251,12 +270,6 @@ class Series:
         """Count labels that reached answers in a window."""
         self.tally.add(window, labelled, correct, excess)
         self.changed = True
-
-    def check_labels(self, matches: Matches) -> None:
-        """Hold labelled rows, the matches of this model sorted by sequence, against its estimates."""
-        cost_trust = self.checks.add_matches(matches)
-        if self.recalibration is not None:
-            self.recalibration.labels_came(int(matches.labelled.sum()), cost_trust)
 
     def add_duplicates(self, count: int) -> None:
         """Count answers that had come before."""

@@ -150,13 +150,6 @@ class IntervalAuditLogic:
         if len(self._right) >= _MOST_WAITING:
             self._judge_batches()
 
-    def add_matches(self, matches: Matches) -> None:
-        """As `add`, from the matches of this model, sorted by sequence.
-
-        See `first_labels`.
-        """
-        self.add(*first_labels(matches))
-
     def begin_anew(self, window: int) -> None:
         """Forget everything; rows of windows before this one do not count any more."""
         self._since = window
@@ -187,8 +180,8 @@ class IntervalAuditLogic:
             self._confidence, self._right = self._confidence[full:], self._right[full:]
 
 
-def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
-    """Window, confidence and outcome of each row that gets its first label.
+def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
+    """Place and outcome of each row that gets its first label.
 
     One answer at most gets its label at one place in the stream. If that label is changed at the same
     place (of two that waited for it, the later one holds), what it says in the end counts.
@@ -196,25 +189,12 @@ def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
     Parameters
     ----------
     matches : Matches
-        Of one model, sorted by sequence.
+        Of any series, sorted by series and then by sequence.
 
     Returns
     -------
-    window : (n,) int64
-    confidence : (n,) float64
+    place : (n,) int64
     right : (n,) bool
-    """
-    first, right = first_labelled(matches)
-    return matches.window[first], matches.confidence[first], right
-
-
-def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
-    """Place and outcome of each row that gets its first label, as `first_labels` has them.
-
-    Parameters
-    ----------
-    matches : Matches
-        Of any series, sorted by series and then by sequence.
     """
     moved = np.diff(matches.sequence, prepend=-1) != 0
     places = np.flatnonzero(moved | (np.diff(matches.series, prepend=-1) != 0))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import poisson_binom
 
 from monitor.base.names import BATCH_ROWS
-from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered
+from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered, first_labelled
 from monitor.engine.labels.columns import Matches
 from monitor.reports.views import Coverage
 from tests.plain_state import same, through_msgpack
@@ -96,7 +96,9 @@ def matches(sequence, labelled, correct, confidence):
 def test_a_row_counts_once_with_its_first_label_as_it_stood_in_the_end_at_that_place():
     audit = IntervalAudit(0.95).build()
     # At 5 a label that is changed at once, to right; at 6 a wrong one, changed later, which is too late.
-    audit.add_matches(matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7]))
+    found = matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7])
+    first, right = first_labelled(found)
+    audit.add(found.window[first], found.confidence[first], right)
     state = audit.snapshot()
     assert (state.confidence.tolist(), state.right.tolist()) == ([0.9, 0.7], [True, False])
 
