@@ -81,6 +81,7 @@ class LabelChecks:
         self._bias = BiasFollower(window_rows, state.bias)
         self._curve = CurveFollower(state.curve)
         self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
+        self._begins: tuple[ActiveCalibration, int, Reference] | None = None  # what the filter is to follow
         self.group = GroupLabels(state.deviation)
         self.between: BetweenGroups | None = None
         """The groups that a group stands beside, as its model counts them; None for a model."""
@@ -100,6 +101,7 @@ class LabelChecks:
     @property
     def bias(self) -> BiasFollower:
         """The filter on the bias, of all rows so far."""
+        self._follow()
         self._take_waiting()
         return self._bias
 
@@ -118,11 +120,20 @@ class LabelChecks:
     def _take_waiting(self) -> None:
         if not self._waiting:
             return
+        self._follow()
         window, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
         self._waiting.clear()
         self._audit.add(window, confidence, right)
         self._bias.add(window, confidence, right)
         self._curve.add(window, confidence, right)
+
+    def _follow(self) -> None:
+        """Begin to follow the bias, which asks what the reference says of the calibration's error."""
+        if self._begins is not None:
+            (active, window, reference), self._begins = self._begins, None
+            if active.predictive is not None:
+                known = active.confidence(reference.scores, reference.predicted)
+                self._bias.calibrated_on(known, active.predictive.components, window)
 
     def begin(self, active: ActiveCalibration, window: int, reference: Reference) -> None:
         """Learn how sure the calibration is that a series with a reference starts with, where that is new.
@@ -136,16 +147,13 @@ class LabelChecks:
             What it was fitted on.
         """
         excused = self._excuses_nothing and active.view.version > 0
-        if active.predictive is None:
+        if active.learnt is None:
             self.bias.stop()
-        followed = active.predictive is not None and not self.bias.follows
-        if not excused and not followed:
-            return
-        known = active.confidence(reference.scores, reference.predicted)
+        elif not self.bias.follows:
+            self._begins = active, window, reference
         if excused:
+            known = active.confidence(reference.scores, reference.predicted)
             self.test.recalibrated(0, epsilon_of(known))
-        if followed and active.predictive is not None:
-            self.bias.calibrated_on(known, active.predictive.components, window)
 
     def excuse(self, epsilon: float) -> None:
         """What a group's calibration excuses, as that is its model's, where nothing was excused so far."""
@@ -174,6 +182,8 @@ class LabelChecks:
             Windows that this model has closed.
         """
         plain, pmf, model = evaluation.estimates.get("accuracy"), evaluation.accuracy, evaluation.predictive
+        if model is not None:
+            self._follow()  # in this window's number at the latest: a restart would begin with the open one's
         if model is None or pmf is None or not isinstance(plain, Estimate):
             return evaluation
         confidence, predicted = evaluation.confidence, window.predicted
@@ -245,11 +255,12 @@ class LabelChecks:
 
     def snapshot(self) -> ChecksState:
         """By name."""
+        self._take_waiting()  # and no more: a filter that has not begun is begun again from the reference
         return ChecksState(
-            self.audit.snapshot(),
+            self._audit.snapshot(),
             self.test.snapshot(),
-            self.bias.snapshot(),
-            self.curve.snapshot(),
+            self._bias.snapshot(),
+            self._curve.snapshot(),
             self.group.snapshot(),
         )
 

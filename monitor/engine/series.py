@@ -142,7 +142,8 @@ class Series:
         self._used = state.used
         self._last_arrival = state.last_arrival
         self._silent = False
-        self.changed = True  # since the last checkpoint
+        self._changed = True
+        self._view: SeriesView | None = None
         self.without_baseline = ""
         """Why a group's rows of the reference make no baseline, though there are windows of them."""
         self._judged_version = state.judged_version
@@ -179,6 +180,21 @@ class Series:
                 raise
             # One small group must not keep the agent from starting: the stream's windows make its baseline.
             self.without_baseline = str(error)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything that is saved has changed since the last checkpoint."""
+        return self._changed
+
+    @changed.setter
+    def changed(self, changed: bool) -> None:
+        self._changed = changed
+        if changed:
+            self.look_anew()
+
+    def look_anew(self) -> None:
+        """The next view is made afresh: something that it shows has changed, be it saved or not."""
+        self._view = None
 
     def push(
         self,
@@ -219,17 +235,20 @@ class Series:
 
     def interrupt(self, partition: str) -> None:
         """Another agent used records of this partition before those that come now."""
-        self.changed |= self._windows.interrupt(partition)
+        if self._windows.interrupt(partition):
+            self.changed = True
 
     def tick(self, now: float) -> ClosedWindow | None:
         """Close the open window if it has grown old; note whether the model has fallen silent."""
         if self._last_arrival == -np.inf:
             self._last_arrival = now  # a model that has not answered yet: silence counts from the start
-        self._silent = (
-            now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
-        )
+        silent = now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
+        if silent != self._silent:
+            self._silent = silent
+            self.look_anew()
         closed = self._windows.tick(now)
-        self.changed |= closed is not None
+        if closed is not None:
+            self.changed = True
         return closed
 
     def end(self) -> ClosedWindow | None:
@@ -398,7 +417,17 @@ class Series:
         self._judged_version = version
 
     def view(self) -> SeriesView:
-        """What the outside may see."""
+        """What the outside may see; the same object for as long as nothing of it changes."""
+        if self._view is None:
+            self._view = self._seen()
+        return self._view
+
+    @property
+    def stale(self) -> bool:
+        """Whether the next view is made afresh."""
+        return self._view is None
+
+    def _seen(self) -> SeriesView:
         return SeriesView(
             **self.settings.name._asdict(),
             version=self._versions.current,

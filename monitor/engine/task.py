@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.label_checks import add_to_groups, add_to_models
 from monitor.engine.labels.ageing import Ageing, Marks
+from monitor.engine.labels.audit import judge_together
 from monitor.engine.labels.between import BetweenGroups
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, JoinState, LabelJoin, LabelJoinLogic, Matches
@@ -35,8 +37,9 @@ from monitor.engine.series_index import SeriesIndex
 from monitor.engine.task_recalibrations import RecalibrationsState, TaskRecalibrations
 from monitor.engine.task_refits import RefitsState, TaskRefits
 from monitor.engine.windows import AnswerRows, ClosedWindow
-from monitor.reports.views import LabelOutcome
+from monitor.reports.views import LabelOutcome, SeriesView
 from monitor.reports.window_report import WindowReport
+from monitor.stats.calibration.base import confidence_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ class TaskEngine:
         self.series: list[Series] = []
         self._between: dict[tuple[str, str], BetweenGroups] = {}
         self._index = SeriesIndex(task.max_series, state.dropped, state.dropped_count)
+        self._unlearnt: deque[int] = deque()  # series whose references may have more to say
         self._given: list[int] = []
         self._gave_revisions = False
         for model, group, saved in state.series:
@@ -356,6 +360,19 @@ class TaskEngine:
                 self.series[code].changed = True
                 self.recalibrations.look(code, self.series[code])
 
+    def learn(self) -> bool:
+        """Work out what one more reference says of its calibration's error; False where all is known."""
+        while self._unlearnt:
+            if self.series[self._unlearnt.popleft()].active.learn():
+                return True
+        return False
+
+    def views(self) -> list[SeriesView]:
+        """What the outside may see of each series."""
+        stale = (one for one in self.series if one.stale and not one.settings.group)
+        judge_together(one.checks.audit for one in stale)
+        return [series.view() for series in self.series]
+
     def request(self, window: ClosedWindow) -> EstimationRequest:
         """What is to be estimated of a window."""
         return self.series[self._number(window)].request(window)
@@ -470,11 +487,12 @@ class TaskEngine:
 
     def _confidence(self, rows: AnswerRows, pieces: list[tuple[int, slice]]) -> Floats:
         """Of rows that are sorted by their series: the probability that each answer is right."""
-        confidence = np.empty(len(rows))
+        calibrated = rows.scores.copy()
         for code, piece in pieces:
-            active = self.series[code].active
-            confidence[piece] = active.confidence(rows.scores[piece], rows.predicted[piece])
-        return confidence
+            found = self.series[code].active.calibrated(rows.scores[piece], rows.predicted[piece])
+            if found is not None:
+                calibrated[piece] = found
+        return confidence_of(calibrated, rows.predicted)
 
     def _count_duplicates(self, series: Ints) -> None:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
@@ -487,6 +505,7 @@ class TaskEngine:
     def _add_series(self, model: str, group: str, saved: SeriesSnapshot | None = None) -> None:
         settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
         series = settings.build(self._settings.references.get(model), saved)
+        self._unlearnt.append(len(self.series))
         self.series.append(series)
         self.revisions.add_series(series.tally)
         if self.refits is not None:

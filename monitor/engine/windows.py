@@ -203,8 +203,10 @@ class _Kept:
         start, count = self.count, self.count + len(rows[2])
         if count > self._room:
             self._grow(count, rows)
-        for kept, more in zip(self._arrays, rows, strict=True):
-            kept[start:count] = more
+        scores, predicted, times, features = self._arrays
+        scores[start:count], predicted[start:count], times[start:count] = rows[:3]
+        if features.shape[1]:
+            features[start:count] = rows[3]
         self.count = count
 
     def columns(self) -> Columns:
@@ -279,9 +281,10 @@ class WindowLogic:
     def take(
         self, rows: AnswerRows, piece: slice, partitions: tuple[str, ...], version: str, numbers: Ints
     ) -> list[ClosedWindow]:
-        """As `push`, of the piece of these rows, one at least; its places in `numbers` are filled."""
+        """As `push`, of the piece of these rows; its places in `numbers` are filled."""
         start, end = piece.start, piece.stop
-        if 0 < self._count < self._settings.size - (end - start) and rows.arrival[end - 1] <= self._deadline:
+        room = self._settings.size - self._count
+        if self._count and start < end < start + room and rows.arrival[end - 1] <= self._deadline:
             # Where many models answer in turn most pieces are a few rows that close nothing.
             self._kept.add(
                 (rows.scores[piece], rows.predicted[piece], rows.time[piece], rows.features[piece])

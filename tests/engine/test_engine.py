@@ -470,3 +470,38 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
         for part in ("trust", "audit", "bias", "curve", "versions", "tally"):
             assert plain(getattr(saved[name], part)) == plain(getattr(own[name], part))
     assert any(one.trust is not None for one in together if one.model == "m03")
+
+
+def test_a_view_is_the_same_object_until_something_that_it_shows_changes():
+    """Witness: every view made afresh, after each record and each passing of time."""
+    rng = np.random.default_rng(8)
+    window = {"size": 30, "min_size": 10, "max_age_seconds": 50.0}
+    settings = task(window=window, groups=["region"], calibration={"refit_labels": 40})
+    records = answers(rng, 500, labelled=True) + answers(rng, 200, "irm")
+    for i, record in enumerate(records):
+        record["groups"] = {"region": "eu" if i % 3 else "us"}
+    rng.shuffle(records)
+    rig = Rig(settings, reference(settings, 800), event_time=False)
+    kept, made = 0, 0
+    for i, record in enumerate(records):
+        rig.feed([record], now=float(i))
+        if i % 7 == 0:
+            rig.engine.tick(float(i))
+        if i % 50 == 0:
+            rig.engine.refits()
+        if i == 300:
+            whole = next(one for one in rig.engine.series["t"] if one.settings.model == "erm")
+            whole.rebaseline("accuracy", "a test", 1.0)
+        if i % 4:
+            continue
+        before = {one.settings.name: one.stale for one in rig.engine.series["t"]}
+        views = rig.engine.view().series
+        for one, view in zip(rig.engine.series["t"], views, strict=True):
+            one.look_anew()
+            assert view == one.view()
+            kept, made = kept + (not before[one.settings.name]), made + before[one.settings.name]
+    silent = len(records) + 1000.0
+    rig.engine.tick(silent)
+    assert {view.state for view in rig.engine.view().series} >= {SeriesState.SILENT}
+    assert kept > 100
+    assert made > 100

@@ -151,9 +151,9 @@ def test_any_cutting_into_pushes_gives_the_windows_of_one_row_at_a_time(
     names = PARTITIONS if any(row.partition for row in rows) else PARTITIONS[:1]
     for place, stop in enumerate(sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)})):
         more, numbered = logic.push(columns(rows[taken:stop], taken), names)
-        if stop > taken:  # the same rows where they lie among those of other series
-            again = among.take(every, slice(taken, stop), names, "", placed)
-            assert [*map(seen, again)] == [*map(seen, more)]
+        # The same rows where they lie among those of other series.
+        again = among.take(every, slice(taken, stop), names, "", placed)
+        assert [*map(seen, again)] == [*map(seen, more)]
         closed += more
         numbers += numbered.tolist()
         for sequence, row in enumerate(rows[taken:stop], start=taken):

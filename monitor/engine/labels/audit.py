@@ -29,6 +29,7 @@ a point.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -172,12 +173,27 @@ class IntervalAuditLogic:
         )
 
     def _judge_batches(self) -> None:
-        full = len(self._right) // BATCH_ROWS * BATCH_ROWS
-        if full:
-            confidence = self._confidence[:full].reshape(-1, BATCH_ROWS)
-            right = self._right[:full].reshape(-1, BATCH_ROWS).sum(axis=1)
-            self._covered.extend(covered(confidence, right, self._level).tolist())
-            self._confidence, self._right = self._confidence[full:], self._right[full:]
+        if len(self._right) >= BATCH_ROWS:
+            judge_together([self])
+
+
+def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
+    """Judge the full batches that wait in audits of one level, all of them in one vectorised call."""
+    waiting = [(audit, len(audit._right) // BATCH_ROWS * BATCH_ROWS) for audit in audits]
+    waiting = [(audit, full) for audit, full in waiting if full]
+    if not waiting:
+        return
+    confidence = np.concatenate([audit._confidence[:full] for audit, full in waiting])
+    right = np.concatenate([audit._right[:full] for audit, full in waiting])
+    held = covered(
+        confidence.reshape(-1, BATCH_ROWS), right.reshape(-1, BATCH_ROWS).sum(axis=1), waiting[0][0]._level
+    ).tolist()
+    start = 0
+    for audit, full in waiting:
+        stop = start + full // BATCH_ROWS
+        audit._covered.extend(held[start:stop])
+        audit._confidence, audit._right = audit._confidence[full:], audit._right[full:]
+        start = stop
 
 
 def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:

@@ -419,6 +419,38 @@ def add_together(
     starts = counts.cumsum() - counts
     step = np.arange(len(of)) - starts[of]
     seen = np.array([test._seen for test in tests])[of] + step
+    path = _bets_of_all(tests, of, step, counts, seen, confidence, right)
+    alarmed = np.bincount(of, tests[0]._evidence(path, seen + 1) >= ALARM, minlength=len(tests)) > 0
+    cost = []
+    for i in np.flatnonzero(counts).tolist():
+        test, piece = tests[i], slice(starts[i], starts[i] + counts[i])
+        if test.lost or (test.trusted and not alarmed[i]):
+            test._take(path[piece.stop - 1], confidence[piece], right[piece])
+        elif test.add(np.full(counts[i], test._since), confidence[piece], right[piece]):
+            cost.append(i)
+    return cost
+
+
+def _bets_of_all(
+    tests: Sequence[TrustLogic],
+    of: Ints,
+    step: Ints,
+    counts: Ints,
+    seen: Ints,
+    confidence: Floats,
+    right: NDArray[np.bool_],
+) -> Floats:
+    """A of each row's test after it, (n, 8), as `TrustLogic._bets_along` has it of one.
+
+    Parameters
+    ----------
+    tests, of, confidence, right
+        As in `add_together`.
+    step, seen : (n,) int64
+        How many rows of the same test come before, in this call and ever.
+    counts : (tests,) int64
+        Rows of each test.
+    """
     longest = np.argsort(-counts, kind="stable")
     rank = np.empty_like(longest)
     rank[longest] = np.arange(len(tests))
@@ -440,15 +472,7 @@ def add_together(
         start += many
     path = np.empty_like(along)
     path[order] = along
-    alarmed = np.bincount(of, tests[0]._evidence(path, seen + 1) >= ALARM, minlength=len(tests)) > 0
-    cost = []
-    for i in np.flatnonzero(counts).tolist():
-        test, piece = tests[i], slice(starts[i], starts[i] + counts[i])
-        if test.lost or (test.trusted and not alarmed[i]):
-            test._take(path[piece.stop - 1], confidence[piece], right[piece])
-        elif test.add(np.full(counts[i], test._since), confidence[piece], right[piece]):
-            cost.append(i)
-    return cost
+    return path
 
 
 def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float) -> Floats:

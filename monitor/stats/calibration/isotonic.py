@@ -21,8 +21,10 @@ from monitor.stats.calibration.rows import (
 )
 
 
-def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
+def pool_adjacent_violators(y: Floats, weight: Floats, of: Ints | None = None) -> tuple[Ints, Floats]:
     """The weighted least-squares fit of a rising sequence to `y`, (n,), with weights above 0.
+
+    With `of`, (n,) int64 and never falling, each stretch of one number has a fit of its own.
 
     Returns the (blocks,) start of each block of equal values, and the (blocks,) strictly rising values.
 
@@ -41,9 +43,11 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
         sums, rows = np.add.reduceat(y * weight, starts), np.add.reduceat(weight, starts)
         # Products instead of quotients: with integer sums, blocks of equal means merge exactly.
         rising = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
+        if of is not None:
+            rising |= of[starts[1:]] != of[starts[:-1]]
         if rising.all():
             return starts, sums / rows
-        few = 2 * np.count_nonzero(rising) > len(rising)
+        few = of is None and 2 * np.count_nonzero(rising) > len(rising)
         starts = starts[_pooled(sums, rows)] if few else starts[np.append(True, rising)]
 
 

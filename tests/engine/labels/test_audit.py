@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import poisson_binom
 
 from monitor.base.names import BATCH_ROWS
-from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered, first_labelled
+from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered, first_labelled, judge_together
 from monitor.engine.labels.columns import Matches
 from monitor.reports.views import Coverage
 from tests.plain_state import same, through_msgpack
@@ -66,6 +66,18 @@ def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart):
             pieces = IntervalAudit(0.95).build(through_msgpack(pieces.snapshot()))
     assert pieces.coverage() == whole.coverage()
     assert same(through_msgpack(pieces.snapshot()), through_msgpack(whole.snapshot()))
+
+
+def test_many_audits_judged_at_once_are_each_judged_alone():
+    some = [
+        rows(count, shift=shift) for count, shift in ((29, 0.0), (150, 0.1), (0, 0.0), (61, 0.2), (3000, 0.1))
+    ]
+    together, alone = ([audited(*columns) for columns in some] for _ in range(2))
+    judge_together(together)
+    for one, other in zip(together, alone, strict=True):
+        assert one.coverage() == other.coverage()
+        assert same(through_msgpack(one.snapshot()), through_msgpack(other.snapshot()))
+    judge_together([])
 
 
 def test_another_level_begins_anew_and_keeps_out_what_an_older_baseline_left():
