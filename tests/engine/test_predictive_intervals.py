@@ -183,6 +183,7 @@ class TestInTheDaemon:
         older = msgspec.structs.replace(series.calibration, predictive=None)
         state.tasks["t"].series[:] = [(model, group, msgspec.structs.replace(series, calibration=older))]
         again = found_rig.settings.build(state)
+        assert again.learn()
         [(_, _, now)] = again.snapshot().tasks["t"].series
         assert same(now.calibration.predictive, kept)
 

@@ -139,7 +139,7 @@ class BlindsightCollector(Collector):
                 continue
             one = before.get(name)
             if one is None or one.view is not view:
-                one = Exported(view, self._distributions, own)
+                one = Exported(view, self._distributions, own, one)
             if one.count > room:
                 cut.add(name)
                 continue
@@ -217,6 +217,8 @@ class Exported:
     distributions : bool
         As in `BlindsightCollector`.
     own : sequence of OwnFamily
+    before : Exported, optional
+        The same series at the scrape before.
 
     Attributes
     ----------
@@ -226,11 +228,19 @@ class Exported:
         Their families.
     lines : dict of str to str or None
         By family, the samples as text, once they have been written.
+    spread : dict of str to str or None
+        Those of its distributions among them: half of all, which change less often than the rest.
     """
 
-    __slots__ = ("_own", "_rows", "count", "distributions", "keys", "lines", "view")
+    __slots__ = ("_own", "_rows", "count", "distributions", "keys", "lines", "spread", "view")
 
-    def __init__(self, view: SeriesView, distributions: bool, own: Sequence[OwnFamily]) -> None:
+    def __init__(
+        self,
+        view: SeriesView,
+        distributions: bool,
+        own: Sequence[OwnFamily],
+        before: Exported | None = None,
+    ) -> None:
         self.view, self._own = view, own
         self.distributions = view.distributions if distributions else None
         self._rows: list[Row] | None = _series_rows(view, self.who, own)
@@ -240,6 +250,8 @@ class Exported:
             self.keys |= _DISTRIBUTIONS
             self.count += len(DISTRIBUTION_ROWS)
         self.lines: dict[str, str] | None = None
+        same = before is not None and before.distributions == self.distributions
+        self.spread: dict[str, str] | None = before.spread if before is not None and same else None
 
     @property
     def who(self) -> dict[str, str]:
@@ -253,10 +265,10 @@ class Exported:
         rows = self._rows
         return _series_rows(self.view, self.who, self._own) if rows is None else rows
 
-    def written(self, lines: dict[str, str]) -> dict[str, str]:
-        """Keep its text, by family, in place of the rows."""
-        self.lines, self._rows = lines, None
-        return lines
+    def written(self, lines: dict[str, str], spread: dict[str, str]) -> dict[str, str]:
+        """Keep its text, by family, in place of the rows; that of its distributions apart."""
+        self.spread, self.lines, self._rows = spread, lines | spread, None
+        return self.lines
 
 
 class Part:

@@ -26,6 +26,7 @@ from monitor.export.prometheus.distributions import (
     distribution_values,
 )
 from monitor.export.prometheus.families import importance
+from monitor.export.prometheus.rows import Row
 
 _EOF = "# EOF\n"
 _LEFT_OUT = left_out(0).name
@@ -89,6 +90,7 @@ def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> by
 
 
 _Client = Callable[[Collector], bytes]
+_number: Callable[[float], str] = floatToGoString
 
 
 class _Only(Collector):
@@ -140,28 +142,37 @@ def _family(metric: Metric, client: _Client, labels: _Labels) -> str:
 
 def _samples(samples: Iterable[Sample], labels: _Labels) -> list[str]:
     of = labels.text
-    number: Callable[[float], str] = floatToGoString
-    return [f"{sample[0]}{of(sample[1])} {number(sample[2])}\n" for sample in samples]
+    return [f"{sample[0]}{of(sample[1])} {_number(sample[2])}\n" for sample in samples]
 
 
 def _lines(one: Exported, prefix: str, labels: _Labels) -> dict[str, str]:
     """The samples of a series as text, by family: the same in both formats, and kept with it."""
     if one.lines is not None:
         return one.lines
-    number: Callable[[float], str] = floatToGoString
+    spread, rows, found = one.spread, one.rows(), one.distributions
+    if found is None:
+        spread = {}
+    elif "group" in one.who:  # which stands between the labels of a histogram
+        rows, spread = [*rows, *distribution_rows(found, one.who)], {}
+    elif spread is None:
+        who, begin = labels.joined(one.who)[1:], _distributions(prefix)
+        values = map(_number, distribution_values(found))
+        spread = _by_family(
+            (key, f"{text}{who} {value}\n") for (key, text), value in zip(begin, values, strict=True)
+        )
+    lines = ((family_of(row), _line(prefix, row, labels)) for row in rows)
+    return one.written(_by_family(lines), spread)
+
+
+def _line(prefix: str, row: Row, labels: _Labels) -> str:
+    return f"{_name(prefix, row[0])}{labels.joined(row[1])} {_number(row[2])}\n"
+
+
+def _by_family(lines: Iterable[tuple[str, str]]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
-    spread, rows = one.distributions, one.rows()
-    if spread is not None and "group" in one.who:
-        rows, spread = [*rows, *distribution_rows(spread, one.who)], None
-    for row in rows:
-        line = f"{_name(prefix, row[0])}{labels.joined(row[1])} {number(row[2])}\n"
-        found.setdefault(family_of(row), []).append(line)
-    if spread is not None:
-        who = labels.joined(one.who)[1:]
-        values = map(number, distribution_values(spread))
-        for (key, begin), value in zip(_distributions(prefix), values, strict=True):
-            found.setdefault(key, []).append(f"{begin}{who} {value}\n")
-    return one.written({key: "".join(lines) for key, lines in found.items()})
+    for key, line in lines:
+        found.setdefault(key, []).append(line)
+    return {key: "".join(lines) for key, lines in found.items()}
 
 
 _name = lru_cache(maxsize=None)(sample_name)

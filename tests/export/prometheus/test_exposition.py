@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from monitor.export.prometheus.collector import registry
 from monitor.export.prometheus.exposition import openmetrics, text
 from monitor.export.prometheus.families import importance
 from monitor.reports.views import AgentView
+from monitor.stats.histograms import ConfidenceHistogram, Distributions
 from tests.export.prometheus.scrape import RICH, crowd, exposed
 
 
@@ -53,7 +55,8 @@ def test_a_later_scrape_is_the_clients_text_too_whatever_has_changed_since() -> 
     same_but_process(found)
     one, two, *rest = views[-1].engine.series
     changed = replace(two, pending=two.pending + 1, version="another", coverage=None)
-    for series in ((one, changed, *rest), (changed, *rest), (one, two, *rest)):
+    spread = replace(changed, distributions=Distributions(ConfidenceHistogram().plus(np.array([0.2, 0.9]))))
+    for series in ((one, changed, *rest), (spread, *rest), (one, two, *rest)):
         views.append(replace(views[0], engine=replace(views[0].engine, series=series)))
         same_but_process(found)
     assert len({text(registry(lambda view=view: view, 10_000)) for view in views[1:]}) == 3
