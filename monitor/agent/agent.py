@@ -33,7 +33,10 @@ log = logging.getLogger("blindsight")
 
 _QUEUE_CHUNKS = 8  # of a MiB or so each: enough that neither side waits for the other's hiccup
 _TICK_SECONDS = 1.0
-_VIEW_SECONDS = 0.25  # a new picture at most so often: with thousands of series it takes milliseconds
+_VIEW_SECONDS = 0.25  # a new picture at most so often
+_VIEW_SHARE = (
+    0.1  # of the time at most: with ten thousand models a picture may take as long as all answers since
+)
 _STALLED_SECONDS = 30.0
 _JOIN_SECONDS = 2.0  # all sources together: a read lasts a tenth of it
 _FLUSH_SECONDS = 2.0
@@ -144,7 +147,7 @@ class Agent:
         self._swaps: queue.SimpleQueue[tuple[Swap, Future[None]]] = queue.SimpleQueue()
         self._reload = Reload(successful=True, time=self._now)
         self._picture = engine.view()
-        self._pictured_at = 0.0
+        self._pictured_next = 0.0
         self._unjoined = UnjoinedLabels()
         self.failure: BaseException | None = None
 
@@ -257,6 +260,8 @@ class Agent:
                 self._absorb(chunk)
             elif all(feeder.ended for feeder in self._feeders) and self._chunks.empty():
                 return
+            else:
+                self._learn()
             if time.monotonic() - ticked > _TICK_SECONDS:
                 ticked = time.monotonic()
                 self._delivery.reports(self._engine.tick(self._time()))
@@ -270,6 +275,12 @@ class Agent:
             return self._chunks.get(timeout=_VIEW_SECONDS)
         except queue.Empty:
             return None
+
+    def _learn(self) -> None:
+        """Nothing has come: let the engine work ahead, until something does."""
+        until = time.monotonic() + _VIEW_SECONDS
+        while self._chunks.empty() and self._engine.learn() and time.monotonic() < until:
+            pass
 
     def _drain(self) -> None:
         """Absorb what was read before the stop, and save it; without a store, close the open windows.
@@ -334,7 +345,9 @@ class Agent:
         return self._now
 
     def _paint(self, force: bool = False) -> None:
-        if force or time.monotonic() - self._pictured_at > _VIEW_SECONDS:
+        began = time.monotonic()
+        if force or began >= self._pictured_next:
             self._picture = self._engine.view()
-            self._pictured_at = time.monotonic()
+            took = time.monotonic() - began
+            self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
             self._unjoined.look(self._picture, ended=force and not self._stop.is_set())

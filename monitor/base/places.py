@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from monitor.base.records import Ints
@@ -21,8 +23,8 @@ def by_first_row(codes: Ints) -> list[int]:
     return [int(kind) for kind in kinds[np.argsort(first)]]
 
 
-def by_code(codes: Ints, rows: Ints) -> list[tuple[int, Ints]]:
-    """The rows of each code from 0 up, each in their order.
+def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice]]]:
+    """Rows sorted by their code, each code's in their order; the codes, from 0 up, with where theirs lie.
 
     Parameters
     ----------
@@ -33,17 +35,13 @@ def by_code(codes: Ints, rows: Ints) -> list[tuple[int, Ints]]:
 
     Examples
     --------
-    >>> [(code, found.tolist()) for code, found in by_code(np.array([1, 0, -1, 1]), np.arange(4))]
-    [(0, [1]), (1, [0, 3])]
+    >>> order, pieces = sorted_by_code(np.array([1, 0, -1, 1]), np.arange(4))
+    >>> order.tolist(), pieces
+    ([1, 0, 3], [(0, slice(0, 1, None)), (1, slice(1, 3, None))])
     """
     wanted = rows[codes[rows] >= 0]
-    if not len(wanted):
-        return []
-    order = np.argsort(codes[wanted].astype(np.int32), kind="stable")
-    wanted = wanted[order]
-    sorted_codes = codes[wanted]
-    cuts = np.flatnonzero(np.diff(sorted_codes)) + 1
-    starts = [0, *cuts.tolist()]
-    return [
-        (int(sorted_codes[start]), part) for start, part in zip(starts, np.split(wanted, cuts), strict=True)
-    ]
+    order: Ints = wanted[np.argsort(codes[wanted].astype(np.int32), kind="stable")]
+    found = codes[order]
+    starts = np.flatnonzero(np.diff(found, prepend=-1))
+    edges = pairwise([*starts.tolist(), len(order)])
+    return order, [(code, slice(*edge)) for code, edge in zip(found[starts].tolist(), edges, strict=True)]

@@ -249,6 +249,13 @@ class Engine:
         self._inline.done(self._tasks.values(), self._sequence - 1, self._now)
         return [ordered.report for ordered in reports]
 
+    def learn(self) -> bool:
+        """Work ahead: what one more reference says of its calibration's error; False where all is known.
+
+        A model's first window or first label waits for it otherwise. No result depends on when it is done.
+        """
+        return any(task.learn() for task in self._tasks.values())
+
     def refits(self) -> list[Job]:
         """What is due, at most one of each kind under way a task; each wants an answer by `publish`.
 
@@ -405,7 +412,7 @@ class Engine:
         joins |= {name: arena.join.logic for name, arena in arenas.items()}
         lags = {name: join.lag_seconds for name, join in joins.items()}
         return EngineView(
-            series=tuple(series.view() for task in tasks.values() for series in task.series),
+            series=tuple(view for task in tasks.values() for view in task.views()),
             arenas=tuple(arena.view() for arena in arenas.values()),
             labels=self._label_outcomes(joins),
             labels_waiting={name: join.waiting for name, join in joins.items()},

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import Evaluation
-from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labelled, first_labels
+from monitor.engine.labels.audit import AuditState, IntervalAudit, IntervalAuditLogic, first_labelled
 from monitor.engine.labels.between import BetweenGroups, DeviationState, GroupLabels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.curve import CurveFollower, CurveState
@@ -27,6 +30,8 @@ from monitor.reports.views import Coverage
 from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.bias_law import biased, gains_of
 from monitor.stats.estimate.predictive import mid_p_estimate
+
+_MOST_WAITING = 64  # steps whose rows wait for the filter, the audit and the curve
 
 
 class ChecksState(msgspec.Struct, frozen=True):
@@ -52,6 +57,9 @@ class ChecksState(msgspec.Struct, frozen=True):
 class LabelChecks:
     """Audit, calibration curve, test of trust and filter on the bias of one series, fed with the same rows.
 
+    Only the test of trust must take rows as they come. The others take them in whatever pieces, and are asked
+    once a window: with many models a step brings each of them a row or two, which wait for the next question.
+
     A group has a test of trust, and its deviation from its model's bias, alone. Its batches of 30 labels are
     too few for an audit, and its curve would be three more families of metrics for each group; both hold for
     its model, of whose labels its own are part.
@@ -68,10 +76,12 @@ class LabelChecks:
 
     def __init__(self, level: float, window_rows: int, state: ChecksState | None = None) -> None:
         state = state or ChecksState()
-        self.audit = IntervalAudit(level).build(state.audit)
+        self._audit = IntervalAudit(level).build(state.audit)
         self.test = TrustTest(level=level).build(state.trust)
-        self.bias = BiasFollower(window_rows, state.bias)
-        self.curve = CurveFollower(state.curve)
+        self._bias = BiasFollower(window_rows, state.bias)
+        self._curve = CurveFollower(state.curve)
+        self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
+        self._begins: tuple[ActiveCalibration, int, Reference] | None = None  # what the filter is to follow
         self.group = GroupLabels(state.deviation)
         self.between: BetweenGroups | None = None
         """The groups that a group stands beside, as its model counts them; None for a model."""
@@ -82,16 +92,48 @@ class LabelChecks:
         """Whether labels have not contradicted the accuracy, or no longer do."""
         return self.test.trusted
 
-    def add_matches(self, matches: Matches) -> bool:
-        """Take labelled rows, the matches of this model sorted by sequence; whether one cost the trust.
+    @property
+    def audit(self) -> IntervalAuditLogic:
+        """The audit of the intervals, of all rows so far."""
+        self._take_waiting()
+        return self._audit
 
-        For groups see `add_to_groups`.
-        """
-        rows = first_labels(matches)
-        self.audit.add(*rows)
-        self.bias.add(*rows)
-        self.curve.add(*rows)
-        return self.test.add(*rows)
+    @property
+    def bias(self) -> BiasFollower:
+        """The filter on the bias, of all rows so far."""
+        self._follow()
+        self._take_waiting()
+        return self._bias
+
+    @property
+    def curve(self) -> CurveFollower:
+        """The calibration curve, of all rows so far."""
+        self._take_waiting()
+        return self._curve
+
+    def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        """Keep rows that the test of trust has taken until the others are asked."""
+        self._waiting.append((window, confidence, right))
+        if len(self._waiting) == _MOST_WAITING:
+            self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        if not self._waiting:
+            return
+        self._follow()
+        window, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
+        self._waiting.clear()
+        self._audit.add(window, confidence, right)
+        self._bias.add(window, confidence, right)
+        self._curve.add(window, confidence, right)
+
+    def _follow(self) -> None:
+        """Begin to follow the bias, which asks what the reference says of the calibration's error."""
+        if self._begins is not None:
+            (active, window, reference), self._begins = self._begins, None
+            if active.predictive is not None:
+                known = active.confidence(reference.scores, reference.predicted)
+                self._bias.calibrated_on(known, active.predictive.components, window)
 
     def begin(self, active: ActiveCalibration, window: int, reference: Reference) -> None:
         """Learn how sure the calibration is that a series with a reference starts with, where that is new.
@@ -105,16 +147,13 @@ class LabelChecks:
             What it was fitted on.
         """
         excused = self._excuses_nothing and active.view.version > 0
-        if active.predictive is None:
+        if active.learnt is None:
             self.bias.stop()
-        followed = active.predictive is not None and not self.bias.follows
-        if not excused and not followed:
-            return
-        known = active.confidence(reference.scores, reference.predicted)
+        elif not self.bias.follows:
+            self._begins = active, window, reference
         if excused:
+            known = active.confidence(reference.scores, reference.predicted)
             self.test.recalibrated(0, epsilon_of(known))
-        if followed and active.predictive is not None:
-            self.bias.calibrated_on(known, active.predictive.components, window)
 
     def excuse(self, epsilon: float) -> None:
         """What a group's calibration excuses, as that is its model's, where nothing was excused so far."""
@@ -143,6 +182,8 @@ class LabelChecks:
             Windows that this model has closed.
         """
         plain, pmf, model = evaluation.estimates.get("accuracy"), evaluation.accuracy, evaluation.predictive
+        if model is not None:
+            self._follow()  # in this window's number at the latest: a restart would begin with the open one's
         if model is None or pmf is None or not isinstance(plain, Estimate):
             return evaluation
         confidence, predicted = evaluation.confidence, window.predicted
@@ -214,13 +255,38 @@ class LabelChecks:
 
     def snapshot(self) -> ChecksState:
         """By name."""
+        self._take_waiting()  # and no more: a filter that has not begun is begun again from the reference
         return ChecksState(
-            self.audit.snapshot(),
+            self._audit.snapshot(),
             self.test.snapshot(),
-            self.bias.snapshot(),
-            self.curve.snapshot(),
+            self._bias.snapshot(),
+            self._curve.snapshot(),
             self.group.snapshot(),
         )
+
+
+def add_to_models(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
+    """Hold the labelled rows of whole models against their estimates, of all models at once.
+
+    Parameters
+    ----------
+    checks : sequence of LabelChecks
+        Of each model, by the place that stands in `matches.series`.
+    matches : Matches
+        Sorted by series, then by sequence.
+
+    Returns
+    -------
+    list of int
+        The places of the models whose trust one of these rows cost.
+    """
+    first, right = first_labelled(matches)
+    of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
+    cost = add_together([each.test for each in checks], of, window, confidence, right)
+    edges = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(of)]
+    for start, stop in pairwise(edges):
+        checks[of[start]].wait_with(window[start:stop], confidence[start:stop], right[start:stop])
+    return cost
 
 
 def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:

@@ -25,7 +25,7 @@ from monitor.stats.calibration.base import Calibration, cross_fit_in_time
 from monitor.stats.calibration.covariates import CovariateReference
 from monitor.stats.charts.base import Baseline
 from monitor.stats.estimate.predictive import Predictive
-from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded
+from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded, two_folds_vary
 from monitor.stats.estimate.proportion import wilson
 
 T = TypeVar("T")
@@ -107,6 +107,16 @@ class Reference:
 
         return self._once(f"{method}, predictive {group}", fit)
 
+    def shows_variation(self, method: str) -> bool:
+        """Whether `predictive` finds what varies between windows; two folds tell where these suffice."""
+        if len(self.labels) < FEWEST_ROWS:
+            return False
+        if method == AutoCalibrator.method:
+            method = self.choice().method
+        if two_folds_vary(CALIBRATORS[method](), *self._rows):
+            return True
+        return self.predictive(method).components is not None
+
     def covariates(self, features: Mapping[str, FeatureKind]) -> CovariateReference:
         """The rows as calibrations for single windows are fitted on them, prepared once.
 
@@ -147,7 +157,7 @@ class Reference:
         )
 
     def _folded(self, method: str) -> Folded:
-        return self._once(f"{method}, folded", lambda: Folded.of(CALIBRATORS[method](), *self._rows))
+        return self._shared(f"{method}, folded", lambda: Folded.of(CALIBRATORS[method](), *self._rows))
 
     def cross_fitted(self, method: str) -> Floats | None:
         """Its own scores, calibrated by folds contiguous in time, each by a fit on the others; None for none.
@@ -157,11 +167,15 @@ class Reference:
         if method == "none":
             return None
         key = f"{method}, cross-fitted"
-        return self._once(key, lambda: cross_fit_in_time(CALIBRATORS[method](), *self._rows))
+        return self._shared(key, lambda: cross_fit_in_time(CALIBRATORS[method](), *self._rows))
 
     @property
     def _rows(self) -> tuple[Floats, Ints, Ints]:
         return self.scores, self.predicted, self.labels
+
+    def _shared(self, key: str, fit: Callable[[], T]) -> T:
+        """As `_once` where groups need it too; else it is made for the model alone, and not kept."""
+        return self._once(key, fit) if self.groups else fit()
 
     def _once(self, key: str, fit: Callable[[], T]) -> T:
         """What the first call with this key made."""

@@ -18,7 +18,6 @@ from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
-from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_parts, reference_windows
 from monitor.engine.refit.due import RecalibrationState, schedule_of
@@ -144,7 +143,8 @@ class Series:
         self._used = state.used
         self._last_arrival = state.last_arrival
         self._silent = False
-        self.changed = True  # since the last checkpoint
+        self._changed = True
+        self._view: SeriesView | None = None
         self.without_baseline = ""
         """Why a group's rows of the reference make no baseline, though there are windows of them."""
         self._judged_version = state.judged_version
@@ -183,36 +183,74 @@ class Series:
             # One small group must not keep the agent from starting: the stream's windows make its baseline.
             self.without_baseline = str(error)
 
+    @property
+    def changed(self) -> bool:
+        """Whether anything that is saved has changed since the last checkpoint."""
+        return self._changed
+
+    @changed.setter
+    def changed(self, changed: bool) -> None:
+        self._changed = changed
+        if changed:
+            self.look_anew()
+
+    def look_anew(self) -> None:
+        """The next view is made afresh: something that it shows has changed, be it saved or not."""
+        self._view = None
+
     def push(
-        self, rows: AnswerRows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
-    ) -> tuple[list[ClosedWindow], Ints]:
-        """Add rows; return the windows that closed, and the number of the window of each row."""
+        self,
+        rows: AnswerRows,
+        piece: slice,
+        partitions: tuple[str, ...],
+        version: Ints,
+        names: tuple[str, ...],
+        numbers: Ints,
+    ) -> list[ClosedWindow]:
+        """Add the rows of a piece, one at least; return the windows that closed.
+
+        Parameters
+        ----------
+        rows : AnswerRows
+            Of all series, m rows.
+        piece : slice
+        partitions : tuple of str
+            What the rows' `partition` points into.
+        version : (m,) int64
+            Of each row, an index into `names`; where there is one name, it is that.
+        names : tuple of str
+        numbers : (m,) int64
+            Filled, for each row of the piece, with the number of its window.
+        """
         self.changed = True
+        self._last_arrival, self._silent = float(rows.arrival[piece.stop - 1]), False
+        if len(names) == 1 and self._versions.keeps(names[0], piece.stop - piece.start):
+            return self._windows.take(rows, piece, partitions, self._versions.current, numbers)
         closed: list[ClosedWindow] = []
-        numbers = np.empty(len(rows), dtype=np.int64)
-        for start, stop, current, took_over in self._versions.stretches(version, names):
-            cut = self._windows.close("version", int(rows.sequence[start])) if took_over else None
-            part = rows if stop - start == len(rows) else rows.take(np.arange(start, stop))
-            more, numbers[start:stop] = self._windows.push(part, partitions, current)
-            closed += [cut, *more] if cut else more
-        if len(rows):
-            self._last_arrival = float(rows.arrival[-1])
-            self._silent = False
-        return closed, numbers
+        codes = version[piece] if len(names) > 1 else np.zeros(piece.stop - piece.start, dtype=np.int64)
+        for start, stop, current, took_over in self._versions.stretches(codes, names):
+            part = slice(piece.start + start, piece.start + stop)
+            if took_over and (cut := self._windows.close("version", int(rows.sequence[part.start]))):
+                closed.append(cut)
+            closed += self._windows.take(rows, part, partitions, current, numbers)
+        return closed
 
     def interrupt(self, partition: str) -> None:
         """Another agent used records of this partition before those that come now."""
-        self.changed |= self._windows.interrupt(partition)
+        if self._windows.interrupt(partition):
+            self.changed = True
 
     def tick(self, now: float) -> ClosedWindow | None:
         """Close the open window if it has grown old; note whether the model has fallen silent."""
         if self._last_arrival == -np.inf:
             self._last_arrival = now  # a model that has not answered yet: silence counts from the start
-        self._silent = (
-            now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
-        )
+        silent = now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
+        if silent != self._silent:
+            self._silent = silent
+            self.look_anew()
         closed = self._windows.tick(now)
-        self.changed |= closed is not None
+        if closed is not None:
+            self.changed = True
         return closed
 
     def end(self) -> ClosedWindow | None:
@@ -253,12 +291,6 @@ class Series:
         """Count labels that reached answers in a window."""
         self.tally.add(window, labelled, correct, excess)
         self.changed = True
-
-    def check_labels(self, matches: Matches) -> None:
-        """Hold labelled rows, the matches of this model sorted by sequence, against its estimates."""
-        cost_trust = self.checks.add_matches(matches)
-        if self.recalibration is not None:
-            self.recalibration.labels_came(int(matches.labelled.sum()), cost_trust)
 
     def add_duplicates(self, count: int) -> None:
         """Count answers that had come before."""
@@ -400,7 +432,17 @@ class Series:
         self._judged_version = version
 
     def view(self) -> SeriesView:
-        """What the outside may see."""
+        """What the outside may see; the same object for as long as nothing of it changes."""
+        if self._view is None:
+            self._view = self._seen()
+        return self._view
+
+    @property
+    def stale(self) -> bool:
+        """Whether the next view is made afresh."""
+        return self._view is None
+
+    def _seen(self) -> SeriesView:
         return SeriesView(
             **self.settings.name._asdict(),
             version=self._versions.current,

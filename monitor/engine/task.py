@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,14 +11,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.places import by_code
+from monitor.base.places import sorted_by_code
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
-from monitor.engine.label_checks import add_to_groups
+from monitor.engine.label_checks import add_to_groups, add_to_models
 from monitor.engine.labels.ageing import Ageing, Marks
+from monitor.engine.labels.audit import judge_together
 from monitor.engine.labels.between import BetweenGroups
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, JoinState, LabelJoin, LabelJoinLogic, Matches
@@ -35,8 +37,9 @@ from monitor.engine.series_index import SeriesIndex
 from monitor.engine.task_recalibrations import RecalibrationsState, TaskRecalibrations
 from monitor.engine.task_refits import RefitsState, TaskRefits
 from monitor.engine.windows import AnswerRows, ClosedWindow
-from monitor.reports.views import LabelOutcome
+from monitor.reports.views import LabelOutcome, SeriesView
 from monitor.reports.window_report import WindowReport
+from monitor.stats.calibration.base import confidence_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ class TaskEngine:
         self.series: list[Series] = []
         self._between: dict[tuple[str, str], BetweenGroups] = {}
         self._index = SeriesIndex(task.max_series, state.dropped, state.dropped_count)
+        self._unlearnt: deque[int] = deque()  # series whose references may have more to say
         self._given: list[int] = []
         self._gave_revisions = False
         for model, group, saved in state.series:
@@ -328,24 +332,48 @@ class TaskEngine:
         """Hold matched labels, sorted by sequence, against the confidences of their answers; pool them."""
         if self.refits is not None:
             self.refits.labels_came(matches)
+        matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
         group = np.array([bool(each.settings.group) for each in self.series])[matches.series]
-        for code, rows in by_code(matches.series, np.flatnonzero(~group)):
-            self.series[code].check_labels(matches.take(rows))
-            if self.recalibrations is not None:
-                self.recalibrations.look(code, self.series[code])
-        if group.any():
-            self._audit_groups(matches.take(np.flatnonzero(group)))
+        if not group.any():
+            self._audit_models(matches)
+            return
+        self._audit_models(matches.take(np.flatnonzero(~group)))
+        self._audit_groups(matches.take(np.flatnonzero(group)))
+
+    def _audit_models(self, matches: Matches) -> None:
+        codes, placed = _placed(matches)
+        lost = add_to_models([self.series[code].checks for code in codes], placed)
+        if self.recalibrations is None:
+            return
+        labels = np.bincount(placed.series, placed.labelled, minlength=len(codes)).tolist()
+        for place, (code, count) in enumerate(zip(codes, labels, strict=True)):
+            schedule = self.series[code].recalibration
+            if schedule is not None:
+                schedule.labels_came(int(count), place in lost)
+            self.recalibrations.look(code, self.series[code])
 
     def _audit_groups(self, matches: Matches) -> None:
-        matches = matches.take(np.argsort(matches.series, kind="stable"))
-        codes, place = np.unique(matches.series, return_inverse=True)
-        groups = [self.series[code] for code in codes.tolist()]
-        for lost in add_to_groups([each.checks for each in groups], replace(matches, series=place)):
+        codes, placed = _placed(matches)
+        groups = [self.series[code] for code in codes]
+        for lost in add_to_groups([each.checks for each in groups], placed):
             code = self._index.series_of(groups[lost].settings.model, "")
             if self.recalibrations is not None and (due := self.series[code].recalibration) is not None:
                 due.group_lost_trust()
                 self.series[code].changed = True
                 self.recalibrations.look(code, self.series[code])
+
+    def learn(self) -> bool:
+        """Work out what one more reference says of its calibration's error; False where all is known."""
+        while self._unlearnt:
+            if self.series[self._unlearnt.popleft()].active.learn():
+                return True
+        return False
+
+    def views(self) -> list[SeriesView]:
+        """What the outside may see of each series."""
+        stale = (one for one in self.series if one.stale and not one.settings.group)
+        judge_together(one.checks.audit for one in stale)
+        return [series.view() for series in self.series]
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
         """What is to be estimated of a window."""
@@ -448,17 +476,29 @@ class TaskEngine:
         confidence = np.full(len(batch), np.nan)
         for membership in memberships:
             number = np.full(len(batch), -1, dtype=np.int64)
-            for series, places in by_code(membership, kept):
-                part = rows.take(places)
-                if not numbers:
-                    confidence[places] = self.series[series].active.confidence(part.scores, part.predicted)
-                more, number[places] = self.series[series].push(
-                    part, partitions, batch.version[places], batch.versions
-                )
-                closed += more
+            order, pieces = sorted_by_code(membership, kept)
+            part, placed, version = (
+                rows.take(order),
+                np.empty(len(order), dtype=np.int64),
+                batch.version[order],
+            )
+            if not numbers:
+                confidence[order] = self._confidence(part, pieces)
+            for (code, piece), names in zip(pieces, _names(version, pieces, batch.versions), strict=True):
+                closed += self.series[code].push(part, piece, partitions, version, names, placed)
+            number[order] = placed
             numbers.append(number[kept])
             rows = rows.ungrouped()
         return closed, numbers, confidence[kept]
+
+    def _confidence(self, rows: AnswerRows, pieces: list[tuple[int, slice]]) -> Floats:
+        """Of rows that are sorted by their series: the probability that each answer is right."""
+        calibrated = rows.scores.copy()
+        for code, piece in pieces:
+            found = self.series[code].active.calibrated(rows.scores[piece], rows.predicted[piece])
+            if found is not None:
+                calibrated[piece] = found
+        return confidence_of(calibrated, rows.predicted)
 
     def _count_duplicates(self, series: Ints) -> None:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
@@ -471,6 +511,7 @@ class TaskEngine:
     def _add_series(self, model: str, group: str, saved: SeriesSnapshot | None = None) -> None:
         settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
         series = settings.build(self._settings.references.get(model), saved)
+        self._unlearnt.append(len(self.series))
         self.series.append(series)
         self.revisions.add_series(series.tally)
         if self.refits is not None:
@@ -487,6 +528,21 @@ class TaskEngine:
                 series.follow(whole)  # one that comes later has the calibration that its model has by then
             else:
                 series.checks.excuse(whole.checks.test.epsilon)  # of before groups were tested
+
+
+def _names(version: Ints, pieces: list[tuple[int, slice]], names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """For each piece the only version that its rows name, or all, where they name several."""
+    if len(names) == 1 or not pieces:
+        return [names] * len(pieces)
+    starts = [piece.start for _, piece in pieces]
+    least, most = np.minimum.reduceat(version, starts).tolist(), np.maximum.reduceat(version, starts).tolist()
+    return [names[low : low + 1] if low == high else names for low, high in zip(least, most, strict=True)]
+
+
+def _placed(matches: Matches) -> tuple[list[int], Matches]:
+    """The series that matches are of, and the matches with a series' place among them for its number."""
+    codes, place = np.unique(matches.series, return_inverse=True)
+    return codes.tolist(), replace(matches, series=place)
 
 
 def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:

@@ -123,6 +123,7 @@ class TaskRecalibrations:
             self._under_way = code
             self._number += 1
             schedule.begin(len(rows))
+            series[code].look_anew()
             self._asked = self._job(series[code], rows)
             return self._asked
         return None

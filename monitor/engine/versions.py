@@ -96,6 +96,21 @@ class VersionTracker:
     def _allowed(self) -> int:
         return (_AT_ONCE - 1) * self._patience
 
+    def keeps(self, name: str, count: int) -> bool:
+        """Count so many answers that all name this version, where the one in charge stays so or is none.
+
+        Where it may not, nothing is counted, and `stretches` has to look at them. Of the answers of many
+        models most pieces are of one version, that in charge.
+        """
+        if self.restless or (self._current and name not in ("", self._current)):
+            return False
+        if not self._current:
+            if not name:
+                return True
+            self._current = name
+        self._stragglers, self._debt = 0, max(0, self._debt - count)
+        return True
+
     def stretches(self, version: Ints, names: tuple[str, ...]) -> Iterator[tuple[int, int, str, bool]]:
         """Cut rows into stretches of one version in charge, each as long as can be.
 

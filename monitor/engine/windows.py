@@ -21,6 +21,7 @@ LAST = 2**62
 """A sequence after every row's."""
 
 _FIRST_ROOM = 16  # rows
+_FEW = 64  # rows
 
 
 class SeriesName(NamedTuple):
@@ -219,8 +220,12 @@ class _Kept:
         if (width := rows[4].shape[1]) != self._arrays[4].shape[1]:
             # Older versions kept no groups of an open window's rows: they are not known.
             self._arrays = (*self._arrays[:4], np.full((self._room, width), -1))
-        for kept, more in zip(self._arrays, rows, strict=True):
-            kept[start:count] = more
+        scores, predicted, times, features, groups = self._arrays
+        scores[start:count], predicted[start:count], times[start:count] = rows[:3]
+        if features.shape[1]:
+            features[start:count] = rows[3]
+        if groups.shape[1]:
+            groups[start:count] = rows[4]
         self.count = count
 
     def columns(self) -> Columns:
@@ -292,14 +297,29 @@ class WindowLogic:
         A window has the version that was given with its first row; who wants to cut at a change of it
         calls `close` in between.
         """
-        closed: list[ClosedWindow] = []
         numbers = np.empty(len(rows), dtype=np.int64)
-        start = 0
-        while start < len(rows):
+        return self.take(rows, slice(0, len(rows)), partitions, version, numbers), numbers
+
+    def take(
+        self, rows: AnswerRows, piece: slice, partitions: tuple[str, ...], version: str, numbers: Ints
+    ) -> list[ClosedWindow]:
+        """As `push`, of the piece of these rows; its places in `numbers` are filled."""
+        start, end = piece.start, piece.stop
+        room = self._settings.size - self._count
+        if self._count and start < end < start + room and rows.arrival[end - 1] <= self._deadline:
+            # Where many models answer in turn most pieces are a few rows that close nothing.
+            features, groups = rows.features[piece], rows.groups[piece]
+            self._kept.add((rows.scores[piece], rows.predicted[piece], rows.time[piece], features, groups))
+            self._count = self._kept.count
+            self._note_positions(rows.partition[piece], rows.position[piece], partitions)
+            numbers[piece] = self._number
+            return []
+        closed: list[ClosedWindow] = []
+        while start < end:
             aged = self._age_closed(float(rows.arrival[start]), int(rows.sequence[start]))
             if aged is not None:
                 closed.append(aged)
-            stop = self._room(rows.arrival, start)
+            stop = self._room(rows.arrival, start, end)
             if not self._count:
                 self._version = version
             self._append(rows, start, stop, partitions)
@@ -308,7 +328,7 @@ class WindowLogic:
                 closed.append(self._close("size", int(rows.sequence[stop - 1])))
             start = stop
         self._keep()
-        return closed, numbers
+        return closed
 
     def may_close(self, arrival: Floats, now: float) -> int:
         """The first of further rows at which the window may close by size or age; their number for none.
@@ -399,9 +419,9 @@ class WindowLogic:
         """The clock's time past which the open window is old."""
         return self._first_arrival + self._settings.max_age_seconds
 
-    def _room(self, arrival: Floats, start: int) -> int:
+    def _room(self, arrival: Floats, start: int, end: int) -> int:
         """Where the next cut falls: full, or past the deadline with `min_size` rows in."""
-        full = min(len(arrival), start + self._settings.size - self._count)
+        full = min(end, start + self._settings.size - self._count)
         deadline = self._deadline if self._count else float(arrival[start]) + self._settings.max_age_seconds
         if arrival[full - 1] <= deadline:
             return full
@@ -426,6 +446,13 @@ class WindowLogic:
     def _note_positions(self, partition: Ints, position: Ints, partitions: tuple[str, ...]) -> None:
         if len(partitions) == 1:
             self._widen(partitions[0], int(position[0]), int(position[-1]))
+            return
+        if len(partition) <= _FEW:  # cheaper in plain Python than in arrays
+            ends: dict[int, tuple[int, int]] = {}
+            for code, place in zip(partition.tolist(), position.tolist(), strict=True):
+                ends[code] = ends.get(code, (place,))[0], place
+            for code, (first, last) in sorted(ends.items()):
+                self._widen(partitions[code], first, last)
             return
         for code in np.unique(partition).tolist():
             places = position[partition == code]

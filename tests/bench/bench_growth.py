@@ -9,10 +9,19 @@ labelled half a million answers later (with fewer rows: after half of them), acc
 with predictive intervals on a reference of 3,000 rows. Each axis changes one of these. Refits run in another
 process and do not count here (`bench_refit`).
 
-Time is processor time in microseconds an answer, without the start. Memory is the peak of resident memory
-beyond the imports. An exponent is the slope of the total time between the last two points, in logarithms: 1
-is proportional, 0 is flat. `--results` keeps finished points in that file and does not measure them again, so
-a run can be interrupted.
+Start is the building of the engine; learning is what it does ahead while nothing comes (`Engine.learn`), or
+else with a model's first window: what each reference says of its calibration's error. A scrape follows new
+answers of every model: it includes the picture that it is drawn from; the one after it, of the same picture,
+is "again".
+
+The axis `many` is of an agent whose models have not filled their first window, and have no labels yet. The
+line under it is of the scrapes of models that export all that a model can: the first, the next where every
+model has changed, and the next where none has.
+
+Time is processor time in microseconds an answer, without start and learning. Memory is the peak of resident
+memory beyond the imports. An exponent is the slope of the total time between the last two points, in
+logarithms: 1 is proportional, 0 is flat. `--results` keeps finished points in that file and does not measure
+them again, so a run can be interrupted.
 """
 
 from __future__ import annotations
@@ -22,7 +31,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -36,9 +45,10 @@ from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.reference import Reference
 from monitor.export.prometheus import exposition
 from monitor.export.prometheus.collector import registry
-from monitor.reports.views import AgentView
+from monitor.reports.views import AgentView, EngineView
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
+from tests.export.prometheus.scrape import crowd
 from tests.harness import apart, resident, run
 from tests.streams import CLASSES, confidences
 
@@ -59,6 +69,8 @@ class Load:
         `groups` is how many values the one watched group has, 0 for none.
     labelled : float
         Share of the answers.
+    ahead : bool
+        Whether the engine learns ahead what nothing has asked for yet.
     """
 
     rows: int = 2_000_000
@@ -66,6 +78,7 @@ class Load:
     window: int = 500
     groups: int = 0
     labelled: float = 0.05
+    ahead: bool = True
 
 
 @dataclass(frozen=True)
@@ -73,11 +86,13 @@ class Cost:
     """What it took: seconds of processor, bytes; `lines` are of windows and of their revisions."""
 
     start: float
+    learn: float
     engine: float
     store: float
     memory: int
     disk: int
     scrape: float
+    again: float
     scraped: int
     lines: int
     series: int
@@ -86,6 +101,7 @@ class Cost:
 AXES: Mapping[str, Sequence[Load]] = {
     "rows": [Load(rows=rows) for rows in (1_000_000, 5_000_000, 20_000_000)],
     "models": [Load(models=models) for models in (1, 10, 100, 1000)],
+    "many": [Load(rows=200 * models, models=models, labelled=0.0, ahead=False) for models in (1000, 10_000)],
     "window": [Load(rows=1_000_000, window=window) for window in (100, 1000, 10_000, 100_000)],
     "groups": [Load(rows=400_000, models=1, groups=groups) for groups in (1, 10, 100, 500)],
     "labelled": [Load(rows=400_000, labelled=share) for share in (0.0, 0.01, 0.05, 0.2, 1.0)],
@@ -175,11 +191,20 @@ def _labels(load: Load, number: np.ndarray, score: np.ndarray, order: int) -> La
 def measure(load: Load, folder: Path) -> Cost:
     """Run one point in this process."""
     bare = resident(most=True)
+    settings = EngineSettings({"t": task(load)}, {"t": references(load)})
     began = time.process_time()
-    engine = EngineSettings({"t": task(load)}, {"t": references(load)}).build()
-    start, spent, stored = time.process_time() - began, 0.0, 0.0
+    engine = settings.build()
+    built = time.process_time()
+    while load.ahead and engine.learn():
+        pass
+    start, learn = built - began, time.process_time() - built
+    spent, stored = 0.0, 0.0
     store, reports = Store(folder / "state"), []
     lines = 0
+    pictures: list[EngineView] = []
+    metrics = registry(lambda: AgentView(engine=pictures[0], ready=True), 10_000_000)
+    last, turn = (load.rows - 1) // CHUNK, -(-load.models // CHUNK)  # chunks in which every model answers
+    times, text = [], b""
     for number, chunk in enumerate(chunks(load)):
         before = time.process_time()
         reports += engine.absorb(chunk, 1.7e9 + number)
@@ -188,20 +213,19 @@ def measure(load: Load, folder: Path) -> Cost:
         if number % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
             lines += len(reports)
             stored += _commit(store, engine, reports)
+        if (last - number) % turn == 0 and last - number < 3 * turn:
+            before = time.process_time()
+            pictures[:] = [engine.view()]
+            text = exposition.text(metrics)
+            after = time.process_time()
+            exposition.text(metrics)
+            times.append((after - before, time.process_time() - after))
     lines += len(reports)
     stored += _commit(store, engine, reports)
     store.close()
-    view = engine.view()
-    times, text = [], b""
-    metrics = registry(lambda: AgentView(engine=view, ready=True), 10_000_000)
-    for _ in range(3):
-        before = time.process_time()
-        text = exposition.text(metrics)
-        times.append(time.process_time() - before)
     disk = sum(path.stat().st_size for path in (folder / "state").iterdir())
-    return Cost(
-        start, spent, stored, resident(most=True) - bare, disk, min(times), len(text), lines, len(view.series)
-    )
+    memory, series = resident(most=True) - bare, len(pictures[0].series)
+    return Cost(start, learn, spent, stored, memory, disk, *min(times), len(text), lines, series)
 
 
 def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
@@ -213,6 +237,25 @@ def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
     return time.process_time() - before
 
 
+def full_scrapes(models: int) -> str:
+    """Processor time of three scrapes of models that export everything."""
+    one_heap()
+    tune_collector()
+    pictures = [crowd(models, 0)]
+    changed = tuple(replace(each, pending=each.pending + 1) for each in pictures[0].engine.series)
+    pictures.append(replace(pictures[0], engine=replace(pictures[0].engine, series=changed)))
+    turns, times, text = iter([*pictures, pictures[-1]]), [], b""
+    metrics = registry(lambda: next(turns), 10_000_000)
+    for _ in range(3):
+        before = time.process_time()
+        text = exposition.text(metrics)
+        times.append(f"{time.process_time() - before:.2f}")
+    series = sum(line[:1] != b"#" for line in text.splitlines())
+    return (
+        f"    {models:,} models, {series:,} series, {len(text) / 1e6:.0f} MB: {', '.join(times)} s a scrape"
+    )
+
+
 def exponent(before: float, after: float, from_: float, to: float) -> float:
     """Of a cost that grew so while its cause did; NaN where a cause or a cost is 0."""
     if min(before, after, from_, to) <= 0:
@@ -222,21 +265,32 @@ def exponent(before: float, after: float, from_: float, to: float) -> float:
 
 def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
     """The points of one axis, the exponents of their last step, and where the first wall stands."""
-    name = {"rows": "rows", "models": "models", "window": "window", "groups": "groups"}.get(axis, "labels")
-    head = f"{name:>12}  start s  us/answer  store us  memory MB  store MB  scrape ms  scrape KB     lines"
+    name = {"labelled": "labels", "many": "models"}.get(axis, axis)
+    axis = {"many": "models"}.get(axis, axis)
+    head = (
+        f"{name:>12}  start s  learn s  us/answer  store us  memory MB  store MB"
+        "  scrape ms  again ms  scrape KB     lines"
+    )
     found = [head]
     for load, cost in points:
         value = getattr(load, axis)
         at = f"{value:12.0%}" if axis == "labelled" else f"{value:12,}"
         found.append(
-            f"{at} {cost.start:8.2f} {1e6 * cost.engine / load.rows:10.2f}"
+            f"{at} {cost.start:8.2f} {cost.learn:8.2f} {1e6 * cost.engine / load.rows:10.2f}"
             f" {1e6 * cost.store / load.rows:9.2f}"
             f" {cost.memory / 1e6:10,.0f} {cost.disk / 1e6:9,.0f} {1e3 * cost.scrape:10.1f}"
-            f" {cost.scraped / 1e3:10,.1f} {cost.lines:9,}"
+            f" {1e3 * cost.again:9.1f} {cost.scraped / 1e3:10,.1f} {cost.lines:9,}"
         )
     (before, was), (after, now) = points[-2:]
     causes = getattr(before, axis), getattr(after, axis)
-    kinds = {"start": "start", "time": "engine", "memory": "memory", "store": "disk", "scrape": "scrape"}
+    kinds = {
+        "start": "start",
+        "learning": "learn",
+        "time": "engine",
+        "memory": "memory",
+        "store": "disk",
+        "scrape": "scrape",
+    }
     slopes = {kind: exponent(getattr(was, of), getattr(now, of), *causes) for kind, of in kinds.items()}
     said = ", ".join(f"{kind} {slope:.2f}" for kind, slope in slopes.items() if not math.isnan(slope))
     return [*found, f"    exponents of the last step: {said}", *_walls(axis, points)]
@@ -286,7 +340,10 @@ def report(
                         file.write(json.dumps([asdict(load), asdict(known[key])]) + "\n")
             points.append((load, known[key]))
         if points:
-            yield from [*table(axis, points), ""]
+            yield from table(axis, points)
+            if axis == "many":
+                yield apart(full_scrapes, points[-1][0].models)
+            yield ""
 
 
 def known_in(kept: Path | None) -> dict[str, Cost]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.bench_growth import AXES, Cost, Load, exponent, measure, table
+from tests.bench.bench_growth import AXES, Cost, Load, exponent, full_scrapes, measure, table
 
 
 def test_a_point_closes_its_windows_and_gives_labels_to_every_models_answers(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_a_point_closes_its_windows_and_gives_labels_to_every_models_answers(tmp
     assert cost.series == 2 * (1 + 4)
     assert cost.lines > 2 * 15_000 // 200, "a model's windows, its groups', and revisions by labels"
     assert cost.disk > 1_000_000
-    assert min(cost.start, cost.engine, cost.store, cost.scrape) > 0
+    assert min(cost.start, cost.learn, cost.engine, cost.store, cost.scrape, cost.again) > 0
 
 
 def test_an_exponent_is_the_slope_in_logarithms() -> None:
@@ -26,7 +26,7 @@ def test_an_exponent_is_the_slope_in_logarithms() -> None:
 
 
 def test_the_first_wall_is_the_nearest_one() -> None:
-    small = Cost(1.0, 1.0, 0.1, 100_000_000, 50_000_000, 0.1, 1000, 10, 1)
+    small = Cost(1.0, 1.0, 1.0, 0.1, 100_000_000, 50_000_000, 0.1, 0.1, 1000, 10, 1)
     large = replace(small, scrape=1.0, memory=1_000_000_000)
     axis = [Load(models=10), Load(models=100)]
     lines = table("models", list(zip(axis, (small, large), strict=True)))
@@ -42,5 +42,12 @@ def test_the_first_wall_is_the_nearest_one() -> None:
 
 def test_each_axis_changes_one_thing() -> None:
     for axis, loads in AXES.items():
-        assert len({replace(load, **{axis: 1}) for load in loads}) == 1
-        assert len({getattr(load, axis) for load in loads}) == len(loads)
+        one = {"models": 1, "rows": 1} if axis == "many" else {axis: 1}  # as many rows for each model
+        assert len({replace(load, **one) for load in loads}) == 1
+        assert len({getattr(load, "models" if axis == "many" else axis) for load in loads}) == len(loads)
+
+
+def test_ten_models_that_export_everything_are_scraped_three_times() -> None:
+    line = full_scrapes(10)
+    assert line.startswith("    10 models, ")
+    assert len(line.split(": ")[1].split(", ")) == 3

@@ -22,7 +22,7 @@ from monitor.engine.engine import SNAPSHOT_FORMAT
 from monitor.reports.views import LabelOutcome, ObjectiveState, SeriesState
 from monitor.stats.estimate.hajek import WeightedCounts
 from tests.examples import examples
-from tests.streams import CLASSES, Rig, answers, lines, reference_of, task
+from tests.streams import CLASSES, Rig, answers, confidences, lines, reference_of, task
 
 
 def reference(settings, n=3000, seed=7, model="erm", **more):
@@ -428,3 +428,81 @@ def test_models_beyond_the_cap_are_shed_and_cannot_hide_anothers_answers():
     assert [(s.model, s.pending, s.duplicates) for s in view.series] == [("erm", 49, 0)]
     assert view.shed["test"] == 48
     assert view.series_dropped == 48
+
+
+def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
+    """Witness: an engine for each model, which sees its records alone, one at a time."""
+    rng = np.random.default_rng(5)
+    names = [f"m{i:02}" for i in range(12)]
+    settings = task(
+        window={"size": 40, "min_size": 10, "max_age_seconds": 300.0}, metrics=["accuracy", "ece"]
+    )
+    references = {"t": {}}
+    for name in names[:8]:  # the others have none
+        references["t"] |= reference(settings, 800, seed=int(name[1:]), model=name)["t"]
+    records = []
+    for i, score in enumerate(confidences(rng, 3000).tolist()):
+        name = names[int(rng.integers(len(names))) if rng.random() < 0.9 else 0]
+        # One model is rolled out, answer by answer; others name one version, or none.
+        version = {"m01": f"v{i % 2 + i // 1500}", "m02": "v7", "m09": "v9"}.get(name, "")
+        asked = {"id": f"r{i}", "model": name, "scores": [1 - score, score], "version": version}
+        records.append(asked | {"time": 1.7e9 + i})
+        if i >= 100 and rng.random() < 0.5:
+            of = next(one for one in reversed(records[:-90]) if "scores" in one and rng.random() < 0.2)
+            wrong = 0.5 if of["model"] == "m03" else of["scores"][1]  # whose estimate loses its trust
+            label = CLASSES[int(rng.random() < wrong)]
+            records.append({"id": of["id"], "model": of["model"], "label": label, "time": 1.7e9 + i})
+
+    def told(only, pieces):
+        rig = Rig(settings, references)
+        own = [record for record in records if only in (None, record["model"])]
+        reports = rig.feed_in_pieces(own, pieces) + rig.engine.finish()
+        saved = {one.settings.model: one.snapshot() for one in rig.engine.series["t"]}
+        return reports, saved
+
+    def seen(report):  # all but the places in the stream, which the others' records move
+        return plain(replace(report, positions={}))
+
+    together, saved = told(None, range(0, len(records), 700))
+    for name in names:
+        alone, own = told(name, range(0, len(records), 1))
+        assert len(alone) > 5
+        assert [seen(one) for one in together if one.model == name] == [seen(one) for one in alone]
+        for part in ("trust", "audit", "bias", "curve", "versions", "tally"):
+            assert plain(getattr(saved[name], part)) == plain(getattr(own[name], part))
+    assert any(one.trust is not None for one in together if one.model == "m03")
+
+
+def test_a_view_is_the_same_object_until_something_that_it_shows_changes():
+    """Witness: every view made afresh, after each record and each passing of time."""
+    rng = np.random.default_rng(8)
+    window = {"size": 30, "min_size": 10, "max_age_seconds": 50.0}
+    settings = task(window=window, groups=["region"], calibration={"refit_labels": 40})
+    records = answers(rng, 500, labelled=True) + answers(rng, 200, "irm")
+    for i, record in enumerate(records):
+        record["groups"] = {"region": "eu" if i % 3 else "us"}
+    rng.shuffle(records)
+    rig = Rig(settings, reference(settings, 800), event_time=False)
+    kept, made = 0, 0
+    for i, record in enumerate(records):
+        rig.feed([record], now=float(i))
+        if i % 7 == 0:
+            rig.engine.tick(float(i))
+        if i % 50 == 0:
+            rig.engine.refits()
+        if i == 300:
+            whole = next(one for one in rig.engine.series["t"] if one.settings.model == "erm")
+            whole.rebaseline("accuracy", "a test", 1.0)
+        if i % 4:
+            continue
+        before = {one.settings.name: one.stale for one in rig.engine.series["t"]}
+        views = rig.engine.view().series
+        for one, view in zip(rig.engine.series["t"], views, strict=True):
+            one.look_anew()
+            assert view == one.view()
+            kept, made = kept + (not before[one.settings.name]), made + before[one.settings.name]
+    silent = len(records) + 1000.0
+    rig.engine.tick(silent)
+    assert {view.state for view in rig.engine.view().series} >= {SeriesState.SILENT}
+    assert kept > 100
+    assert made > 100

@@ -183,6 +183,7 @@ class TestInTheDaemon:
         older = msgspec.structs.replace(series.calibration, predictive=None)
         state.tasks["t"].series[:] = [(model, group, msgspec.structs.replace(series, calibration=older))]
         again = found_rig.settings.build(state)
+        assert again.learn()
         [(_, _, now)] = again.snapshot().tasks["t"].series
         assert same(now.calibration.predictive, kept)
 
@@ -347,3 +348,44 @@ def test_accuracy_is_the_exact_distribution_convolved_with_both_variances():
     low, high = mid_p_interval(widened(trimmed_pmf_many(confidence[None])[0], variance), 0.95)
     result = evaluation.estimates["accuracy"]
     assert (result.lower, result.upper) == (low / 300, high / 300)
+
+
+@pytest.mark.parametrize("rows", [150, 1000])
+def test_what_a_reference_says_may_be_learnt_at_any_time(rows: int) -> None:
+    """At the start, ahead of the first window, with it, or after a restart before it: the same windows."""
+    known = reference(rows, groups=True)
+    stream = answers(np.random.default_rng(3), 700, labelled=True)
+    for i, record in enumerate(stream):
+        record["groups"] = {"region": "eu" if i % 3 else "us"}
+    at_once, ahead, late, restarted = (rig(known, groups=["region"]) for _ in range(4))
+    for series in at_once.engine.series["t"]:
+        assert series.active.predictive is not None
+    told = {
+        name: lines(each.feed(stream[:90]) + each.feed(stream[90:]))
+        for name, each in (("at once", at_once), ("late", late))
+    }
+    beginning = lines(ahead.feed(stream[:90]))
+    while ahead.engine.learn():
+        pass
+    told["ahead"] = beginning + lines(ahead.feed(stream[90:]))
+    beginning = lines(restarted.feed(stream[:40]))
+    restarted.restart()
+    told["restarted"] = beginning + lines(restarted.feed(stream[40:90]) + restarted.feed(stream[90:]))
+    assert len(told["late"]) > 10
+    assert all(each == told["late"] for each in told.values())
+    for series in late.engine.series["t"]:
+        short = series.active.view.short_reference
+        assert short == (None if series.active.predictive.components else rows)
+    states = [each.engine.snapshot().tasks["t"].series for each in (at_once, ahead, late, restarted)]
+    assert all(same(through_msgpack(one), through_msgpack(states[0])) for one in states)
+
+
+def test_nothing_is_learnt_before_a_first_window_and_a_snapshot_holds_nothing_of_it() -> None:
+    waiting = rig(reference(1000))
+    waiting.feed(answers(np.random.default_rng(3), 90))
+    [series] = waiting.engine.series["t"]
+    assert series.snapshot().calibration.predictive is None
+    assert series.view().calibration.interval == "predictive"
+    assert waiting.engine.learn()
+    assert not waiting.engine.learn()
+    assert series.snapshot().calibration.predictive is not None

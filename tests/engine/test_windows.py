@@ -145,12 +145,16 @@ def test_any_cutting_into_pushes_gives_the_windows_of_one_row_at_a_time(
 ) -> None:
     window, rows = case
     logic, slow = window.build(), SlowCutter(window)
+    among, every, placed = window.build(), columns(rows), np.full(len(rows), -1)
     closed: list[ClosedWindow] = []
     numbers: list[int] = []
     taken = 0
     names = PARTITIONS if any(row.partition for row in rows) else PARTITIONS[:1]
     for place, stop in enumerate(sorted({min(cut, len(rows)) for cut in cuts} | {len(rows)})):
         more, numbered = logic.push(columns(rows[taken:stop], taken), names)
+        # The same rows where they lie among those of other series.
+        again = among.take(every, slice(taken, stop), names, "", placed)
+        assert [*map(seen, again)] == [*map(seen, more)]
         closed += more
         numbers += numbered.tolist()
         for sequence, row in enumerate(rows[taken:stop], start=taken):
@@ -163,7 +167,7 @@ def test_any_cutting_into_pushes_gives_the_windows_of_one_row_at_a_time(
     if slow.open:
         slow.close("end", LAST)
     assert [seen(one) for one in [*closed, *([rest] if rest else [])]] == slow.closed
-    assert numbers == slow.numbers
+    assert numbers == slow.numbers == placed.tolist()
     assert (logic.pending, logic.close("end")) == (0, None)
 
 

@@ -29,6 +29,7 @@ a point.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -150,13 +151,6 @@ class IntervalAuditLogic:
         if len(self._right) >= _MOST_WAITING:
             self._judge_batches()
 
-    def add_matches(self, matches: Matches) -> None:
-        """As `add`, from the matches of this model, sorted by sequence.
-
-        See `first_labels`.
-        """
-        self.add(*first_labels(matches))
-
     def begin_anew(self, window: int) -> None:
         """Forget everything; rows of windows before this one do not count any more."""
         self._since = window
@@ -179,16 +173,31 @@ class IntervalAuditLogic:
         )
 
     def _judge_batches(self) -> None:
-        full = len(self._right) // BATCH_ROWS * BATCH_ROWS
-        if full:
-            confidence = self._confidence[:full].reshape(-1, BATCH_ROWS)
-            right = self._right[:full].reshape(-1, BATCH_ROWS).sum(axis=1)
-            self._covered.extend(covered(confidence, right, self._level).tolist())
-            self._confidence, self._right = self._confidence[full:], self._right[full:]
+        if len(self._right) >= BATCH_ROWS:
+            judge_together([self])
 
 
-def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
-    """Window, confidence and outcome of each row that gets its first label.
+def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
+    """Judge the full batches that wait in audits of one level, all of them in one vectorised call."""
+    waiting = [(audit, len(audit._right) // BATCH_ROWS * BATCH_ROWS) for audit in audits]
+    waiting = [(audit, full) for audit, full in waiting if full]
+    if not waiting:
+        return
+    confidence = np.concatenate([audit._confidence[:full] for audit, full in waiting])
+    right = np.concatenate([audit._right[:full] for audit, full in waiting])
+    held = covered(
+        confidence.reshape(-1, BATCH_ROWS), right.reshape(-1, BATCH_ROWS).sum(axis=1), waiting[0][0]._level
+    ).tolist()
+    start = 0
+    for audit, full in waiting:
+        stop = start + full // BATCH_ROWS
+        audit._covered.extend(held[start:stop])
+        audit._confidence, audit._right = audit._confidence[full:], audit._right[full:]
+        start = stop
+
+
+def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
+    """Place and outcome of each row that gets its first label.
 
     One answer at most gets its label at one place in the stream. If that label is changed at the same
     place (of two that waited for it, the later one holds), what it says in the end counts.
@@ -196,25 +205,12 @@ def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
     Parameters
     ----------
     matches : Matches
-        Of one model, sorted by sequence.
+        Of any series, sorted by series and then by sequence.
 
     Returns
     -------
-    window : (n,) int64
-    confidence : (n,) float64
+    place : (n,) int64
     right : (n,) bool
-    """
-    first, right = first_labelled(matches)
-    return matches.window[first], matches.confidence[first], right
-
-
-def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
-    """Place and outcome of each row that gets its first label, as `first_labels` has them.
-
-    Parameters
-    ----------
-    matches : Matches
-        Of any series, sorted by series and then by sequence.
     """
     moved = np.diff(matches.sequence, prepend=-1) != 0
     places = np.flatnonzero(moved | (np.diff(matches.series, prepend=-1) != 0))

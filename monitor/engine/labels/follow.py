@@ -94,7 +94,7 @@ class BiasFollower:
         self._settings = self._logic = None
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Take rows that have just got their first labels: see `monitor.engine.labels.audit.first_labels`."""
+        """Take rows that have just got their first labels: see `monitor.engine.labels.audit`."""
         if self._logic is not None:
             self._logic.push(window * self._rows + self._rows // 2, confidence, right)
 

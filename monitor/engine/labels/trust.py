@@ -57,9 +57,7 @@ from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints
-from monitor.engine.labels.audit import first_labels
 from monitor.engine.labels.bias import bias
-from monitor.engine.labels.columns import Matches
 from monitor.reports.trust import Trust
 
 SHIFTS = (0.15, 0.3, 0.6, 1.2)
@@ -200,6 +198,7 @@ class TrustLogic:
         state = resume or TrustState()
         self._settings = settings
         self._epsilon = settings.epsilon if state.epsilon is msgspec.UNSET else state.epsilon
+        self._odds: tuple[float, Floats, Floats] | None = None  # of the shifts, and by which ε they are
         self._since, self._seen = state.since, state.seen
         self._bets = state.bets.copy()
         self._found, self._regained = state.found, state.regained
@@ -248,10 +247,6 @@ class TrustLogic:
             start += self._advance(confidence[piece], right[piece])
             cost |= self.lost and not before
         return cost
-
-    def add_matches(self, matches: Matches) -> None:
-        """As `add`, from the matches of this model, sorted by sequence."""
-        self.add(*first_labels(matches))
 
     def excuse(self, epsilon: float) -> None:
         """So much is excused from the next row on, whatever was until now; what is at stake stays.
@@ -346,9 +341,15 @@ class TrustLogic:
             (sign * self._epsilon, sign * (self._epsilon + shift)) for sign in (-1.0, 1.0) for shift in SHIFTS
         ]
 
+    def _shift_odds(self) -> tuple[Floats, Floats]:
+        """The odds ratios of `_shifts`, (8,) and (8,): of the nearer edges, and of the shifts."""
+        if self._odds is None or self._odds[0] != self._epsilon:
+            self._odds = self._epsilon, *_odds(self._shifts())
+        return self._odds[1:]
+
     def _bets_along(self, confidence: Floats, right: NDArray[np.bool_]) -> Floats:
         """A after each row, (n, 8): a row at a time, so that where rows are cut cannot be seen."""
-        ratios = _ratios(confidence, right, self._shifts())
+        ratios = _ratios(confidence, right, *self._shift_odds())
         bets, weights = self._bets, self._weights(self._seen + np.arange(len(right)))
         path = np.empty_like(ratios)
         for row, (factor, weight) in enumerate(zip(ratios, weights.tolist(), strict=True)):
@@ -412,23 +413,13 @@ def add_together(
     since = np.array([test._since for test in tests])
     kept = np.flatnonzero((window >= since[of]) & ~np.isnan(confidence))
     of, confidence, right = of[kept], confidence[kept], right[kept]
+    if not len(of):
+        return []
     counts = np.bincount(of, minlength=len(tests))
     starts = counts.cumsum() - counts
     step = np.arange(len(of)) - starts[of]
     seen = np.array([test._seen for test in tests])[of] + step
-    longest = np.argsort(-counts, kind="stable")
-    bets = np.stack([tests[i]._bets for i in longest])
-    ratios, weights = np.empty((len(of), bets.shape[1])), tests[0]._weights(seen)
-    epsilons = np.array([test._epsilon for test in tests])
-    for epsilon in np.unique(epsilons).tolist():
-        alike = epsilons == epsilon
-        rows = alike[of]
-        ratios[rows] = _ratios(confidence[rows], right[rows], tests[int(alike.argmax())]._shifts())
-    path = np.empty_like(ratios)
-    for number in range(int(counts.max(initial=0))):
-        rows = starts[longest[: int((counts > number).sum())]] + number
-        now = np.minimum((bets[: len(rows)] + weights[rows, None]) * ratios[rows], _MOST)
-        bets[: len(rows)] = path[rows] = now
+    path = _bets_of_all(tests, of, step, counts, seen, confidence, right)
     alarmed = np.bincount(of, tests[0]._evidence(path, seen + 1) >= ALARM, minlength=len(tests)) > 0
     cost = []
     for i in np.flatnonzero(counts).tolist():
@@ -438,6 +429,50 @@ def add_together(
         elif test.add(np.full(counts[i], test._since), confidence[piece], right[piece]):
             cost.append(i)
     return cost
+
+
+def _bets_of_all(
+    tests: Sequence[TrustLogic],
+    of: Ints,
+    step: Ints,
+    counts: Ints,
+    seen: Ints,
+    confidence: Floats,
+    right: NDArray[np.bool_],
+) -> Floats:
+    """A of each row's test after it, (n, 8), as `TrustLogic._bets_along` has it of one.
+
+    Parameters
+    ----------
+    tests, of, confidence, right
+        As in `add_together`.
+    step, seen : (n,) int64
+        How many rows of the same test come before, in this call and ever.
+    counts : (tests,) int64
+        Rows of each test.
+    """
+    longest = np.argsort(-counts, kind="stable")
+    rank = np.empty_like(longest)
+    rank[longest] = np.arange(len(tests))
+    below, above = (
+        np.concatenate(each).reshape(len(tests), -1)
+        for each in zip(*(test._shift_odds() for test in tests), strict=True)
+    )
+    # The rows of a step side by side, the longest tests first: what is at stake then shortens from its end.
+    order = np.lexsort((rank[of], step))
+    along = _ratios(confidence[order], right[order], below[of[order]], above[of[order]])
+    weights = tests[0]._weights(seen[order])[:, None]
+    bets = np.concatenate([tests[i]._bets for i in longest.tolist()]).reshape(len(tests), -1)
+    start = 0
+    for many in np.bincount(step).tolist():
+        rows, now = slice(start, start + many), bets[:many]
+        now += weights[rows]
+        now *= along[rows]
+        along[rows] = np.minimum(now, _MOST, out=now)
+        start += many
+    path = np.empty_like(along)
+    path[order] = along
+    return path
 
 
 def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float) -> Floats:
@@ -463,13 +498,16 @@ def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float)
     >>> ratio(np.array([0.5, 0.5, 1.0]), np.array([True, False, False]), 0.0, np.log(3)).round(9).tolist()
     [1.5, 0.5, 0.333333333]
     """
-    return _ratios(confidence, right, [(low, high)])[:, 0]
+    return _ratios(confidence, right, *_odds([(low, high)]))[:, 0]
 
 
-def _ratios(confidence: Floats, right: NDArray[np.bool_], shifts: Sequence[tuple[float, float]]) -> Floats:
-    """`ratio` for several pairs of `low` and `high`, (n, pairs): labels come a few at a time."""
-    below = np.array([math.exp(low) for low, _ in shifts])
-    above = np.array([math.exp(high) for _, high in shifts])
+def _odds(shifts: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
+    """e to the power of `low` and of `high`, (pairs,) and (pairs,)."""
+    return np.array([math.exp(low) for low, _ in shifts]), np.array([math.exp(high) for _, high in shifts])
+
+
+def _ratios(confidence: Floats, right: NDArray[np.bool_], below: Floats, above: Floats) -> Floats:
+    """`ratio` for several pairs, (n, pairs), by their `_odds`; those may differ by row, (n, pairs)."""
     sure, missed = confidence[:, None], 1.0 - confidence[:, None]
     wrong = (sure * below + missed) / (sure * above + missed)
     ratios: Floats = np.where(right[:, None], wrong * (above / below), wrong)

@@ -12,7 +12,6 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -27,7 +26,7 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import RejectReason
 from monitor.base.registry import load
 from monitor.base.results import Result, Unknown
-from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
+from monitor.export.prometheus.distributions import DISTRIBUTION_ROWS, distribution_rows, histogram_rows
 from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX, PREFIX
 from monitor.export.prometheus.rows import Row, arena_rows, known, rank_rows, text
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
@@ -96,6 +95,7 @@ class BlindsightCollector(Collector):
         self._cut: set[tuple[str, str, str]] = set()  # as large as the engine's own cap on series at most
         self._cut_told = 0
         self._lock = threading.Lock()
+        self._exported: dict[tuple[str, str, str], Exported] = {}  # as of the last scrape
 
     def describe(self) -> Iterable[Metric]:
         """Every family without samples: the registry finds clashing names without a scrape."""
@@ -115,16 +115,38 @@ class BlindsightCollector(Collector):
             for one in views:
                 agent += _own_rows(one, {each.removesuffix("s"): text(one.name)}, own)
         room = self._max_series - len(agent) - 2  # 2: those that say what is left out
-        models, groups, cut = _fit(view.engine.series, room, self._distributions)
+        models, groups, cut = self._fit(view.engine.series, room)
         with self._lock:
             self._cut.update(cut)
             self._tell_cut(cut)
             dropped = view.engine.series_dropped + len(self._cut)
         agent += [("series_dropped", {}, dropped), ("families_left_out", {}, 0)]
-        for key in (found := _by_family(models, agent)):
-            yield _metric(PREFIX, key, found[key])
-        for key in (found := _by_family(groups)):
-            yield _metric(GROUP_PREFIX, key, found[key])
+        for part in (Part(PREFIX, models, agent), Part(GROUP_PREFIX, groups, [])):
+            yield from part.families()
+
+    def _fit(
+        self, series: Iterable[SeriesView], room: int
+    ) -> tuple[list[Exported], list[Exported], set[tuple[str, str, str]]]:
+        """Models, groups, and who was cut, for so many samples in all."""
+        kept: tuple[list[Exported], list[Exported]] = ([], [])
+        own = _rows_by_table("series")
+        cut: set[tuple[str, str, str]] = set()
+        before, self._exported = self._exported, {}
+        for view in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
+            name = view.task, view.model, view.group
+            if cut:
+                cut.add(name)
+                continue
+            one = before.get(name)
+            if one is None or one.view is not view:
+                one = Exported(view, self._distributions, own, one)
+            if one.count > room:
+                cut.add(name)
+                continue
+            room -= one.count
+            self._exported[name] = one
+            kept[view.group != ""].append(one)
+        return *kept, cut
 
     def _tell_cut(self, cut: set[tuple[str, str, str]]) -> None:
         """Log who was left out: at the first time, and when it has become twice as many."""
@@ -167,42 +189,149 @@ def left_out(families: int) -> Metric:
 def _metric(prefix: str, key: str, rows: Iterable[Row] = ()) -> Metric:
     family = FAMILIES[key]
     metric = Metric(prefix + key, family.help, family.kind, family.unit)
-    name = prefix + key + _SUFFIX[family.kind]
-    # What follows the key is the part of the family that a row is: empty but for histograms.
-    part = slice(len(key) + 1, None)
-    metric.samples = [Sample(name + row[part], labels, value) for row, labels, value in rows]
+    metric.samples = _samples(prefix, key, rows)
     return metric
 
 
-def _by_family(*parts: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by family, in the table's order: one HELP a family, and the same text for the same view."""
-    found: dict[str, list[Row]] = {key: [] for key in FAMILIES}
-    for row in chain(*parts):
-        found[row[0].partition(":")[0]].append(row)
-    return {key: rows for key, rows in found.items() if rows}
+def _samples(prefix: str, key: str, rows: Iterable[Row]) -> list[Sample]:
+    name = prefix + key + _SUFFIX[FAMILIES[key].kind]
+    # What follows the key is the part of the family that a row is: empty but for histograms.
+    part = slice(len(key) + 1, None)
+    return [Sample(name + row[part], labels, value) for row, labels, value in rows]
 
 
-def _fit(
-    series: Iterable[SeriesView], room: int, distributions: bool
-) -> tuple[list[Row], list[Row], set[tuple[str, str, str]]]:
-    """Rows of models, rows of groups, and who was cut, for so many samples in all."""
-    kept: tuple[list[Row], list[Row]] = ([], [])
-    own = _rows_by_table("series")
-    cut: set[tuple[str, str, str]] = set()
-    for one in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
-        rows = [] if cut else _series_rows(one, distributions, own)
-        if cut or len(rows) > room:
-            cut.add((one.task, one.model, one.group))
-            continue
-        room -= len(rows)
-        kept[one.group != ""].extend(rows)
-    return *kept, cut
+def _by_family(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by family."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(family_of(row), []).append(row)
+    return found
 
 
-def _series_rows(one: SeriesView, distributions: bool, own: Sequence[OwnFamily]) -> list[Row]:
-    who = {"task": text(one.task), "model": text(one.model)}
-    if one.group:
-        who["group"] = text(one.group)
+class Exported:
+    """What is exported of one series; for as long as its view is the same it is written once.
+
+    Parameters
+    ----------
+    view : SeriesView
+    distributions : bool
+        As in `BlindsightCollector`.
+    own : sequence of OwnFamily
+    before : Exported, optional
+        The same series at the scrape before.
+
+    Attributes
+    ----------
+    count : int
+        Its samples.
+    keys : set of str
+        Their families.
+    lines : dict of str to str or None
+        By family, the samples as text, once they have been written.
+    spread : dict of str to str or None
+        Those of its distributions among them: half of all, which change less often than the rest.
+    """
+
+    __slots__ = ("_own", "_rows", "count", "distributions", "keys", "lines", "spread", "view")
+
+    def __init__(
+        self,
+        view: SeriesView,
+        distributions: bool,
+        own: Sequence[OwnFamily],
+        before: Exported | None = None,
+    ) -> None:
+        self.view, self._own = view, own
+        self.distributions = view.distributions if distributions else None
+        self._rows: list[Row] | None = _series_rows(view, self.who, own)
+        self.keys = {family_of(row) for row in self._rows}
+        self.count = len(self._rows)
+        if self.distributions is not None:
+            self.keys |= _DISTRIBUTIONS
+            self.count += len(DISTRIBUTION_ROWS)
+        self.lines: dict[str, str] | None = None
+        same = before is not None and before.distributions == self.distributions
+        self.spread: dict[str, str] | None = before.spread if before is not None and same else None
+
+    @property
+    def who(self) -> dict[str, str]:
+        """The labels that all its samples have."""
+        who = {"task": text(self.view.task), "model": text(self.view.model)}
+        return who | ({"group": text(self.view.group)} if self.view.group else {})
+
+    def rows(self) -> list[Row]:
+        """All rows but those of its distributions."""
+        # Taken once: another scrape may write it at the same time.
+        rows = self._rows
+        return _series_rows(self.view, self.who, self._own) if rows is None else rows
+
+    def written(self, lines: dict[str, str], spread: dict[str, str]) -> dict[str, str]:
+        """Keep its text, by family, in place of the rows; that of its distributions apart."""
+        self.spread, self.lines, self._rows = spread, lines | spread, None
+        return self.lines
+
+
+class Part:
+    """Models or groups, as one scrape exports them, beside rows of the agent itself."""
+
+    def __init__(self, prefix: str, series: Sequence[Exported], more: Sequence[Row]) -> None:
+        self.prefix, self.series = prefix, series
+        self._more = _by_family(more)
+        self._every: dict[str, list[Row]] | None = None
+
+    def families(self) -> Iterator[SeriesFamily]:
+        """Those with a sample, in the table's order."""
+        keys = set(self._more).union(*(one.keys for one in self.series))
+        return (SeriesFamily(self, key) for key in FAMILIES if key in keys)
+
+    def more(self, key: str) -> list[Sample]:
+        """The samples of a family that are of no series."""
+        return _samples(self.prefix, key, self._more.get(key, []))
+
+    def samples(self, key: str) -> list[Sample]:
+        """All samples of a family."""
+        if self._every is None:
+            rows: list[Row] = []
+            for one in self.series:
+                rows += one.rows()
+                if one.distributions is not None:
+                    rows += distribution_rows(one.distributions, one.who)
+            self._every = _by_family(rows)
+        return _samples(self.prefix, key, self._every.get(key, [])) + self.more(key)
+
+
+class SeriesFamily(Metric):
+    """A family whose samples are made only where somebody asks for them: a text of them is kept by series."""
+
+    def __init__(self, part: Part, key: str) -> None:
+        family = FAMILIES[key]
+        self.part, self.key = part, key
+        super().__init__(part.prefix + key, family.help, family.kind, family.unit)
+
+    @property
+    def samples(self) -> list[Sample]:
+        return self.part.samples(self.key)
+
+    @samples.setter
+    def samples(self, samples: list[Sample]) -> None:
+        """Its base begins with none."""
+
+
+def family_of(row: Row) -> str:
+    """The key in `FAMILIES` of the family that a row is part of."""
+    return row[0].partition(":")[0]
+
+
+def sample_name(prefix: str, key: str) -> str:
+    """The name of the samples that are rows of this key."""
+    family, _, part = key.partition(":")
+    return prefix + family + _SUFFIX[FAMILIES[family].kind] + part
+
+
+_DISTRIBUTIONS = frozenset(key.partition(":")[0] for key, _ in DISTRIBUTION_ROWS)
+
+
+def _series_rows(one: SeriesView, who: dict[str, str], own: Sequence[OwnFamily]) -> list[Row]:
     rows = [*_estimate_rows(one, who), *_chart_rows(one, who), *_objective_rows(one, who)]
     rows += [("state", {**who, "state": state.value}, float(state is one.state)) for state in SeriesState]
     rows.append(("model", {**who, **_model_info(one)}, 1))
@@ -214,8 +343,6 @@ def _series_rows(one: SeriesView, distributions: bool, own: Sequence[OwnFamily])
         for outcome, count in one.recalibrations.outcomes.items():
             rows.append(("recalibrations", {**who, "outcome": outcome}, count))
         rows.append(("recalibration_held", who, float(one.recalibrations.held)))
-    if distributions and one.distributions is not None:
-        rows += distribution_rows(one.distributions, who)
     return [*rows, *_trust_rows(one, who), *_own_rows(one, who, own)]
 
 

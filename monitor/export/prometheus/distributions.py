@@ -52,9 +52,24 @@ def distribution_rows(found: Distributions, who: dict[str, str]) -> Iterator[Row
     who : dict
         Labels of the model.
     """
+    for (key, label), value in zip(DISTRIBUTION_ROWS, distribution_values(found), strict=True):
+        yield key, {**who, **dict(label)}, value
+
+
+def distribution_values(found: Distributions) -> tuple[float, ...]:
+    """The values of `distribution_rows`, in the order of `DISTRIBUTION_ROWS`."""
     spread, curve = found.confidence, found.curve
-    yield from histogram_rows("confidence_ratio", who, BIN_ENDS, spread.cumulative(), spread.total)
-    parts = {"labelled": curve.labelled, "correct": curve.correct, "confidence": curve.confidence}
-    for name, values in parts.items():
-        for of_bin, value in zip(BIN_NAMES, values, strict=True):
-            yield f"calibration_curve_{name}", {**who, "bin": of_bin}, value
+    up_to = spread.cumulative()
+    return *up_to, spread.total, up_to[-1], *curve.labelled, *curve.correct, *curve.confidence
+
+
+def _distribution_rows() -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    for key, labels, _ in histogram_rows("confidence_ratio", {}, BIN_ENDS, (0,) * (len(BIN_ENDS) + 1), 0.0):
+        yield key, tuple(labels.items())
+    for part in ("labelled", "correct", "confidence"):
+        for of_bin in BIN_NAMES:
+            yield f"calibration_curve_{part}", (("bin", of_bin),)
+
+
+DISTRIBUTION_ROWS = tuple(_distribution_rows())
+"""Key and label, if any, of each of the rows that a model's distributions are, beside those of the model."""

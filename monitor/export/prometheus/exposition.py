@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -18,8 +19,14 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from monitor.export.prometheus.collector import left_out
+from monitor.export.prometheus.collector import Exported, SeriesFamily, family_of, left_out, sample_name
+from monitor.export.prometheus.distributions import (
+    DISTRIBUTION_ROWS,
+    distribution_rows,
+    distribution_values,
+)
 from monitor.export.prometheus.families import importance
+from monitor.export.prometheus.rows import Row
 
 _EOF = "# EOF\n"
 _LEFT_OUT = left_out(0).name
@@ -83,6 +90,7 @@ def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> by
 
 
 _Client = Callable[[Collector], bytes]
+_number: Callable[[float], str] = floatToGoString
 
 
 class _Only(Collector):
@@ -121,13 +129,66 @@ def _fitting(families: Sequence[tuple[str, bytes]], room: int) -> set[str]:
 
 
 def _family(metric: Metric, client: _Client, labels: _Labels) -> str:
+    if isinstance(metric, SeriesFamily):
+        part, key = metric.part, metric.key
+        head = _by(client, Metric(metric.name, metric.documentation, metric.type, metric.unit))
+        lines = (_lines(one, part.prefix, labels).get(key, "") for one in part.series)
+        return "".join([head, *lines, *_samples(part.more(key), labels)])
     if not _is_plain(metric):
         return _by(client, metric)
-    parts = [_by(client, Metric(metric.name, metric.documentation, metric.type, metric.unit))]
+    head = _by(client, Metric(metric.name, metric.documentation, metric.type, metric.unit))
+    return "".join([head, *_samples(metric.samples, labels)])
+
+
+def _samples(samples: Iterable[Sample], labels: _Labels) -> list[str]:
     of = labels.text
-    number: Callable[[float], str] = floatToGoString
-    parts += [f"{sample[0]}{of(sample[1])} {number(sample[2])}\n" for sample in metric.samples]
-    return "".join(parts)
+    return [f"{sample[0]}{of(sample[1])} {_number(sample[2])}\n" for sample in samples]
+
+
+def _lines(one: Exported, prefix: str, labels: _Labels) -> dict[str, str]:
+    """The samples of a series as text, by family: the same in both formats, and kept with it."""
+    if one.lines is not None:
+        return one.lines
+    spread, rows, found = one.spread, one.rows(), one.distributions
+    if found is None:
+        spread = {}
+    elif "group" in one.who:  # which stands between the labels of a histogram
+        rows, spread = [*rows, *distribution_rows(found, one.who)], {}
+    elif spread is None:
+        who, begin = labels.joined(one.who)[1:], _distributions(prefix)
+        values = map(_number, distribution_values(found))
+        spread = _by_family(
+            (key, f"{text}{who} {value}\n") for (key, text), value in zip(begin, values, strict=True)
+        )
+    lines = ((family_of(row), _line(prefix, row, labels)) for row in rows)
+    return one.written(_by_family(lines), spread)
+
+
+def _line(prefix: str, row: Row, labels: _Labels) -> str:
+    return f"{_name(prefix, row[0])}{labels.joined(row[1])} {_number(row[2])}\n"
+
+
+def _by_family(lines: Iterable[tuple[str, str]]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    for key, line in lines:
+        found.setdefault(key, []).append(line)
+    return {key: "".join(lines) for key, lines in found.items()}
+
+
+_name = lru_cache(maxsize=None)(sample_name)
+
+
+@lru_cache(maxsize=2)
+def _distributions(prefix: str) -> tuple[tuple[str, str], ...]:
+    """Of each row of a model's distributions the family, and the text before the labels of the model.
+
+    By the alphabet its own label comes before those.
+    """
+    return tuple(
+        (family, "".join([_name(prefix, key), "{", *(f'{name}="{value}",' for name, value in own)]))
+        for key, own in DISTRIBUTION_ROWS
+        for family in (key.partition(":")[0],)
+    )
 
 
 def _by(client: _Client, metric: Metric) -> str:
@@ -156,11 +217,11 @@ class _Labels:
     def text(self, labels: Mapping[str, str]) -> str:
         found = self._sets.get(id(labels))
         if found is None:
-            found = self._sets[id(labels)] = self._joined(labels)
+            found = self._sets[id(labels)] = self.joined(labels)
             self._kept.append(labels)
         return found
 
-    def _joined(self, labels: Mapping[str, str]) -> str:
+    def joined(self, labels: Mapping[str, str]) -> str:
         if not labels:
             return ""
         pairs = self._pairs

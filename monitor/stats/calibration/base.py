@@ -264,15 +264,12 @@ def cross_fit_in_time(
         raise ValueError(f"folds must lie from 2 to the number of rows ({n}), got {folds}")
     calibrated = np.empty(scores.shape)
     edges = fold_edges(n, folds)
+    fit, counts = calibrator.prepared(scores, predicted, labels), np.ones(n) if weights is None else weights
     for first, past in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        others = np.r_[0:first, past:n]
+        others = counts.copy()
+        others[first:past] = 0.0
         try:
-            fitted = calibrator.fit(
-                scores[others],
-                predicted[others],
-                labels[others],
-                None if weights is None else weights[others],
-            )
+            fitted = fit(others)
         except ValueError as error:
             raise ValueError(f"outside rows {first} to {past - 1} of the reference: {error}") from error
         calibrated[first:past] = fitted.apply(scores[first:past])

@@ -25,8 +25,10 @@ _FEW = 8
 """A pass over all blocks that merges fewer than one in so many is slower than one block after the other."""
 
 
-def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
+def pool_adjacent_violators(y: Floats, weight: Floats, of: Ints | None = None) -> tuple[Ints, Floats]:
     """The weighted least-squares fit of a rising sequence to `y`, (n,), with weights above 0.
+
+    With `of`, (n,) int64 and never falling, each stretch of one number has a fit of its own.
 
     Returns the (blocks,) start of each block of equal values, and the (blocks,) strictly rising values.
 
@@ -44,15 +46,23 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
     sums, rows = total, weight
     while True:
         blocks = len(starts)
-        # Products instead of quotients: with integer sums, blocks of equal means merge exactly.
-        while not (rising := sums[:-1] * rows[1:] < sums[1:] * rows[:-1]).all():
-            few = _FEW * np.count_nonzero(~rising) < len(rising)
+        while not (rising := _rising(sums, rows, starts, of)).all():
+            few = of is None and _FEW * np.count_nonzero(~rising) < len(rising)
             kept = np.array(_pooled(sums, rows)) if few else np.flatnonzero(np.append(True, rising))
             starts, sums, rows = starts[kept], np.add.reduceat(sums, kept), np.add.reduceat(rows, kept)
         if len(starts) == blocks:
             return starts, sums / rows
         # Sums of sums are quick. Those of the rows round alike, whatever merged first.
         sums, rows = np.add.reduceat(total, starts), np.add.reduceat(weight, starts)
+
+
+def _rising(sums: Floats, rows: Floats, starts: Ints, of: Ints | None) -> np.ndarray:
+    """Whether each block's mean is above that of the block before, or the block of another fit."""
+    # Products instead of quotients: with integer sums, blocks of equal means merge exactly.
+    found: np.ndarray = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
+    if of is not None:
+        found |= of[starts[1:]] != of[starts[:-1]]
+    return found
 
 
 def _pooled(sums: Floats, rows: Floats) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,15 +77,23 @@ def _drawn(own: Floats, edges: Floats, total: int, rng: np.random.Generator) -> 
     place = np.searchsorted(edges, own, side="right")
     count = np.bincount(place, minlength=bins).astype(np.float64)
     mean = np.bincount(place, own, minlength=bins) / np.maximum(count, 1)
-    curves = np.empty((CURVES, bins))
-    for curve in curves:
-        drawn = rng.poisson(count) if len(own) < total else rng.multinomial(len(own), count / len(own))
-        hits = rng.binomial(drawn, np.clip(mean, 0.0, 1.0))
-        kept = np.flatnonzero(drawn)
-        if not len(kept):
-            curve[:] = mean
-            continue
-        starts, values = pool_adjacent_violators(hits[kept] / drawn[kept], drawn[kept].astype(np.float64))
-        fitted = np.repeat(values, np.diff(np.append(starts, len(kept))))
-        curve[:] = np.interp(np.arange(bins), kept, fitted)
-    return curves, count
+    share, chance = count / len(own), np.clip(mean, 0.0, 1.0)
+    drawn, hits = np.empty((2, CURVES, bins), dtype=np.int64)
+    for i in range(CURVES):
+        drawn[i] = rng.poisson(count) if len(own) < total else rng.multinomial(len(own), share)
+        hits[i] = rng.binomial(drawn[i], chance)
+    return _rising(drawn, hits, mean), count
+
+
+def _rising(drawn: Ints, hits: Ints, mean: Floats) -> Floats:
+    """(curves, bins) a rising curve of each row's shares, linear over bins without draws; `mean` if none."""
+    curves, bins = drawn.shape
+    curve, place = np.nonzero(drawn)
+    weight = drawn[curve, place].astype(np.float64)
+    starts, values = pool_adjacent_violators(hits[curve, place] / weight, weight, curve)
+    fitted = np.repeat(values, np.diff(np.append(starts, len(curve))))
+    found, every = np.empty((curves, bins)), np.arange(bins)
+    edges = np.searchsorted(curve, np.arange(curves + 1)).tolist()
+    for i, (start, stop) in enumerate(pairwise(edges)):
+        found[i] = np.interp(every, place[start:stop], fitted[start:stop]) if stop > start else mean
+    return found

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibrator, confidence_of, cross_fit_in_time
 from monitor.stats.estimate.curves import bootstrap_curves
+from monitor.stats.estimate.drift_spectrum import SHORTEST_BLOCK
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.variance_components import Components, variance_components
 
@@ -95,6 +96,23 @@ class Folded:
         parts = tuple(fitted(stratum == k) for k in range(many)) if whole and many > 1 else ()
         rows = len(self.right) if among is None else len(among)
         return Predictive(edges, directions, whole, strata, parts, rows, number)
+
+
+def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> bool:
+    """Whether two folds alone let `Folded.predictive` find components, for at least `FEWEST_ROWS` rows.
+
+    Each half holds enough blocks of the shortest length. So only two things are in the way: a half that
+    cannot calibrate the other, and blocks whose answers are all certain. False: more folds may do.
+    """
+    try:
+        crossed = cross_fit_in_time(calibrator, scores, predicted, labels, FOLDS[0])
+    except ValueError:
+        return False
+    confidence = confidence_of(crossed, predicted)
+    certain = confidence * (1 - confidence) == 0
+    # In no half may the uncertain answers be those alone that fill no block.
+    half = len(labels) // 2
+    return not certain[: half - SHORTEST_BLOCK].all()
 
 
 def _strata(predicted: Ints, width: int) -> Ints:

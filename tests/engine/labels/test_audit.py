@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import poisson_binom
 
 from monitor.base.names import BATCH_ROWS
-from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered
+from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered, first_labelled, judge_together
 from monitor.engine.labels.columns import Matches
 from monitor.reports.views import Coverage
 from tests.examples import examples
@@ -69,6 +69,18 @@ def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart):
     assert same(through_msgpack(pieces.snapshot()), through_msgpack(whole.snapshot()))
 
 
+def test_many_audits_judged_at_once_are_each_judged_alone():
+    some = [
+        rows(count, shift=shift) for count, shift in ((29, 0.0), (150, 0.1), (0, 0.0), (61, 0.2), (3000, 0.1))
+    ]
+    together, alone = ([audited(*columns) for columns in some] for _ in range(2))
+    judge_together(together)
+    for one, other in zip(together, alone, strict=True):
+        assert one.coverage() == other.coverage()
+        assert same(through_msgpack(one.snapshot()), through_msgpack(other.snapshot()))
+    judge_together([])
+
+
 def test_another_level_begins_anew_and_keeps_out_what_an_older_baseline_left():
     audit = audited(*rows(300))
     audit.begin_anew(7)
@@ -97,7 +109,9 @@ def matches(sequence, labelled, correct, confidence):
 def test_a_row_counts_once_with_its_first_label_as_it_stood_in_the_end_at_that_place():
     audit = IntervalAudit(0.95).build()
     # At 5 a label that is changed at once, to right; at 6 a wrong one, changed later, which is too late.
-    audit.add_matches(matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7]))
+    found = matches([5, 5, 6, 8], [1, 0, 1, 0], [0, 1, 0, 1], [0.9, 0.9, 0.7, 0.7])
+    first, right = first_labelled(found)
+    audit.add(found.window[first], found.confidence[first], right)
     state = audit.snapshot()
     assert (state.confidence.tolist(), state.right.tolist()) == ([0.9, 0.7], [True, False])
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +15,11 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
+from monitor.export.prometheus.collector import registry
 from monitor.export.prometheus.exposition import openmetrics, text
 from monitor.export.prometheus.families import importance
 from monitor.reports.views import AgentView
+from monitor.stats.histograms import ConfidenceHistogram, Distributions
 from tests.export.prometheus.scrape import RICH, crowd, exposed
 
 
@@ -42,6 +46,30 @@ def same(found: CollectorRegistry) -> bytes:
 @pytest.mark.parametrize("view", [RICH, AgentView(), crowd(3, 2)], ids=["rich", "empty", "crowd"])
 def test_every_family_of_ours_is_the_clients_text(view: AgentView) -> None:
     same(exposed(view))
+
+
+def test_a_later_scrape_is_the_clients_text_too_whatever_has_changed_since() -> None:
+    """The text of a series is kept for as long as its view is the same object."""
+    views = [crowd(4, 2)]
+    found = registry(lambda: views[-1], 10_000)
+    same_but_process(found)
+    one, two, *rest = views[-1].engine.series
+    changed = replace(two, pending=two.pending + 1, version="another", coverage=None)
+    spread = replace(changed, distributions=Distributions(ConfidenceHistogram().plus(np.array([0.2, 0.9]))))
+    for series in ((one, changed, *rest), (spread, *rest), (one, two, *rest)):
+        views.append(replace(views[0], engine=replace(views[0].engine, series=series)))
+        same_but_process(found)
+    assert len({text(registry(lambda view=view: view, 10_000)) for view in views[1:]}) == 3
+
+
+def same_but_process(found: CollectorRegistry) -> None:
+    def ours(written: bytes) -> list[bytes]:
+        return [
+            line for line in written.split(b"\n") if b" process_" not in line[:20] and line[:8] != b"process_"
+        ]
+
+    assert ours(text(found)) == ours(generate_latest(found)) == ours(text(found))
+    assert ours(openmetrics(found)) == ours(generate_openmetrics(found))
 
 
 def test_the_rich_view_has_every_escape() -> None:

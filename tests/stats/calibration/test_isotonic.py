@@ -43,6 +43,18 @@ def test_equals_the_min_max_formula_and_scipy(y: Floats, seed: int) -> None:
     assert all(a < b for a, b in pairwise(values))
 
 
+@given(st.lists(SEQUENCE, min_size=1, max_size=6), st.integers(0, 3))
+def test_many_sequences_at_once_are_each_fitted_alone(sequences: list[Floats], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = [rng.integers(1, 5, len(y)).astype(float) for y in sequences]
+    of = np.repeat(np.arange(len(sequences)), [len(y) for y in sequences])
+    starts, values = pool_adjacent_violators(np.concatenate(sequences), np.concatenate(weights), of)
+    fitted = np.repeat(values, np.diff(np.append(starts, len(of))))
+    for number, (y, weight) in enumerate(zip(sequences, weights, strict=True)):
+        alone = scipy.optimize.isotonic_regression(y, weights=weight).x
+        np.testing.assert_allclose(fitted[of == number], alone, atol=1e-12)
+
+
 def test_a_rise_with_a_fall_at_its_end_takes_one_pass_and_not_one_a_row() -> None:
     y, weight = np.append(np.linspace(0.5, 1.0, 100_000), 0.0), np.append(np.ones(100_000), 1e6)
     starts, values = pool_adjacent_violators(y, weight)

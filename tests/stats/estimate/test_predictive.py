@@ -16,7 +16,7 @@ from monitor.stats.estimate.predictive import (
     predictive_interval,
     predictive_windows,
 )
-from monitor.stats.estimate.predictive_fit import fit_predictive
+from monitor.stats.estimate.predictive_fit import fit_predictive, two_folds_vary
 from monitor.stats.estimate.variance_components import Components, remembered, variance_components
 from monitor.stats.estimate.widening import mid_p_interval, widened
 from tests.fidelity.predictive import ornstein_uhlenbeck
@@ -193,3 +193,29 @@ def test_certain_answers_and_single_rows_give_an_interval():
     for confidence in (np.ones(50), np.zeros(50), np.array([0.7])):
         found = predictive_interval(confidence, model)
         assert 0 <= found.lower <= found.value <= found.upper <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "settled"),
+    [
+        ("isotonic", 3000, True),
+        ("platt", 200, True),
+        ("none", 1000, True),
+        ("isotonic, one half of one class", 1000, False),
+        ("isotonic, all certain", 1000, False),
+    ],
+)
+def test_two_folds_tell_that_there_are_components_or_leave_it_open(name, rows, settled):
+    """Where they tell, `fit_predictive`, which asks all folds, has found components."""
+    rng, method = np.random.default_rng(4), name.split(",")[0]
+    second = confidences(rng, ORIGINAL, (rows,))
+    labels = (rng.random(rows) < second).astype(np.int64)
+    if "one half" in name:
+        labels[: rows // 2] = 0
+    if "certain" in name:
+        second = labels.astype(float)
+    scores = np.column_stack([1 - second, second])
+    fitted_on = CALIBRATORS[method](), scores, scores.argmax(axis=1), labels
+    assert two_folds_vary(*fitted_on) is settled
+    found = fit_predictive(*fitted_on)
+    assert (found.components is not None) is (settled or "one half" in name)
