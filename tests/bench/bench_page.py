@@ -30,7 +30,9 @@ from monitor.base.state_changes import Changes
 from monitor.export.http.app import build_app
 from monitor.export.http.server import HttpServer
 from monitor.export.page import assets, render_page
+from monitor.export.page.api import Data
 from monitor.export.page.document import shown_page
+from monitor.export.page.model import NamedModelQuery, render_model
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, chart_columns
 from monitor.export.prometheus import exposition
@@ -156,12 +158,14 @@ def table() -> str:
         charted = best(
             lambda: chart_columns([from_json(line) for line in kept], "accuracy", "average_confidence"), 5
         )
+        own = [_model_line(view, windows, compare) for compare in ("", "model-1")]
         in_chromium = browser_lines(windows)
     slower = [times[2] / times[0], times[3] / times[1]]
     lines = [
         "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page)",
         _row("page, 100 models, 1,000 groups", best(lambda: render_page(view), 5), page),
         f"{'page, one model with one group':34s} {'':>9s} {len(two) / 1024:9,.0f} KiB",
+        *own,
         f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
         *in_chromium,
         _row("scrape, " + f"{scraped.count(NEW_SERIES):,} series", times[0], scraped),
@@ -172,6 +176,18 @@ def table() -> str:
         f"{'a chart: its columns':34s} {1e3 * charted:6.0f} ms",
     ]
     return "\n".join(lines)
+
+
+def _model_line(view: AgentView, windows: StoredWindows, compare: str) -> str:
+    """The page of a model with 500 windows, alone or beside another model: its processor time and size."""
+    query = NamedModelQuery(task=SERIES[0], model=SERIES[1], compare=compare)
+    times = []
+    for _ in range(5):
+        start = time.process_time()
+        body = render_model(Data(lambda: view, windows), query, "")
+        times.append(time.process_time() - start)
+    what = f"page of a model, {'compared' if compare else '500 windows'}"
+    return f"{_row(what, min(times), body)}, of processor time"
 
 
 def _frozen(metrics: CollectorRegistry) -> float:

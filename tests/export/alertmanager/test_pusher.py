@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from monitor.base.errors import ConfigError
+from monitor.cli.outputs import alert_pushers
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.file import config_from
 from monitor.config.root import Config
@@ -192,6 +193,22 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
     assert len(webhook.told("/pager", "firing")) == 1
     assert push.view.trouble is None
     assert push.view.delivered >= 3
+
+
+def test_a_configured_agent_links_its_alerts_to_its_page_and_its_own_runbooks(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver = alertmanager(example(webhook.url))
+    settings = {"urls": [receiver.url], "resend_seconds": 1.0}
+    outside = "https://models.example/b"
+    config = Config(tasks={LOW.task: {}}, alertmanager=settings, export={"external_url": outside})
+    [push] = alert_pushers(config, Agent(LOW))
+    push.start()
+    push.stop()
+    [alert] = receiver.alerts(alertname=BREACHED)
+    assert alert["annotations"]["runbook_url"] == f"{outside}/runbooks/{BREACHED}.md"
+    assert alert["annotations"]["page_url"] == external_address(outside, LOW.task, LOW.model, "", "accuracy")
+    assert alert["generatorURL"] == outside
 
 
 def test_what_the_last_windows_brought_is_told_on_the_way_out(

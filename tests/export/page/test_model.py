@@ -265,6 +265,14 @@ def test_what_a_page_asks_for_is_there_whatever_the_name(client: httpx.Client, n
         assert client.get(link.partition("#")[0]).status_code == 200, link
 
 
+@pytest.mark.parametrize("name", ["erm", "a/b"])
+def test_behind_a_proxy_every_link_stays_below_its_path(client: httpx.Client, name: str) -> None:
+    address = "/" + model_address("t", name)
+    links = asks(page(client, address), f"/b{address}")
+    assert "/b/" in links, "back to all models"
+    assert {link for link in links if not link.startswith(("data:", "/b/", "#"))} == set()
+
+
 def test_the_first_page_links_every_model_and_each_link_opens_it(client: httpx.Client) -> None:
     found = page(client, "/")
     links = {link for link in asks(found, "/") if link.startswith("/models") and "group" not in link}
