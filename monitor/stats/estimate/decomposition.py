@@ -7,9 +7,9 @@ answers are in the part (the mix changed), or the part's own mean moved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -297,12 +297,12 @@ def most_concentrated(found: Mapping[str, Decomposition]) -> str | None:
     parts = sum(len(each.names) for each in found.values() if len(each.names) > 1)
     if not parts:
         return None
-    beyond_chance = NormalDist().inv_cdf(1 - LEVEL / (2 * parts)) ** 2
-    best, named = beyond_chance, None
+    best, named = 0.0, None
     for dimension, each in found.items():
         apart = each.outside * np.sign(each.change) < REST_AT_MOST * abs(each.change)
         strongest = float(np.max(each.evidence, where=apart, initial=0.0)) if len(each.names) > 1 else 0.0
-        if strongest > best:
+        # The chance of a χ² of one degree of freedom beyond it.
+        if strongest > best and parts * math.erfc(math.sqrt(strongest / 2)) < LEVEL:
             best, named = strongest, dimension
     return named
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from monitor.base.results import Estimate
 from monitor.export.page import render_page
@@ -293,6 +294,18 @@ def test_text_stands_out_from_its_background(browser: Browser, origin: str, sche
         )
         assert len(pairs) >= 4
         assert {ink: contrast(ink, back) for ink, back in pairs if contrast(ink, back) < 4.5} == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("address", ["/", "/models/t/erm?window=1&compare=irm"])
+def test_axe_finds_nothing(browser: Browser, origin: str, address: str, scheme: Any) -> None:
+    """axe-core, with the rules of WCAG 2.2 and its own best practices."""
+    with browser.tab(origin, color_scheme=scheme) as tab:
+        tab.page.goto(origin + address)
+        tab.page.wait_for_selector(".plot canvas")
+        found = Axe().run(tab.page)
+    assert found.violations_count == 0, found.generate_report()
+    assert len(found.response["passes"]) > 20, "it looked"
 
 
 def contrast(one: str, other: str) -> float:
