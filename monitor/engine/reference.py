@@ -113,9 +113,11 @@ class Reference:
             return False
         if method == AutoCalibrator.method:
             method = self.choice().method
-        if two_folds_vary(CALIBRATORS[method](), *self._rows):
-            return True
-        return self.predictive(method).components is not None
+        calibrator = CALIBRATORS[method]()
+        return self._once(
+            f"{method}, varies",
+            lambda: two_folds_vary(calibrator, *self._rows) or self.predictive(method).components is not None,
+        )
 
     def covariates(self, features: Mapping[str, FeatureKind]) -> CovariateReference:
         """The rows as calibrations for single windows are fitted on them, prepared once.

@@ -70,7 +70,7 @@ def weights(probability: NDArray[np.floating]) -> Floats:
     return np.where(np.isnan(probability), 1.0, 1.0 / given)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=100_000)  # more than models of an agent: all are asked for with each chunk
 def model_code(model: str) -> int:
     """A model's number in the keys of its answers and labels: the same in every process, never negative."""
     return int(id_keys([model])[0] >> np.uint64(1))
