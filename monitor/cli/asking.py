@@ -40,6 +40,11 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     """
     if config.store is None:
         raise ConfigError("store: there is none in this configuration; requests reach the agent through it")
+    if config.store.path is None:
+        raise ConfigError(
+            "store.postgres: requests reach a running agent through the folder of store.path, which there is "
+            "not; stop the agent, do what `blindsight --help` offers without one, and start it again"
+        )
     store = Path(config.store.path)
     folder = RequestFolder(store)
     number = folder.place(kind, body)

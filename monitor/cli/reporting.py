@@ -43,7 +43,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
         period = Period(history.judged(), begin, end)
         lines = 0
         for line in history.reports():
-            period.add([_read(line, history.path)])
+            period.add([_read(line, history.name)])
             lines += 1
     finally:
         history.close()
@@ -65,11 +65,11 @@ def write_report(path: Path, text: str) -> None:
         raise SinkError(cannot_write(str(path), error)) from error
 
 
-def _read(line: bytes, path: Path) -> WindowReport:
+def _read(line: bytes, name: str) -> WindowReport:
     try:
         return from_json(line)
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: a reported window cannot be read: {error}") from error
+        raise StoreError(f"{name}: a reported window cannot be read: {error}") from error
 
 
 def _time(option: str, words: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +16,15 @@ from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
 from monitor.agent.requests import Handler, RequestFolder, RequestHandler
 from monitor.agent.resume import restore_marks, resume, tasks_as_json
-from monitor.base.errors import ConfigError, InUseError, StoreError
+from monitor.base.errors import ConfigError, InUseError, StoreAwayError, StoreError
 from monitor.config.file import load_config
-from monitor.config.root import Config
+from monitor.config.root import Config, StoreConfig
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.export.sinks.destination import FollowedDestination
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
-from monitor.store import Store, StoreReader
+from monitor.store import StateStore, Store, StoreReader
+from monitor.store.database import Database
 from monitor.store.store import FILE, copy_store
 
 log = logging.getLogger("blindsight")
@@ -62,8 +63,66 @@ class State:
         self.kept.keeper.close(_CLOSE_SECONDS)
 
 
-def open_state(config: Config, settings: EngineSettings) -> State:
+Wait = Callable[[str], bool]
+"""Told why the store cannot be had yet, waits a moment; whether to try again."""
+
+
+def where_is(section: StoreConfig) -> Path | Database:
+    """The store's file, or its database.
+
+    Raises
+    ------
+    MissingExtraError
+        The database's driver is not installed.
+    """
+    if section.postgres is None:
+        return Path(section.path or "") / FILE
+    from monitor.store.postgres import PostgresDatabase
+
+    return PostgresDatabase(section.postgres, section.prefix, section.password_file)
+
+
+def open_store(section: StoreConfig, keep_reports: int | None = None) -> StateStore:
+    """The configured store, for this process alone.
+
+    Raises
+    ------
+    InUseError
+        Another agent has it.
+    StoreError
+        It cannot be used, and why.
+    MissingExtraError
+        The database's driver is not installed.
+    """
+    where, keep = where_is(section), keep_reports or section.keep_reports
+    if isinstance(where, Path):
+        return Store(where.parent, keep)
+    from monitor.store.postgres import PostgresDatabase, PostgresStore
+
+    assert isinstance(where, PostgresDatabase)
+    return PostgresStore(where, keep, section.lease_seconds)
+
+
+def _awaited(section: StoreConfig, wait: Wait | None) -> StateStore:
+    """The store, once it can be had."""
+    while True:
+        try:
+            return open_store(section)
+        except (InUseError, StoreAwayError) as error:
+            # A folder's lock ends with its holder: to wait for it hides that two agents are told to use it.
+            if wait is None or section.postgres is None or not wait(str(error)):
+                raise
+
+
+def open_state(config: Config, settings: EngineSettings, wait: Wait | None = None) -> State:
     """Open the configured store and resume the engine from it.
+
+    Parameters
+    ----------
+    config : Config
+    settings : EngineSettings
+    wait : callable, optional
+        Called while another agent has the database, or it is away; without it neither is waited for.
 
     Raises
     ------
@@ -71,11 +130,13 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         The store cannot be used, and why.
     InUseError
         Another agent has it.
+    StoreAwayError
+        The database cannot be reached.
     """
     assert config.store is not None
     try:
-        store = Store(Path(config.store.path), config.store.keep_reports)
-    except InUseError:
+        store = _awaited(config.store, wait)
+    except (InUseError, StoreAwayError):
         raise
     except StoreError as error:
         raise ConfigError(str(error)) from error
@@ -106,13 +167,13 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         config.store.every_seconds,
         None if now == saved.config else now,
         tuple(resumed.reports),
-        RequestHandler(RequestFolder(store.folder), HANDLERS),
+        RequestHandler(RequestFolder(store.folder), HANDLERS) if isinstance(store, Store) else None,
     )
     keeper.start()
     return State(resumed.engine, kept, followers, readers)
 
 
-def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list[StoreReader]]:
+def _followers(config: Config, store: StateStore) -> tuple[list[ReportFollower], list[StoreReader]]:
     """One for each place that reports go to, with a connection of its own to the store."""
     destinations: list[FollowedDestination] = []
     if config.reports and config.reports.path:
@@ -121,7 +182,7 @@ def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list
     if config.reports and config.reports.kafka:
         destinations.append(build_reports_topic(config.reports.kafka, store.identity))
     saved = store.marks()
-    readers = [StoreReader(store.path) for _ in destinations]
+    readers = [store.reader() for _ in destinations]
     return [
         ReportFollower(destination, reader, saved)
         for destination, reader in zip(destinations, readers, strict=True)
@@ -141,7 +202,14 @@ def back_up(config_path: str, target: Path) -> str:
     config = load_config(config_path)
     if config.store is None:
         raise ConfigError("store: there is none in this configuration, so there is nothing to back up")
+    if config.store.postgres is not None:
+        raise ConfigError(
+            f"store.postgres: the database's own tools back it up: pg_dump --format=custom "
+            f"--schema={config.store.prefix} --file={target} '{config.store.postgres}'. The agent may run "
+            "meanwhile; after pg_restore it sees that its tables were restored, and tells the readers of "
+            "reports"
+        )
     if target.exists():
         raise ConfigError(f"{target}: exists already; give a new file")
-    copy_store(Path(config.store.path) / FILE, target)
+    copy_store(Path(config.store.path or "") / FILE, target)
     return f"{target}: the store as of its last checkpoint. To restore it, put it back as {FILE}."

@@ -8,6 +8,7 @@ pydantic's errors into sentences.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,15 @@ from monitor.config.http import BearerToken, HttpSourceConfig, HttpSpool, HttpTl
 from monitor.config.labels import LabelsConfig
 from monitor.config.mapping import Constants, FieldMapping
 from monitor.config.otlp import Otlp
-from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane
+from monitor.config.section import (
+    CrossCheckError,
+    Problem,
+    Section,
+    demand,
+    holds_password,
+    listen_address,
+    sane,
+)
 from monitor.config.sinks import KafkaSink, Rejects, Reports
 from monitor.config.sources import FileSourceConfig, KafkaSourceConfig, SourceConfig, StdinSourceConfig
 from monitor.config.task import (
@@ -97,12 +106,42 @@ TaskConfig = Annotated[
 ]
 
 
+_PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
 class StoreConfig(Section):
     """Where the agent keeps what it knows, so that a restart loses nothing and counts nothing twice."""
 
-    files = ("path",)
+    files = ("path", "password_file")
 
-    path: str = Field(min_length=1, description="A separate folder; created if absent.")
+    path: str | None = Field(
+        default=None, min_length=1, description="A separate folder; created if absent. Or give postgres."
+    )
+    # Whoever writes a password into it is told so; until then it must not reach a log.
+    postgres: str | None = Field(
+        default=None,
+        min_length=1,
+        repr=False,
+        description="In place of path: a PostgreSQL database (the extra postgres), as libpq takes it, "
+        "without a password: postgresql://agent@db/monitoring.",
+    )
+    prefix: str = Field(
+        default="blindsight",
+        description="The schema of the database that holds the tables; created if absent. Agents that work "
+        "at the same time each need their own; one more agent with the same waits as a stand-by.",
+    )
+    password_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file with the password for postgres; read for each connection. If absent, PGPASSWORD "
+        "of the environment holds.",
+    )
+    lease_seconds: float = Field(
+        default=6.0,
+        ge=1,
+        le=600,
+        description="With postgres: a stand-by takes over from an agent that was not heard of for so long.",
+    )
     every_seconds: float = Field(
         default=1.0,
         gt=0,
@@ -116,6 +155,23 @@ class StoreConfig(Section):
         description="Reports of closed windows kept, about 2 kB each; the oldest are removed first. After "
         "a restart, labels revise only windows whose newest report is among them.",
     )
+
+    @model_validator(mode="after")
+    def _fits(self) -> StoreConfig:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        if (self.path is None) == (self.postgres is None):
+            yield "path", "expected one of path and postgres: name a folder, or a database"
+        if not _PREFIX.fullmatch(self.prefix):
+            yield (
+                "prefix",
+                "expected at most 63 lower-case letters, digits and _, not a digit first, "
+                f"got {self.prefix[:80]!r}",
+            )
+        if self.postgres is not None and holds_password(self.postgres):  # it is not repeated
+            yield "postgres", "expected no password in it, got one; give it as password_file"
 
 
 class Export(Section):

@@ -14,6 +14,7 @@ from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, to_json
+from monitor.store.database import Database
 from monitor.store.history import chosen, newest_lines
 
 MOST_WINDOWS = 500
@@ -36,16 +37,16 @@ class StoredWindows:
 
     Parameters
     ----------
-    path : Path
-        Of its file.
+    where : Path or Database
+        Its file, or its database.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, where: Path | Database) -> None:
+        self._where = where
 
     def newest(self, series: Series, most: int) -> list[bytes]:
         """As of the last checkpoint."""
-        return newest_lines(self._path, series, most)
+        return newest_lines(self._where, series, most)
 
 
 class RecentWindows:

@@ -1,0 +1,239 @@
+"""Agents on one PostgreSQL: one works at a time, whatever is killed, stopped, cut off or restarted."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+from monitor.base.errors import CommitUnknownError, InUseError, LeaseLostError, StoreAwayError
+from monitor.base.state_changes import Changes, assembled
+from monitor.store.postgres import PostgresDatabase, PostgresStore
+from tests.daemon import command_here, write_configuration
+from tests.daemon import configuration as plain
+from tests.faults.kills import stream
+from tests.faults.take_overs import Agent, alone, configuration, hand_over
+from tests.services.postgres_server import PostgresServer
+from tests.services.process import answers as answers_on
+from tests.services.process import free_ports, wait_until
+from tests.streams import Rig, answers, lines
+
+pytestmark = pytest.mark.process
+
+
+def test_windows_over_hand_overs_are_those_of_one_agent(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    found = hand_over(tmp_path, postgres_server, records=20_000, rounds=2, lease=1.5, seed=1)
+    assert found.equal
+    assert (len(found.seconds), found.stopped) == (2, 1)
+    assert found.windows > 70
+    assert min(found.seconds) > 0.5, "nobody takes over before the lease has ended"
+    assert min(found.seconds) < 10
+
+
+def test_a_database_that_restarts_loses_nothing(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    records = list(stream(20_000, seed=2))
+    expected = alone(tmp_path, records)
+    (port,) = free_ports(1)
+    growing, written = tmp_path / "stream.ndjson", tmp_path / "killed.ndjson"
+    growing.write_text("\n".join(records[:9000]) + "\n", encoding="utf-8")
+    agent = Agent(tmp_path, configuration(postgres_server.dsn, "restarts", port), "one", port)
+    with agent.daemon as daemon:
+        daemon.until(lambda: written.exists() and b'"revision":0' in written.read_bytes(), "windows are out")
+        postgres_server.halt()
+        try:
+            with growing.open("a", encoding="utf-8") as file:
+                file.write("\n".join(records[9000:]) + "\n")
+            daemon.until(lambda: "The state cannot be saved: " in agent.get("/-/ready")[1], "it is not ready")
+            assert agent.get("/-/healthy")[0] == 200
+            daemon.until(lambda: daemon.metrics().used == 20_000, "the stream goes on")
+            assert len(written.read_bytes()) < len(expected), "what is not saved is not delivered"
+            waiting = Agent(tmp_path, configuration(postgres_server.dsn, "restarts", 0), "other", 0)
+            with waiting.daemon as other:
+                other.until(lambda: "Stand-by: PostgreSQL at" in other.log, "another one waits for it too")
+        finally:
+            postgres_server.start()
+        daemon.until(lambda: agent.ready, "it is ready again")
+        daemon.until(lambda: written.stat().st_size >= len(expected), "all is written")
+        assert daemon.end()[0] == 0
+        assert "The state is saved again." in daemon.log
+    assert written.read_bytes() == expected
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_checkpoint_whose_last_word_got_lost_counts_once(
+    postgres_server: PostgresServer, arrives: bool
+) -> None:
+    """The server may have committed what the agent heard no answer to."""
+    rng, rig = np.random.default_rng(0), Rig()
+    with cutting(postgres_server.port, b"COMMIT", arrives) as (port, cut):
+        address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
+        store = PostgresStore(PostgresDatabase(address, f"lost_{arrives}".lower()))
+        first = rig.feed(answers(rng, 250))
+        store.commit(rig.engine.changes(), first)
+        rig.engine.confirm()
+        second = rig.feed(answers(rng, 250, start=1.71e9))
+        changes = rig.engine.changes()
+        cut.set()
+        with pytest.raises(CommitUnknownError, match="lost while a checkpoint was committed"):
+            store.commit(changes, second)
+        cut.clear()
+        wait_until(lambda: committed(store, changes, second), "the server is heard of again")
+        rig.engine.confirm()
+        with closing(store.reader()) as reader:
+            assert [line for _, line in reader.reports_after(0, 100)] == lines(first + second)
+        saved = store.load()
+        assert rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()
+        store.close()
+
+
+def test_who_lost_the_lease_writes_and_delivers_nothing(postgres_server: PostgresServer) -> None:
+    database = PostgresDatabase(postgres_server.dsn, "fenced")
+    rng, rig = np.random.default_rng(0), Rig()
+    first = PostgresStore(database, lease_seconds=1)
+    reader = first.reader()
+    first.commit(rig.engine.changes(), rig.feed(answers(rng, 250)))
+    assert len(reader.reports_after(0, 10)) == 2
+    second = awaited(database)
+    assert second.number == first.number + 1
+    said = (
+        rf"schema fenced: the lease is lost: {second.owner} took over with number {second.number}, this "
+        rf"agent had {first.number}; that one goes on from the last checkpoint"
+    )
+    for write in (
+        lambda: first.commit(Changes(), rig.feed(answers(rng, 250, start=1.71e9))),
+        lambda: first.forget(["engine"]),
+        lambda: first.identity,
+        first.renew,
+    ):
+        with pytest.raises(LeaseLostError, match=said):
+            write()
+    with pytest.raises(LeaseLostError, match="nothing is delivered any more"):
+        reader.reports_after(0, 10)
+    reader.close()
+    first.close()
+    second.renew()
+    with closing(second.reader()) as reader:
+        assert len(reader.reports_after(0, 10)) == 2
+    second.close()
+
+
+def test_who_stands_still_within_a_transaction_holds_nobody_up(postgres_server: PostgresServer) -> None:
+    database = PostgresDatabase(postgres_server.dsn, "still")
+    first = PostgresStore(database, lease_seconds=1)
+    ended = pytest.raises(psycopg.Error, match="idle-in-transaction timeout")
+    with ended, first._transaction():
+        second = awaited(database)
+        first._connection.execute("DELETE FROM part")
+    with pytest.raises(LeaseLostError):
+        first.commit(Changes())
+    second.commit(Changes())
+    first.close()
+    second.close()
+
+
+def awaited(database: PostgresDatabase) -> PostgresStore:
+    """The store, once its lease has ended."""
+    found: list[PostgresStore] = []
+
+    def taken() -> bool:
+        with suppress(InUseError):
+            found.append(PostgresStore(database, lease_seconds=1))
+        return bool(found)
+
+    wait_until(taken, "the lease has ended")
+    return found[0]
+
+
+def test_a_stand_by_takes_no_posts(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    ports = free_ports(4)
+    store = {"postgres": postgres_server.dsn, "prefix": "posts", "lease_seconds": 1}
+    agents = []
+    for shown, taking in (ports[:2], ports[2:]):
+        source = {"kind": "http", "listen": f"127.0.0.1:{taking}", "spool": {"path": f"spool{taking}"}}
+        config = plain(sources=[source], store=store, export={"listen": f"127.0.0.1:{shown}"})
+        agents.append(Agent(tmp_path, json.dumps(config), f"agent{shown}", shown))
+    with agents[0].daemon, agents[1].daemon:
+        wait_until(lambda: any(agent.ready for agent in agents), "one agent works")
+        (works,) = [place for place, agent in enumerate(agents) if agent.ready]
+        waits = 1 - works
+        wait_until(lambda: agents[waits].waits, "the other one waits")
+        takes = [answers_on(ports[1]), answers_on(ports[3])]
+        assert takes == [works == 0, works == 1]
+        assert agents[waits].get("/metrics")[0] == 200
+        assert agents[waits].daemon.end()[0] == 0, "a stand-by ends when it is told to"
+
+
+def test_a_backup_is_left_to_the_databases_tools(tmp_path: Path) -> None:
+    store = {"postgres": "postgresql://agent@db/m", "prefix": "one"}
+    done = command_here("backup", write_configuration(tmp_path, plain(store=store)), tmp_path / "copy")
+    assert done.returncode == 2
+    said = "pg_dump --format=custom --schema=one --file="
+    assert said in done.stderr
+    assert done.stderr.count("postgresql://agent@db/m") == 1
+
+
+def committed(store: PostgresStore, *what: object) -> bool:
+    try:
+        store.commit(*what)  # type: ignore[arg-type]
+    except StoreAwayError:
+        return False
+    return True
+
+
+@contextmanager
+def cutting(port: int, word: bytes, arrives: bool) -> Iterator[tuple[int, threading.Event]]:
+    """A port before another one, that cuts a connection at a word of its client while the event is set."""
+    cut, listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
+    opened: list[socket.socket] = [listener]
+
+    def forward(client: socket.socket, server: socket.socket, dead: threading.Event) -> None:
+        with suppress(OSError):
+            while data := client.recv(1 << 16):
+                if word in data and cut.is_set():
+                    dead.set()
+                    if arrives:
+                        server.sendall(data)
+                        return  # with the answer to it the connection ends
+                    break
+                server.sendall(data)
+        end(client, server)
+
+    def answer(client: socket.socket, server: socket.socket, dead: threading.Event) -> None:
+        with suppress(OSError):
+            while (data := server.recv(1 << 16)) and not dead.is_set():
+                client.sendall(data)
+        end(client, server)
+
+    def end(*sockets: socket.socket) -> None:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client = listener.accept()[0]
+                opened.append(client)
+                ends = client, socket.create_connection(("127.0.0.1", port)), threading.Event()
+                opened.append(ends[1])
+                for pump in (forward, answer):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    try:
+        yield listener.getsockname()[1], cut
+    finally:
+        end(*opened)
+        serving.join()
+        for each in opened:
+            each.close()
