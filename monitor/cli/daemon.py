@@ -23,7 +23,7 @@ from monitor.cli.outputs import alert_pushers, exporter, otlp_pushers, reject_qu
 from monitor.cli.process import abandon_threads
 from monitor.cli.settings import engine_settings, reference_windows
 from monitor.cli.standby import StandBy
-from monitor.cli.state import State, open_state, where_is
+from monitor.cli.state import State, open_state
 from monitor.cli.tried import Stamp, Tried, reference_stamps
 from monitor.config.file import load_config
 from monitor.config.reload import classify
@@ -35,6 +35,7 @@ from monitor.export.prometheus.collector import registry
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport
+from monitor.store.opening import where_is
 
 log = logging.getLogger("blindsight")
 

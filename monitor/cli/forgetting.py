@@ -22,18 +22,16 @@ from connectors.http.segment import segments_in
 from monitor.agent.forget import KIND, RecordsOf, count, sentence
 from monitor.agent.rebaseline import not_there
 from monitor.agent.resume import tasks_of
-from monitor.base.errors import ConfigError, InUseError, RequestError, StoreError
+from monitor.base.errors import ConfigError, RequestError, StoreError
 from monitor.base.records import Keys, id_keys
 from monitor.base.state_changes import Changes, assembled
 from monitor.cli.asking import ask
-from monitor.cli.state import open_store
 from monitor.config.file import load_config
 from monitor.config.root import Config, HttpSourceConfig, StoreConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.columns import Forgotten
 from monitor.export.sinks.rejects_file import remove_lines
-from monitor.store.lock import FolderLock
-from monitor.store.store import FILE
+from monitor.store.opening import in_use, open_store
 
 _KEYS_A_REQUEST = 10_000  # of up to 21 bytes each: a request may have a MiB
 _LOOK_SECONDS = 0.2
@@ -97,16 +95,11 @@ def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: flo
     """What was removed of the joins of labels, in a sentence."""
     if config.store is None:
         return "none is configured; what an agent holds in memory goes when it stops."
-    keys = id_keys(ids)
-    if config.store.path is None:
-        try:
-            return sentence(_from_idle(config.store, keys, task))
-        except InUseError as error:
-            raise RequestError(f"{error}, and run this again") from error
-    folder = Path(config.store.path)
-    if not (folder / FILE).is_file():
+    running = in_use(config.store)
+    if running is None:
         return "there is none yet."
-    if not FolderLock.held(folder):
+    keys = id_keys(ids)
+    if not running:
         return sentence(_from_idle(config.store, keys, task))
     answers = []
     for start in range(0, len(keys), _KEYS_A_REQUEST):

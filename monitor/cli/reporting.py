@@ -12,6 +12,7 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport
 from monitor.store.history import StoreHistory
+from monitor.store.opening import located
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
@@ -20,7 +21,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
     Parameters
     ----------
     store : Path
-        The store's folder, or a backup.
+        The store's folder, a backup, or a configuration that names it.
     out : Path
         The file, replaced where it is there.
     since, until : str
@@ -38,7 +39,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
     begin, end = _time("--since", since), _time("--until", until)
     if begin is not None and end is not None and end <= begin:
         raise ConfigError(f"--until: {until!r} is not after --since, {since!r}; give a later one")
-    history = StoreHistory(store)
+    history = StoreHistory(located(store))
     try:
         period = Period(history.judged(), begin, end)
         lines = 0

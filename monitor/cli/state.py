@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from connectors.build import build_reports_topic
 from monitor.agent.agent import Kept
@@ -24,8 +25,11 @@ from monitor.export.sinks.destination import FollowedDestination
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import StateStore, Store, StoreReader
-from monitor.store.database import Database
+from monitor.store.opening import open_store
 from monitor.store.store import FILE, copy_store
+
+if TYPE_CHECKING:
+    from monitor.agent.request_table import PolledRequests
 
 log = logging.getLogger("blindsight")
 
@@ -49,58 +53,27 @@ class State:
         Deliver the reports: one a configured destination.
     readers : list of StoreReader
         One a follower.
+    requests : RequestFolder or PolledRequests
+        Where commands ask.
     """
 
     engine: Engine
     kept: Kept
     followers: list[ReportFollower]
     readers: list[StoreReader]
+    requests: RequestFolder | PolledRequests
 
     def close(self) -> None:
         """Save what is under way, and let go of the store."""
         for reader in self.readers:
             reader.close()  # first: the last to close tidies up, which a reader may not
         self.kept.keeper.close(_CLOSE_SECONDS)
+        if not isinstance(self.requests, RequestFolder):
+            self.requests.close(_CLOSE_SECONDS)
 
 
 Wait = Callable[[str], bool]
 """Told why the store cannot be had yet, waits a moment; whether to try again."""
-
-
-def where_is(section: StoreConfig) -> Path | Database:
-    """The store's file, or its database.
-
-    Raises
-    ------
-    MissingExtraError
-        The database's driver is not installed.
-    """
-    if section.postgres is None:
-        return Path(section.path or "") / FILE
-    from monitor.store.postgres import PostgresDatabase
-
-    return PostgresDatabase(section.postgres, section.prefix, section.password_file)
-
-
-def open_store(section: StoreConfig, keep_reports: int | None = None) -> StateStore:
-    """The configured store, for this process alone.
-
-    Raises
-    ------
-    InUseError
-        Another agent has it.
-    StoreError
-        It cannot be used, and why.
-    MissingExtraError
-        The database's driver is not installed.
-    """
-    where, keep = where_is(section), keep_reports or section.keep_reports
-    if isinstance(where, Path):
-        return Store(where.parent, keep)
-    from monitor.store.postgres import PostgresDatabase, PostgresStore
-
-    assert isinstance(where, PostgresDatabase)
-    return PostgresStore(where, keep, section.lease_seconds)
 
 
 def _awaited(section: StoreConfig, wait: Wait | None) -> StateStore:
@@ -152,6 +125,7 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
         resumed = resume(settings, saved)
         store.forget(resumed.forgotten)
         followers, readers = _followers(config, store)
+        requests = _requests(store)
     except StoreError as error:
         store.close()
         raise ConfigError(str(error)) from error
@@ -167,10 +141,20 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
         config.store.every_seconds,
         None if now == saved.config else now,
         tuple(resumed.reports),
-        RequestHandler(RequestFolder(store.folder), HANDLERS) if isinstance(store, Store) else None,
+        RequestHandler(requests, HANDLERS),
     )
     keeper.start()
-    return State(resumed.engine, kept, followers, readers)
+    return State(resumed.engine, kept, followers, readers, requests)
+
+
+def _requests(store: StateStore) -> RequestFolder | PolledRequests:
+    if isinstance(store, Store):
+        return RequestFolder(store.folder)
+    from monitor.agent.request_table import PolledRequests
+    from monitor.store.postgres import PostgresDatabase
+
+    assert isinstance(store.database, PostgresDatabase)
+    return PolledRequests(store.database)
 
 
 def _followers(config: Config, store: StateStore) -> tuple[list[ReportFollower], list[StoreReader]]:

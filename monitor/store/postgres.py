@@ -14,7 +14,7 @@ import random
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ CREATE TABLE lease (
     commits bigint NOT NULL
 )
 """
+_REQUEST = "CREATE TABLE request (id text PRIMARY KEY, body bytea NOT NULL, answer bytea)"
 _WHOLE = "store"
 """Name of the lease on all of the state; its numbers begin with 1."""
 _UNTIL = "clock_timestamp() + ? * interval '1 second'"
@@ -79,6 +80,7 @@ _LOCK = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR UPDATE"
 _RENEW = f"UPDATE lease SET expires = {_UNTIL} WHERE name = ? AND number = ? RETURNING number"
 _COUNT = f"UPDATE lease SET expires = {_UNTIL}, commits = ? WHERE name = ? AND number = ?"
 _GIVE_UP = "UPDATE lease SET expires = clock_timestamp() WHERE name = ? AND number = ?"
+_HELD = "SELECT expires > clock_timestamp() FROM lease WHERE name = ?"
 _HOLDER = "SELECT number, owner, extract(epoch FROM expires)::float8 FROM lease WHERE name = ?"
 
 
@@ -201,6 +203,19 @@ class PostgresDatabase(Database):
             return StoreError(f"{told}; its tables are gone: restore a backup, or restart to start afresh")
         remedy = next((f"; {remedy}" for sign, remedy in _REMEDIES.items() if sign in text), "")
         return StoreError(told + remedy)
+
+    def held(self) -> bool | None:
+        """Whether an agent has the lease; None where there is no store yet.
+
+        Raises
+        ------
+        StoreError
+            It cannot be told.
+        """
+        with closing(self.reading()) as connection, self.ours("be read"):
+            if self.version(connection) is None:
+                return None
+            return bool(connection.execute(_HELD, (_WHOLE,)).fetchone()[0])
 
     def place(self, connection: SqlConnection) -> str:
         """Which tables these are: those of a restored backup, or of a copy, are others."""
@@ -391,6 +406,7 @@ class PostgresStore(StateStore):
             if run.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (prefix,)).fetchone() is None:
                 run.execute(f'CREATE SCHEMA "{prefix}"')
             run.execute(_LEASE)
+            run.execute(_REQUEST)
             run.execute("INSERT INTO lease VALUES (?, 0, '', '-infinity', 0)", (_WHOLE,))
             create(self.database, run)
             run.execute(PUT_META, (_PLACE, self._postgres.place(run)))

@@ -16,7 +16,7 @@ import pytest
 from monitor.base.errors import CommitUnknownError, InUseError, LeaseLostError, StoreAwayError
 from monitor.base.state_changes import Changes, assembled
 from monitor.store.postgres import PostgresDatabase, PostgresStore
-from tests.daemon import command_here, write_configuration
+from tests.daemon import DaemonProcess, command_here, ndjson, write_configuration
 from tests.daemon import configuration as plain
 from tests.faults.kills import stream
 from tests.faults.take_overs import Agent, alone, configuration, hand_over
@@ -170,6 +170,50 @@ def test_a_stand_by_takes_no_posts(tmp_path: Path, postgres_server: PostgresServ
         assert takes == [works == 0, works == 1]
         assert agents[waits].get("/metrics")[0] == 200
         assert agents[waits].daemon.end()[0] == 0, "a stand-by ends when it is told to"
+
+
+def test_commands_reach_an_agent_whose_state_is_in_a_database(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    rows = answers(np.random.default_rng(0), 650)
+    (tmp_path / "in.ndjson").write_bytes(ndjson(rows))
+    store = {"postgres": postgres_server.dsn, "prefix": "commands", "lease_seconds": 1}
+    config = plain(store=store, sources=[{"kind": "file", "path": "in.ndjson", "follow": True}])
+    path = write_configuration(tmp_path, config)
+    first, again = str(rows[-1]["id"]), str(rows[-2]["id"])
+    asked = ("--model", "erm", "--metric", "accuracy", "--reason", "a new head")
+
+    assert "there is none yet" in command_here("forget", path, first).stdout
+    done = command_here("rebaseline", path, *asked)
+    assert (done.returncode, "there is no store yet; start an agent first" in done.stderr) == (1, True)
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_used(650)
+        assert "store: 1 answer and 0 labels removed." in command_here("forget", path, first).stdout
+        done = command_here("rebaseline", path, *asked)
+        assert done.returncode == 0, done.stderr
+        assert "Asked for rebaseline" in daemon.log
+        done = command_here("rebaseline", path, "--model", "none", *asked[2:])
+        assert (done.returncode, "model: there is no 'none'" in done.stderr) == (1, True), done.stderr
+        status, chart = daemon.get("/history?task=t&model=erm&metric=accuracy")
+        assert (status, json.loads(chart)["window"]) == (200, list(range(6)))
+        assert daemon.end()[0] == 0, daemon.log
+    assert "store: 1 answer and 0 labels removed." in command_here("forget", path, again).stdout
+    done = command_here("rebaseline", path, *asked)
+    assert "No agent runs on PostgreSQL at" in done.stdout
+    assert "of its table request; delete that row to take it back." in done.stdout
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until(lambda: "Asked for rebaseline" in daemon.log, "what waited is carried out")
+        assert daemon.end()[0] == 0, daemon.log
+    with postgres_server.connection() as connection:
+        left = connection.execute("SELECT count(*) FROM commands.request WHERE answer IS NULL").fetchone()
+    assert left == (0,)
+    done = command_here("verify", path, path, tmp_path / "in.ndjson")
+    assert (done.returncode, "windows checked          6" in done.stdout) == (0, True), (
+        done.stdout + done.stderr
+    )
+    done = command_here("report", path, "--out", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+    assert "erm" in (tmp_path / "report.html").read_text()
 
 
 def test_a_backup_is_left_to_the_databases_tools(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ class PostgresServer:
         """Where it is, for its owner."""
         return f"host=127.0.0.1 port={self.port} user=owner dbname=postgres"
 
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> PostgresServer:
         words = ["--auth=trust", "--username=owner", "--encoding=UTF8", "--no-locale", "--no-sync"]
         made = subprocess.run(
