@@ -40,6 +40,8 @@ class RequestTable:
     database : PostgresDatabase
     """
 
+    take_back = "delete that row"
+
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
@@ -74,7 +76,7 @@ class RequestTable:
 
     def shown(self, number: str) -> str:
         """Where a request waits, for people."""
-        return f"row {number} of its table request; delete that row to take it back"
+        return f"row {number} of its table request"
 
 
 class PolledRequests:

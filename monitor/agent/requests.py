@@ -149,6 +149,8 @@ class RequestFolder:
     (Outcome(done=True, text='Done.'), [])
     """
 
+    take_back = "remove that file"
+
     def __init__(self, store: Path) -> None:
         self.path = store / FOLDER
 
@@ -184,7 +186,7 @@ class RequestFolder:
 
     def shown(self, number: str) -> str:
         """Where a request waits, for people."""
-        return f"requests/{number}.json; remove that file to take it back"
+        return f"requests/{number}.json"
 
     def read(self, number: str) -> OperatorRequest:
         """The request of this id.

@@ -55,12 +55,12 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
         return answer.text
     if not running:
         return (
-            f"No agent runs on {store}. The request waits there and is taken up when one is started: "
-            f"{folder.shown(number)}."
+            f"No agent runs on {store}. The request waits there ({folder.shown(number)}) and is taken up "
+            f"when one is started; {folder.take_back} to take it back."
         )
     raise RequestError(
-        f"the agent on {store} has not answered within {wait_seconds:g} s; the request waits there, and the "
-        f"agent will carry it out and log it as soon as possible: {folder.shown(number)}"
+        f"the agent on {store} has not answered within {wait_seconds:g} s; the request waits there "
+        f"({folder.shown(number)}), and the agent will carry it out and log it as soon as possible"
     )
 
 

@@ -249,6 +249,11 @@ class PostgresConnection:
         self._pause, self._next_try = _FIRST_PAUSE_SECONDS, 0.0
         self._refusal: Exception | None = None
 
+    @property
+    def there(self) -> bool:
+        """Whether it is not known to be lost."""
+        return not self._of.closed
+
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> SqlRows:
         return self._ready().execute(_translated(statement), values, binary=True)
 
@@ -390,8 +395,9 @@ class PostgresStore(StateStore):
 
     def close(self) -> None:
         """Give the lease up, so that nobody need wait for its end."""
-        with suppress(*self._postgres.errors):
-            self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
+        if self._connection.there:  # who cannot reach the database need not tell it
+            with suppress(*self._postgres.errors):
+                self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
         self._connection.close()
 
     def _made(self) -> int:

@@ -179,9 +179,11 @@ class StateStore(ABC):
         StoreError
             Nothing was written, and why; the same changes may be committed again.
         """
+        # Before the transaction: nobody need wait for this.
+        parts = [(name, pack(state)) for name, state in changes.parts.items()]
         with self._ours("be written"), self._transaction():
             run = self._connection
-            run.executemany(_PUT_PART, [(name, pack(state)) for name, state in changes.parts.items()])
+            run.executemany(_PUT_PART, parts)
             for ring in changes.rings:
                 self._rings.write(ring)
             newest = self._add_reports(

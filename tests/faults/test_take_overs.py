@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -21,8 +22,8 @@ from tests.daemon import configuration as plain
 from tests.faults.kills import stream
 from tests.faults.take_overs import Agent, alone, configuration, hand_over
 from tests.services.postgres_server import PostgresServer
+from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
 from tests.services.process import answers as answers_on
-from tests.services.process import free_ports, wait_until
 from tests.streams import Rig, answers, lines
 
 pytestmark = pytest.mark.process
@@ -74,7 +75,7 @@ def test_a_checkpoint_whose_last_word_got_lost_counts_once(
 ) -> None:
     """The server may have committed what the agent heard no answer to."""
     rng, rig = np.random.default_rng(0), Rig()
-    with cutting(postgres_server.port, b"COMMIT", arrives) as (port, cut):
+    with cutting(postgres_server.port, b"COMMIT", arrives) as (port, cut, _):
         address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
         store = PostgresStore(PostgresDatabase(address, f"lost_{arrives}".lower()))
         first = rig.feed(answers(rng, 250))
@@ -124,6 +125,27 @@ def test_who_lost_the_lease_writes_and_delivers_nothing(postgres_server: Postgre
     with closing(second.reader()) as reader:
         assert len(reader.reports_after(0, 10)) == 2
     second.close()
+
+
+def test_a_network_that_pauses_over_the_leases_end_lets_one_agent_go_on(
+    postgres_server: PostgresServer,
+) -> None:
+    rng, rig = np.random.default_rng(0), Rig()
+    changes = Changes()
+    with cutting(postgres_server.port, b"COMMIT", arrives=True) as (port, _, open_):
+        address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
+        first = PostgresStore(PostgresDatabase(address, "paused"), lease_seconds=1)
+        open_.clear()
+        with ThreadPoolExecutor(1) as thread:
+            writing = thread.submit(first.commit, changes, rig.feed(answers(rng, 250)))
+            second = awaited(PostgresDatabase(postgres_server.dsn, "paused"))
+            assert not writing.done()
+            open_.set()
+            assert isinstance(writing.exception(PATIENCE_SECONDS), LeaseLostError)
+        with closing(second.reader()) as reader:
+            assert reader.newest_report() == 0
+        first.close()
+        second.close()
 
 
 def test_who_stands_still_within_a_transaction_holds_nobody_up(postgres_server: PostgresServer) -> None:
@@ -200,7 +222,10 @@ def test_commands_reach_an_agent_whose_state_is_in_a_database(
     assert "store: 1 answer and 0 labels removed." in command_here("forget", path, again).stdout
     done = command_here("rebaseline", path, *asked)
     assert "No agent runs on PostgreSQL at" in done.stdout
-    assert "of its table request; delete that row to take it back." in done.stdout
+    assert (
+        "of its table request) and is taken up when one is started; delete that row to take it back."
+        in done.stdout
+    )
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until(lambda: "Asked for rebaseline" in daemon.log, "what waited is carried out")
         assert daemon.end()[0] == 0, daemon.log
@@ -234,14 +259,19 @@ def committed(store: PostgresStore, *what: object) -> bool:
 
 
 @contextmanager
-def cutting(port: int, word: bytes, arrives: bool) -> Iterator[tuple[int, threading.Event]]:
-    """A port before another one, that cuts a connection at a word of its client while the event is set."""
-    cut, listener = threading.Event(), socket.create_server(("127.0.0.1", 0))
+def cutting(port: int, word: bytes, arrives: bool) -> Iterator[tuple[int, threading.Event, threading.Event]]:
+    """A port before another one. It cuts a connection at a word of its client while the first event is set.
+
+    While the second event is not set, nothing passes to the server.
+    """
+    cut, open_, listener = threading.Event(), threading.Event(), socket.create_server(("127.0.0.1", 0))
     opened: list[socket.socket] = [listener]
+    open_.set()
 
     def forward(client: socket.socket, server: socket.socket, dead: threading.Event) -> None:
         with suppress(OSError):
             while data := client.recv(1 << 16):
+                open_.wait(PATIENCE_SECONDS)
                 if word in data and cut.is_set():
                     dead.set()
                     if arrives:
@@ -275,7 +305,7 @@ def cutting(port: int, word: bytes, arrives: bool) -> Iterator[tuple[int, thread
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
     try:
-        yield listener.getsockname()[1], cut
+        yield listener.getsockname()[1], cut, open_
     finally:
         end(*opened)
         serving.join()

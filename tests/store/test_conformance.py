@@ -15,7 +15,7 @@ import pytest
 
 from monitor.agent.resume import restore_marks
 from monitor.base.codec import plain
-from monitor.base.errors import InUseError, StoreError
+from monitor.base.errors import InUseError, MissingExtraError, StoreAwayError, StoreError
 from monitor.base.records import id_keys
 from monitor.base.state_changes import Changes, assembled
 from monitor.reports.views import AgentView
@@ -28,7 +28,7 @@ from monitor.store.store import FILE
 from tests.accounting import assert_adds_up
 from tests.engine.test_engine import stream as records_of
 from tests.plain_state import same
-from tests.services.postgres_server import PostgresServer
+from tests.services.postgres_server import PASSWORD, PostgresServer
 from tests.streams import Record, Rig, answers, lines, task
 
 IDS = ["erm-1700000000-3", "erm-1700000000-50", "early-1", "absent"]
@@ -567,3 +567,82 @@ def restored(place: Place) -> None:
         place.run("INSERT INTO meta VALUES ('backup', '2026-11-20T10:00:00Z')")
     else:
         place.run("UPDATE meta SET value = 'another server' WHERE key = 'place'")
+
+
+def test_without_the_extra_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        MissingExtraError, match=r"store\.postgres needs an optional package: pip install 'blind"
+    ):
+        PostgresDatabase("postgresql://db/m", "one")
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "said"),
+    [
+        (
+            "nonsense",
+            StoreError,
+            "no address of PostgreSQL; give one such as postgresql://agent@db/monitoring",
+        ),
+        (
+            "host=127.0.0.1 port=1",
+            StoreAwayError,
+            "PostgreSQL at 127.0.0.1:1/, schema one, cannot be opened: ",
+        ),
+        (
+            "host=127.0.0.1 port={port} user=owner dbname=nowhere",
+            StoreError,
+            'database "nowhere" does not exist; create it, or correct store.postgres',
+        ),
+        (
+            "host=127.0.0.1 port={port} user=reader dbname=postgres",
+            StoreError,
+            "no password supplied; give store.password_file, or PGPASSWORD in the environment",
+        ),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_said_with_the_remedy(
+    postgres_server: PostgresServer, address: str, kind: type[StoreError], said: str
+) -> None:
+    with pytest.raises(StoreError) as refused:
+        PostgresStore(PostgresDatabase(address.format(port=postgres_server.port), "one"))
+    assert type(refused.value) is kind
+    assert said in str(refused.value)
+
+
+def test_a_password_comes_from_a_file_or_the_environment_and_is_shown_nowhere(
+    postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres_server.execute("CREATE SCHEMA secret AUTHORIZATION reader")
+    address = f"postgresql://reader@127.0.0.1:{postgres_server.port}/postgres"
+    file = tmp_path / "password"
+    file.write_text("wrong-secret\n")
+    with pytest.raises(
+        StoreError, match=r"check the user in store\.postgres, and store\.password_file"
+    ) as refused:
+        PostgresStore(PostgresDatabase(address, "secret", str(file)))
+    assert "wrong-secret" not in str(refused.value)
+    file.write_text(f"{PASSWORD}\n")
+    PostgresStore(PostgresDatabase(address, "secret", str(file))).close()
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    PostgresStore(PostgresDatabase(address, "secret")).close()
+    with pytest.raises(
+        StoreError, match=r"permission denied .*; let the user create and own the schema other"
+    ):
+        PostgresStore(PostgresDatabase(address, "other"))
+
+
+def test_tables_of_another_program_are_left_alone_and_lost_ones_are_told(
+    postgres_server: PostgresServer,
+) -> None:
+    postgres_server.execute("CREATE SCHEMA foreign_one")
+    postgres_server.execute("CREATE TABLE foreign_one.mine (x integer)")
+    said = "schema foreign_one, has tables of another program; give another store.prefix"
+    with pytest.raises(StoreError, match=said):
+        PostgresStore(PostgresDatabase(postgres_server.dsn, "foreign_one"))
+    store = PostgresStore(PostgresDatabase(postgres_server.dsn, "dropped"))
+    postgres_server.execute("DROP SCHEMA dropped CASCADE")
+    with pytest.raises(StoreError, match="its tables are gone: restore a backup, or restart to start afresh"):
+        store.commit(Changes())
+    store.close()
