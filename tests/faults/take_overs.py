@@ -10,7 +10,6 @@ that ran through with its state in a folder. It prints how long nobody was ready
 
 from __future__ import annotations
 
-import argparse
 import random
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from statistics import median
 from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess
 from tests.faults.kills import CONFIG, stream
+from tests.harness import run
 from tests.services.postgres_server import PostgresServer
 from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
 
@@ -141,26 +141,18 @@ def hand_over(
     return found
 
 
-def main() -> None:
-    """Print what came of it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--lease", type=float, default=6.0, help="seconds")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+def table(rounds: int = 20, records: int = 200_000, lease: float = 6.0, seed: int = 0) -> Iterator[str]:
+    """What came of it; the lease in seconds."""
     with tempfile.TemporaryDirectory() as name, PostgresServer() as server:
-        found = hand_over(Path(name), server, given.records, given.rounds, given.lease, given.seed)
+        found = hand_over(Path(name), server, records, rounds, lease, seed)
     kills = len(found.seconds) - found.stopped
-    print(f"{len(found.seconds)} hand-overs: {kills} owners killed, {found.stopped} stopped for as long")
-    print(f"{found.windows:,} windows closed; the reports are {'equal' if found.equal else 'DIFFERENT'}")
-    print(
+    yield f"{len(found.seconds)} hand-overs: {kills} owners killed, {found.stopped} stopped for as long"
+    yield f"{found.windows:,} windows closed; the reports are {'equal' if found.equal else 'DIFFERENT'}"
+    yield (
         f"nobody ready for {median(found.seconds):.1f} s in the median, {max(found.seconds):.1f} s at worst "
-        f"(a lease of {given.lease:g} s)"
+        f"(a lease of {lease:g} s)"
     )
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -115,6 +115,21 @@ class PostgresServer:
         with self.connection() as connection:
             connection.execute(statement.encode(), values or None)
 
+    def dump(self, schema: str, file: Path) -> None:
+        """Back a schema up."""
+        self._tool("pg_dump", "--format=custom", f"--schema={schema}", f"--file={file}")
+
+    def restore(self, file: Path) -> None:
+        """Put a schema back that is not there."""
+        self._tool("pg_restore", "--exit-on-error", "--dbname=postgres", str(file))
+
+    def _tool(self, name: str, *words: str) -> None:
+        where = ["--host=127.0.0.1", f"--port={self.port}", "--username=owner"]
+        if name == "pg_dump":
+            where.append("postgres")
+        program = str(self._programs / name)
+        subprocess.run([program, *words, *where], check=True, timeout=PATIENCE_SECONDS)
+
     def _ready(self) -> bool:
         try:
             self.connection().close()

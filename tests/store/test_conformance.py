@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +26,7 @@ from monitor.store.database import Database, SqlConnection
 from monitor.store.history import StoreHistory, newest_lines
 from monitor.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore
 from monitor.store.schema import MIGRATIONS, VERSION
-from monitor.store.store import FILE
+from monitor.store.store import FILE, copy_store
 from tests.accounting import assert_adds_up
 from tests.engine.test_engine import stream as records_of
 from tests.plain_state import same
@@ -51,6 +53,9 @@ class Place(Protocol):
     def holds(self, name: str) -> bool:
         """Whether the key of this id is anywhere in it."""
 
+    def back_up_and_restore(self) -> None:
+        """Put a backup in the place of the store."""
+
 
 class FolderPlace:
     def __init__(self, folder: Path) -> None:
@@ -70,11 +75,19 @@ class FolderPlace:
         key = id_keys([name])[0].tobytes()
         return any(key in path.read_bytes() for path in self.where().parent.iterdir())
 
+    def back_up_and_restore(self) -> None:
+        copy = self._folder / "copy"
+        copy_store(self.where(), copy)
+        shutil.rmtree(self.where().parent)
+        self.where().parent.mkdir()
+        copy.rename(self.where())
+
 
 class PostgresPlace:
     _numbers = itertools.count()
 
     def __init__(self, server: PostgresServer) -> None:
+        self._server = server
         self._dsn, self._prefix = server.dsn, f"store{next(self._numbers)}"
 
     def open(self, name: str = "store", keep_reports: int = 100_000) -> StateStore:
@@ -92,6 +105,13 @@ class PostgresPlace:
         key = id_keys([name])[0].tobytes()
         found = [self.run(f"SELECT {column} FROM {table}") for table, column in BLOBS.items()]
         return any(key in blob for rows in found for (blob,) in rows)
+
+    def back_up_and_restore(self) -> None:
+        schema = f"{self._prefix}_store"
+        with tempfile.TemporaryDirectory() as folder:
+            self._server.dump(schema, Path(folder, "copy"))
+            self._server.execute(f"DROP SCHEMA {schema} CASCADE")
+            self._server.restore(Path(folder, "copy"))
 
 
 @pytest.fixture(params=["folder", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -545,7 +565,7 @@ def test_a_restored_store_tells_its_sinks_once(place: Place) -> None:
     save(store, rig, records_of())
     identity, lines_before = store.identity, newest_report(store)
     store.close()
-    restored(place)
+    place.back_up_and_restore()
     store = place.open()
     saved = store.load()
     assert saved.backup_time.endswith("Z")
@@ -559,14 +579,6 @@ def test_a_restored_store_tells_its_sinks_once(place: Place) -> None:
     again = place.open()
     assert again.load().backup_time == ""
     again.close()
-
-
-def restored(place: Place) -> None:
-    """As after a backup was put back."""
-    if isinstance(place, FolderPlace):
-        place.run("INSERT INTO meta VALUES ('backup', '2026-11-20T10:00:00Z')")
-    else:
-        place.run("UPDATE meta SET value = 'another server' WHERE key = 'place'")
 
 
 def test_without_the_extra_the_pip_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
