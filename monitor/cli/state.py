@@ -80,7 +80,9 @@ def _awaited(section: StoreConfig, wait: Wait | None) -> StateStore:
     """The store, once it can be had."""
     while True:
         try:
-            return open_store(section)
+            store = open_store(section)
+            log.info("The state is in %s.", store.database.name)
+            return store
         except (InUseError, StoreAwayError) as error:
             # A folder's lock ends with its holder: to wait for it hides that two agents are told to use it.
             if wait is None or section.postgres is None or not wait(str(error)):
