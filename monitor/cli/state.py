@@ -81,7 +81,8 @@ def _awaited(section: StoreConfig, wait: Wait | None) -> StateStore:
     while True:
         try:
             store = open_store(section)
-            log.info("The state is in %s.", store.database.name)
+            if section.postgres is not None:
+                log.info("The state is in %s.", store.database.name)
             return store
         except (InUseError, StoreAwayError) as error:
             # A folder's lock ends with its holder: to wait for it hides that two agents are told to use it.
