@@ -178,6 +178,10 @@ class StateStore(ABC):
         ------
         StoreError
             Nothing was written, and why; the same changes may be committed again.
+        CommitUnknownError
+            It may have been written: the very same must be committed next.
+        LeaseLostError
+            Nothing was written, and nothing can be any more.
         """
         # Before the transaction: nobody need wait for this.
         parts = [(name, pack(state)) for name, state in changes.parts.items()]
