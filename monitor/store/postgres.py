@@ -263,6 +263,17 @@ class PostgresConnection:
             with self._ready().cursor() as cursor:
                 cursor.executemany(_translated(statement), given)
 
+    def first_of_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """The first row of a query for each row of values, None where there is none; one wait for all."""
+        found: list[Any] = []
+        if rows:
+            with self._ready().cursor(binary=True) as cursor:
+                cursor.executemany(_translated(statement), rows, returning=True)
+                found.append(cursor.fetchone())
+                while cursor.nextset():
+                    found.append(cursor.fetchone())
+        return found
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing of what is done inside.
@@ -399,6 +410,9 @@ class PostgresStore(StateStore):
             with suppress(*self._postgres.errors):
                 self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
         self._connection.close()
+
+    def _first_of_each(self, query: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        return self._connection.first_of_each(query, rows)
 
     def _made(self) -> int:
         """The version of the tables, which are made where there are none."""

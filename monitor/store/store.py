@@ -244,13 +244,18 @@ class StateStore(ABC):
             "AND revision = ? ORDER BY id DESC LIMIT 1"
         )
         columns = [kept[name].tolist() for name in ("series", "window", "revision")]
-        found = [
-            self._connection.execute(query, (task, *kept["names"][series], window, revision)).fetchone()
+        wanted = [
+            (task, *kept["names"][series], window, revision)
             for series, window, revision in zip(*columns, strict=True)
         ]
+        found = self._first_of_each(query, wanted)
         for row, series, window in zip(found, columns[0], columns[1], strict=True):
             _refuse_no_line(row, f"window {window} of {task}, {' '.join(kept['names'][series]).strip()}")
         return [row[0].decode() if row else None for row in found]
+
+    def _first_of_each(self, query: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """The first row of a query for each row of values; None where there is none."""
+        return [self._connection.execute(query, row).fetchone() for row in rows]
 
     def _add_reports(self, rows: Sequence[tuple[str, str, str, int, int, bytes]]) -> int:
         """Number the lines without a gap, from which readers would see that some are missing."""
