@@ -190,7 +190,7 @@ def test_a_stand_by_takes_no_posts(tmp_path: Path, postgres_server: PostgresServ
         wait_until(lambda: agents[waits].waits, "the other one waits")
         takes = [answers_on(ports[1]), answers_on(ports[3])]
         assert takes == [works == 0, works == 1]
-        assert agents[waits].get("/metrics")[0] == 200
+        assert [agents[waits].get(path)[0] for path in ("/metrics", "/")] == [200, 200]
         assert agents[waits].daemon.end()[0] == 0, "a stand-by ends when it is told to"
 
 
@@ -200,7 +200,8 @@ def test_commands_reach_an_agent_whose_state_is_in_a_database(
     rows = answers(np.random.default_rng(0), 650)
     (tmp_path / "in.ndjson").write_bytes(ndjson(rows))
     store = {"postgres": postgres_server.dsn, "prefix": "commands"}
-    config = plain(store=store, sources=[{"kind": "file", "path": "in.ndjson", "follow": True}])
+    sources = [{"kind": "file", "path": "in.ndjson", "follow": True}]
+    config = plain(store=store, sources=sources, reports={"path": "windows.ndjson"})
     path = write_configuration(tmp_path, config)
     first, again = str(rows[-1]["id"]), str(rows[-2]["id"])
     asked = ("--model", "erm", "--metric", "accuracy", "--reason", "a new head")
@@ -218,6 +219,7 @@ def test_commands_reach_an_agent_whose_state_is_in_a_database(
         assert (done.returncode, "model: there is no 'none'" in done.stderr) == (1, True), done.stderr
         status, chart = daemon.get("/history?task=t&model=erm&metric=accuracy")
         assert (status, json.loads(chart)["window"]) == (200, list(range(6)))
+        wait_until(lambda: connections(postgres_server) == 3, "it has as many connections as the docs say")
         assert daemon.end()[0] == 0, daemon.log
     assert "store: 1 answer and 0 labels removed." in command_here("forget", path, again).stdout
     done = command_here("rebaseline", path, *asked)
@@ -239,6 +241,12 @@ def test_commands_reach_an_agent_whose_state_is_in_a_database(
     done = command_here("report", path, "--out", tmp_path / "report.html")
     assert done.returncode == 0, done.stderr
     assert "erm" in (tmp_path / "report.html").read_text()
+
+
+def connections(server: PostgresServer) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'blindsight'"
+    with server.connection() as connection:
+        return connection.execute(query).fetchone()[0]
 
 
 def test_a_backup_is_left_to_the_databases_tools(tmp_path: Path) -> None:
