@@ -22,7 +22,7 @@ from monitor.agent.feeder import Feeder
 from monitor.agent.refits import Refitter
 from monitor.agent.requests import RequestHandler
 from monitor.agent.unjoined import UnjoinedLabels
-from monitor.base.errors import BlindsightError
+from monitor.base.errors import BlindsightError, LeaseLostError
 from monitor.base.records import Chunk
 from monitor.base.source import Input
 from monitor.engine.engine import Engine
@@ -234,6 +234,9 @@ class Agent:
             self._loop()
             self._drain()
             self._paint(force=True)
+        except LeaseLostError as error:
+            self.failure = error
+            log.error("%s. The agent stops.", error)
         except Exception as error:
             self.failure = error
             log.exception("The engine has failed; the agent stops.")

@@ -18,13 +18,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from monitor.base.errors import StoreError
+from monitor.base.errors import CommitUnknownError, LeaseLostError, StoreError
 from monitor.base.state_changes import Changes
 from monitor.engine.engine import Engine
 from monitor.reports.window_report import WindowReport
-from monitor.store import Store
+from monitor.store import StateStore
 
 log = logging.getLogger("blindsight")
+
+_AGAIN_SECONDS = 0.5
 
 Written = Callable[[], Mapping[str, tuple[int, int]]]
 
@@ -62,13 +64,13 @@ class CheckpointWriter:
 
     Parameters
     ----------
-    store : Store
+    store : StateStore
         Used by the keeper's thread alone, once started.
     written : callable
         How far the reports file has been written, to be saved along.
     """
 
-    def __init__(self, store: Store, written: Written = dict) -> None:
+    def __init__(self, store: StateStore, written: Written = dict) -> None:
         self._store = store
         self._written = written
         self._given: queue.Queue[Checkpoint | None] = queue.Queue(1)
@@ -78,6 +80,8 @@ class CheckpointWriter:
         self.failing: str | None = None
         """Why the last checkpoint could not be saved; None where it was."""
         self.failures = 0
+        self.lost: LeaseLostError | None = None
+        """Set for good once another agent has taken over."""
 
     def start(self) -> None:
         """Begin to take checkpoints."""
@@ -102,7 +106,6 @@ class CheckpointWriter:
         except queue.Empty:
             return None
         self._busy = False
-        self._note(outcome)
         return outcome
 
     def close(self, timeout_seconds: float) -> None:
@@ -114,26 +117,47 @@ class CheckpointWriter:
             self._store.close()
 
     def _run(self) -> None:
-        while (checkpoint := self._given.get()) is not None:
-            error = None
+        while True:
             try:
-                self._store.commit(checkpoint.changes, checkpoint.reports, self._written(), checkpoint.config)
-            except StoreError as found:
-                error = str(found)
-            except Exception as found:
-                log.exception("A checkpoint failed unexpectedly.")
-                error = str(found)
-            self._done.put(CheckpointOutcome(checkpoint, error))
+                checkpoint = self._given.get(timeout=self._store.renew_seconds)
+            except queue.Empty:
+                self._try(self._store.renew)
+                continue
+            if checkpoint is None:
+                return
+            self._done.put(CheckpointOutcome(checkpoint, self._saved(checkpoint)))
 
-    def _note(self, outcome: CheckpointOutcome) -> None:
-        """Say once that saving fails, and once that it works again."""
-        if outcome.error is not None:
-            self.failures += 1
-            if self.failing is None:
-                log.error("%s. Nothing is lost while the agent runs; it tries again.", outcome.error)
-        elif self.failing is not None:
+    def _saved(self, checkpoint: Checkpoint) -> str | None:
+        """Why it could not be saved; None where it was. Whether it was is found out first."""
+        while True:
+            error = self._try(lambda: self._commit(checkpoint))
+            self.failures += error is not None
+            # The engine may give other changes next only if these do not count.
+            if not isinstance(error, CommitUnknownError) or not self._given.empty():
+                return None if error is None else str(error)
+            time.sleep(_AGAIN_SECONDS)
+
+    def _commit(self, checkpoint: Checkpoint) -> None:
+        self._store.commit(checkpoint.changes, checkpoint.reports, self._written(), checkpoint.config)
+
+    def _try(self, do: Callable[[], object]) -> Exception | None:
+        """Use the store. Say once that this fails, and once that it works again."""
+        error: Exception | None = None
+        try:
+            do()
+        except StoreError as found:
+            error = found
+        except Exception as found:
+            log.exception("A checkpoint failed unexpectedly.")
+            error = found
+        if isinstance(error, LeaseLostError):
+            self.lost = error
+        elif error is not None and self.failing is None:
+            log.error("%s. Nothing is lost while the agent runs; it tries again.", error)
+        elif error is None and self.failing is not None:
             log.info("The state is saved again.")
-        self.failing = outcome.error
+        self.failing = None if error is None else str(error)
+        return error
 
 
 Tell = Callable[[str, Mapping[str, object]], None]
@@ -155,12 +179,18 @@ class OutputPolicy(ABC):
     lost = 0
     """Closed windows that could not be kept."""
 
-    failing: str | None = None
-    """Why the state cannot be saved at present; None where it can, or need not be."""
-
-    failures = 0
     saved_time: float | None = None
     """When the last checkpoint was saved, seconds since the epoch."""
+
+    @property
+    def failing(self) -> str | None:
+        """Why the state cannot be saved at present; None where it can, or need not be."""
+        return None
+
+    @property
+    def failures(self) -> int:
+        """Checkpoints that could not be saved."""
+        return 0
 
     @abstractmethod
     def reports(self, reports: Sequence[WindowReport]) -> None:
@@ -176,7 +206,13 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
-        """Do what is due; called between two chunks."""
+        """Do what is due; called between two chunks.
+
+        Raises
+        ------
+        LeaseLostError
+            Another agent has taken over.
+        """
 
     @abstractmethod
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
@@ -258,6 +294,14 @@ class CheckpointedOutput(OutputPolicy):
         self._then: list[Then] = []
         self._then_under_way: list[Then] = []
 
+    @property
+    def failing(self) -> str | None:
+        return self._keeper.failing
+
+    @property
+    def failures(self) -> int:
+        return self._keeper.failures
+
     def reports(self, reports: Sequence[WindowReport]) -> None:
         for report in reports:
             if report.revision:  # its charts are those of the time when its window closed
@@ -309,9 +353,10 @@ class CheckpointedOutput(OutputPolicy):
 
     def _hear(self, engine: Engine, timeout_seconds: float) -> None:
         outcome = self._keeper.heard(timeout_seconds)
+        if self._keeper.lost is not None:
+            raise self._keeper.lost
         if outcome is None:
             return
-        self.failing, self.failures = self._keeper.failing, self._keeper.failures
         if outcome.error is None:
             engine.confirm()
             self.saved_time = time.time()

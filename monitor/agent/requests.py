@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -71,6 +71,63 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
     body: dict[str, Any]
 
 
+def written_request(kind: str, body: Mapping[str, Any], now: float | None = None) -> tuple[str, bytes]:
+    """A new request's id, and its bytes.
+
+    Raises
+    ------
+    RequestError
+        It is too long.
+    """
+    asked = time.time() if now is None else now
+    written = msgspec.json.encode({"kind": kind, "time": asked, "body": dict(body)})
+    if len(written) > MOST_BYTES:
+        raise RequestError(f"the request has {len(written):,} bytes; at most {MOST_BYTES:,} can be asked")
+    return f"{int(asked * 1e9):020d}-{secrets.token_hex(4)}", written
+
+
+def read_request(number: str, content: bytes) -> OperatorRequest:
+    """A request from its bytes.
+
+    Raises
+    ------
+    RequestError
+        They are none, or too many.
+    """
+    if len(content) > MOST_BYTES:
+        raise RequestError(f"request {number} is longer than {MOST_BYTES:,} bytes")
+    try:
+        found = msgspec.json.decode(content, type=_Written)
+    except msgspec.DecodeError as error:
+        raise RequestError(
+            f"request {number} is damaged: {error}; ask again with the command itself"
+        ) from error
+    return OperatorRequest(number, found.kind, found.time, found.body)
+
+
+class RequestBox(Protocol):
+    """Where requests wait, as the agent sees it. No method waits for anything but a disk."""
+
+    @property
+    def path(self) -> object:
+        """For messages."""
+
+    def waiting(self) -> list[str]:
+        """Ids of the requests that are there, oldest first."""
+
+    def read(self, number: str) -> OperatorRequest:
+        """The request of this id; raises `RequestError` where it is none."""
+
+    def answer(self, number: str, answer: Outcome) -> None:
+        """Leave an answer for the command that waits."""
+
+    def remove(self, number: str) -> None:
+        """Take an answered request away for good."""
+
+    def put_aside(self, number: str) -> None:
+        """Take one away that cannot be read."""
+
+
 class RequestFolder:
     """The folder through which requests and answers pass.
 
@@ -92,6 +149,8 @@ class RequestFolder:
     (Outcome(done=True, text='Done.'), [])
     """
 
+    take_back = "remove that file"
+
     def __init__(self, store: Path) -> None:
         self.path = store / FOLDER
 
@@ -103,11 +162,7 @@ class RequestFolder:
         RequestError
             It is too long, or the folder cannot be written.
         """
-        asked = time.time() if now is None else now
-        written = msgspec.json.encode({"kind": kind, "time": asked, "body": dict(body)})
-        if len(written) > MOST_BYTES:
-            raise RequestError(f"the request has {len(written):,} bytes; at most {MOST_BYTES:,} can be asked")
-        number = f"{int(asked * 1e9):020d}-{secrets.token_hex(4)}"
+        number, written = written_request(kind, body, now)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             put(self._of(number, "json"), written)
@@ -129,6 +184,10 @@ class RequestFolder:
                 self.put_aside(name)
         return sorted(filter(_ID.fullmatch, asked))
 
+    def shown(self, number: str) -> str:
+        """Where a request waits, for people."""
+        return f"requests/{number}.json"
+
     def read(self, number: str) -> OperatorRequest:
         """The request of this id.
 
@@ -148,15 +207,7 @@ class RequestFolder:
             raise RequestError(
                 f"request {number} cannot be read: {error.strerror}; ask as the agent's user"
             ) from error
-        if len(content) > MOST_BYTES:
-            raise RequestError(f"request {number} is longer than {MOST_BYTES:,} bytes")
-        try:
-            found = msgspec.json.decode(content, type=_Written)
-        except msgspec.DecodeError as error:
-            raise RequestError(
-                f"request {number} is damaged: {error}; ask again with the command itself"
-            ) from error
-        return OperatorRequest(number, found.kind, found.time, found.body)
+        return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
         """Leave an answer for the command that waits, and drop answers that nobody came for."""
@@ -219,7 +270,7 @@ class RequestHandler:
 
     Parameters
     ----------
-    folder : RequestFolder
+    folder : RequestBox
     handlers : mapping of str to Handler
         By kind.
     clock : callable
@@ -228,7 +279,7 @@ class RequestHandler:
 
     def __init__(
         self,
-        folder: RequestFolder,
+        folder: RequestBox,
         handlers: Mapping[str, Handler],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -6,6 +6,9 @@
     ├── SourceError        a feed cannot be opened or read                               (exit code 1 or 2)
     ├── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
     ├── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
+    │   ├── StoreAwayError      its database cannot be reached at present
+    │   ├── CommitUnknownError  the connection broke while a checkpoint was committed
+    │   └── LeaseLostError      another agent has taken over                              (exit code 1)
     ├── InUseError         another process has a port or folder, and may let it go       (exit code 1)
     ├── ClusterError       Spark, or a process of a replay, cannot be had or gave up      (exit code 1)
     └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
@@ -58,6 +61,21 @@ class SinkError(BlindsightError):
 
 class StoreError(BlindsightError):
     """The durable state cannot be opened, read or written."""
+
+
+class StoreAwayError(StoreError):
+    """The store's database cannot be reached at present: to wait can help."""
+
+
+class CommitUnknownError(StoreAwayError):
+    """The connection broke while a checkpoint was committed: only the database knows whether it counts.
+
+    To commit the very same once more finds out, and writes it where it does not.
+    """
+
+
+class LeaseLostError(StoreError):
+    """Another agent has the lease on the state: this one can write nothing any more."""
 
 
 class InUseError(SourceError, SinkError, StoreError):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monitor.agent.rebaseline import KIND, not_there, task_named
 from monitor.agent.requests import RequestFolder
 from monitor.base.errors import ConfigError, RequestError
 from monitor.config.file import load_config
 from monitor.config.root import Config
+from monitor.store.database import Database
 from monitor.store.lock import FolderLock
+from monitor.store.opening import where_is
+
+if TYPE_CHECKING:
+    from monitor.agent.request_table import RequestTable
 
 
 def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float) -> str:
@@ -40,10 +45,9 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     """
     if config.store is None:
         raise ConfigError("store: there is none in this configuration; requests reach the agent through it")
-    store = Path(config.store.path)
-    folder = RequestFolder(store)
+    where = where_is(config.store)
+    store, running, folder = _asked(where)
     number = folder.place(kind, body)
-    running = FolderLock.held(store)
     answer = folder.collect(number, wait_seconds if running else 0.0)
     if answer is not None:
         if not answer.done:
@@ -51,13 +55,27 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
         return answer.text
     if not running:
         return (
-            f"No agent runs on {store}. The request waits there (requests/{number}.json) and is taken up "
-            "when one is started; remove that file to take it back."
+            f"No agent runs on {store}. The request waits there ({folder.shown(number)}) and is taken up "
+            f"when one is started; {folder.take_back} to take it back."
         )
     raise RequestError(
         f"the agent on {store} has not answered within {wait_seconds:g} s; the request waits there "
-        f"(requests/{number}.json), and the agent will carry it out and log it as soon as possible"
+        f"({folder.shown(number)}), and the agent will carry it out and log it as soon as possible"
     )
+
+
+def _asked(where: Path | Database) -> tuple[object, bool, RequestFolder | RequestTable]:
+    """The name of a store, whether an agent runs on it, and where it is asked."""
+    if isinstance(where, Path):
+        return where.parent, FolderLock.held(where.parent), RequestFolder(where.parent)
+    from monitor.agent.request_table import RequestTable
+    from monitor.store.postgres import PostgresDatabase
+
+    assert isinstance(where, PostgresDatabase)
+    held = where.held()
+    if held is None:
+        raise RequestError(f"{where.name}: there is no store yet; start an agent first")
+    return where.name, held, RequestTable(where)
 
 
 def ask_for_baseline(

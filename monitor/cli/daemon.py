@@ -9,33 +9,33 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 
 from connectors.build import build_inputs
 from monitor.agent.agent import Agent
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
-from monitor.base.errors import BlindsightError, ConfigError, InUseError, SinkError, SourceError
+from monitor.base.errors import BlindsightError, ConfigError, InUseError, SinkError, SourceError, StoreError
 from monitor.cli.check.calibrations import interval_sentences
 from monitor.cli.check.check import unmatched_models
 from monitor.cli.journal import Journal, JournalSinks
 from monitor.cli.outputs import alert_pushers, exporter, otlp_pushers, reject_queues, report_queues, retention
 from monitor.cli.process import abandon_threads
 from monitor.cli.settings import engine_settings, reference_windows
-from monitor.cli.state import open_state
+from monitor.cli.standby import StandBy
+from monitor.cli.state import State, open_state
 from monitor.cli.tried import Stamp, Tried, reference_stamps
 from monitor.config.file import load_config
 from monitor.config.reload import classify
 from monitor.config.root import Config
-from monitor.engine.engine import Engine
+from monitor.engine.engine import Engine, EngineSettings
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import RecentWindows, StoredWindows, Windows
 from monitor.export.prometheus.collector import registry
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport
-from monitor.store.store import FILE
+from monitor.store.opening import where_is
 
 log = logging.getLogger("blindsight")
 
@@ -58,6 +58,8 @@ class Daemon:
     in_flow : bool
         Do refits as the windows close with which they are due, and let the stream wait: for one that goes by
         so fast that a refit beside it would be weeks late.
+    stopping : threading.Event, optional
+        Set to end the wait for a store that another agent has; without it there is no wait.
     """
 
     def __init__(
@@ -65,12 +67,13 @@ class Daemon:
         config: Config,
         watch: Watch | None = None,
         in_flow: bool = False,
+        stopping: threading.Event | None = None,
     ) -> None:
         self.config = config
         self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
         tried = Tried(config)
         settings = engine_settings(config, in_flow=in_flow, tried=tried)
-        self._state = open_state(config, settings) if config.store else None
+        self._state = _opened(config, settings, stopping)
         tried.save()
         sinks = SinkSet(
             report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
@@ -223,10 +226,18 @@ class Daemon:
         outcome.result()
 
 
+def _opened(config: Config, settings: EngineSettings, stopping: threading.Event | None) -> State | None:
+    """The state, once this agent may have it; None without a store."""
+    if config.store is None:
+        return None
+    with StandBy(config, stopping) as stand_by:
+        return open_state(config, settings, stand_by.wait)
+
+
 def _windows(config: Config) -> tuple[Windows, Watch | None]:
     """The history behind the page's charts, and what must be shown the windows for it."""
     if config.store is not None:
-        return StoredWindows(Path(config.store.path) / FILE), None
+        return StoredWindows(where_is(config.store)), None
     recent = RecentWindows()
     return recent, recent.add
 
@@ -248,7 +259,12 @@ def run(path: str) -> int:
     stopping, reloading = threading.Event(), threading.Event()
     with signals(stopping, reloading):
         # Within the handlers' reach: a SIGHUP while references are read must not end the process.
-        daemon = Daemon(config)
+        try:
+            daemon = Daemon(config, stopping=stopping)
+        except StoreError:
+            if stopping.is_set():
+                return 0
+            raise
         with daemon.running() as agent:
             log.info(
                 "Running: metrics on port %d of %s.",

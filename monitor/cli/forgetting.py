@@ -27,13 +27,11 @@ from monitor.base.records import Keys, id_keys
 from monitor.base.state_changes import Changes, assembled
 from monitor.cli.asking import ask
 from monitor.config.file import load_config
-from monitor.config.root import Config, HttpSourceConfig
+from monitor.config.root import Config, HttpSourceConfig, StoreConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.columns import Forgotten
 from monitor.export.sinks.rejects_file import remove_lines
-from monitor.store import Store
-from monitor.store.lock import FolderLock
-from monitor.store.store import FILE
+from monitor.store.opening import in_use, open_store
 
 _KEYS_A_REQUEST = 10_000  # of up to 21 bytes each: a request may have a MiB
 _LOOK_SECONDS = 0.2
@@ -97,12 +95,12 @@ def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: flo
     """What was removed of the joins of labels, in a sentence."""
     if config.store is None:
         return "none is configured; what an agent holds in memory goes when it stops."
-    folder = Path(config.store.path)
-    if not (folder / FILE).is_file():
+    running = in_use(config.store)
+    if running is None:
         return "there is none yet."
     keys = id_keys(ids)
-    if not FolderLock.held(folder):
-        return sentence(_from_file(folder, keys, task))
+    if not running:
+        return sentence(_from_idle(config.store, keys, task))
     answers = []
     for start in range(0, len(keys), _KEYS_A_REQUEST):
         body = {"keys": keys[start : start + _KEYS_A_REQUEST].tolist(), "task": task}
@@ -110,9 +108,9 @@ def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: flo
     return " ".join(answers)
 
 
-def _from_file(folder: Path, keys: Keys, task: str) -> Forgotten:
+def _from_idle(section: StoreConfig, keys: Keys, task: str) -> Forgotten:
     """Remove from a store that no agent uses, as the agent would."""
-    store = Store(folder, keep_reports=sys.maxsize)  # windows are not what this is about
+    store = open_store(section, keep_reports=sys.maxsize)  # windows are not what this is about
     try:
         saved = store.load()
         tasks = tasks_of(saved)
@@ -127,7 +125,9 @@ def _from_file(folder: Path, keys: Keys, task: str) -> Forgotten:
         store.commit(Changes(kept, changes.rings))
         return found
     except ValueError as error:
-        raise StoreError(f"the state in {folder} cannot be read by this version: {error}") from error
+        raise StoreError(
+            f"the state in {store.database.name} cannot be read by this version: {error}"
+        ) from error
     finally:
         store.close()
 

@@ -278,7 +278,12 @@ def labels_ask(
 @app.command()
 def verify(
     config: ConfigPath,
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
+    store: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STORE", help="The store's folder, a backup of it, or a configuration (.yaml)."
+        ),
+    ],
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE…", help="The raw input, with its original name.")
     ] = None,
@@ -298,7 +303,12 @@ def verify(
 
 @app.command()
 def report(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
+    store: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STORE", help="The store's folder, a backup of it, or a configuration (.yaml)."
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file.")],
     since: Annotated[str, typer.Option(help="A date or a time, in UTC; default the oldest window.")] = "",
     until: Annotated[str, typer.Option(help="A date or a time; selects windows that end before it.")] = "",

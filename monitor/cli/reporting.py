@@ -13,6 +13,7 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport
 from monitor.store.history import StoreHistory
+from monitor.store.opening import located
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
@@ -21,7 +22,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "", external_ur
     Parameters
     ----------
     store : Path
-        The store's folder, or a backup.
+        The store's folder, a backup, or a configuration that names it.
     out : Path
         The file, replaced where it is there.
     since, until : str
@@ -42,12 +43,12 @@ def report(store: Path, out: Path, since: str = "", until: str = "", external_ur
     if begin is not None and end is not None and end <= begin:
         raise ConfigError(f"--until: {until!r} is not after --since, {since!r}; give a later one")
     address = _address(external_url)
-    history = StoreHistory(store)
+    history = StoreHistory(located(store))
     try:
         period = Period(history.judged(), begin, end, address)
         lines = 0
         for line in history.reports():
-            period.add([_read(line, history.path)])
+            period.add([_read(line, history.name)])
             lines += 1
     finally:
         history.close()
@@ -69,11 +70,11 @@ def write_report(path: Path, text: str) -> None:
         raise SinkError(cannot_write(str(path), error)) from error
 
 
-def _read(line: bytes, path: Path) -> WindowReport:
+def _read(line: bytes, name: str) -> WindowReport:
     try:
         return from_json(line)
     except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: a reported window cannot be read: {error}") from error
+        raise StoreError(f"{name}: a reported window cannot be read: {error}") from error
 
 
 def _address(words: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from connectors.build import build_reports_topic
 from monitor.agent.agent import Kept
@@ -16,15 +17,19 @@ from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
 from monitor.agent.requests import Handler, RequestFolder, RequestHandler
 from monitor.agent.resume import restore_marks, resume, tasks_as_json
-from monitor.base.errors import ConfigError, InUseError, StoreError
+from monitor.base.errors import ConfigError, InUseError, StoreAwayError, StoreError
 from monitor.config.file import load_config
-from monitor.config.root import Config
+from monitor.config.root import Config, StoreConfig
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.export.sinks.destination import FollowedDestination
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
-from monitor.store import Store, StoreReader
+from monitor.store import StateStore, Store, StoreReader
+from monitor.store.opening import open_store
 from monitor.store.store import FILE, copy_store
+
+if TYPE_CHECKING:
+    from monitor.agent.request_table import PolledRequests
 
 log = logging.getLogger("blindsight")
 
@@ -48,22 +53,52 @@ class State:
         Deliver the reports: one a configured destination.
     readers : list of StoreReader
         One a follower.
+    requests : RequestFolder or PolledRequests
+        Where commands ask.
     """
 
     engine: Engine
     kept: Kept
     followers: list[ReportFollower]
     readers: list[StoreReader]
+    requests: RequestFolder | PolledRequests
 
     def close(self) -> None:
         """Save what is under way, and let go of the store."""
         for reader in self.readers:
             reader.close()  # first: the last to close tidies up, which a reader may not
         self.kept.keeper.close(_CLOSE_SECONDS)
+        if not isinstance(self.requests, RequestFolder):
+            self.requests.close(_CLOSE_SECONDS)
 
 
-def open_state(config: Config, settings: EngineSettings) -> State:
+Wait = Callable[[str], bool]
+"""Told why the store cannot be had yet, waits a moment; whether to try again."""
+
+
+def _awaited(section: StoreConfig, wait: Wait | None) -> StateStore:
+    """The store, once it can be had."""
+    while True:
+        try:
+            store = open_store(section)
+            if section.postgres is not None:
+                log.info("The state is in %s.", store.database.name)
+            return store
+        except (InUseError, StoreAwayError) as error:
+            # A folder's lock ends with its holder: to wait for it hides that two agents are told to use it.
+            if wait is None or section.postgres is None or not wait(str(error)):
+                raise
+
+
+def open_state(config: Config, settings: EngineSettings, wait: Wait | None = None) -> State:
     """Open the configured store and resume the engine from it.
+
+    Parameters
+    ----------
+    config : Config
+    settings : EngineSettings
+    wait : callable, optional
+        Called while another agent has the database, or it is away; without it neither is waited for.
 
     Raises
     ------
@@ -71,11 +106,13 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         The store cannot be used, and why.
     InUseError
         Another agent has it.
+    StoreAwayError
+        The database cannot be reached.
     """
     assert config.store is not None
     try:
-        store = Store(Path(config.store.path), config.store.keep_reports)
-    except InUseError:
+        store = _awaited(config.store, wait)
+    except (InUseError, StoreAwayError):
         raise
     except StoreError as error:
         raise ConfigError(str(error)) from error
@@ -91,6 +128,7 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         resumed = resume(settings, saved)
         store.forget(resumed.forgotten)
         followers, readers = _followers(config, store)
+        requests = _requests(store)
     except StoreError as error:
         store.close()
         raise ConfigError(str(error)) from error
@@ -106,13 +144,23 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         config.store.every_seconds,
         None if now == saved.config else now,
         tuple(resumed.reports),
-        RequestHandler(RequestFolder(store.folder), HANDLERS),
+        RequestHandler(requests, HANDLERS),
     )
     keeper.start()
-    return State(resumed.engine, kept, followers, readers)
+    return State(resumed.engine, kept, followers, readers, requests)
 
 
-def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list[StoreReader]]:
+def _requests(store: StateStore) -> RequestFolder | PolledRequests:
+    if isinstance(store, Store):
+        return RequestFolder(store.folder)
+    from monitor.agent.request_table import PolledRequests
+    from monitor.store.postgres import PostgresDatabase
+
+    assert isinstance(store.database, PostgresDatabase)
+    return PolledRequests(store.database)
+
+
+def _followers(config: Config, store: StateStore) -> tuple[list[ReportFollower], list[StoreReader]]:
     """One for each place that reports go to, with a connection of its own to the store."""
     destinations: list[FollowedDestination] = []
     if config.reports and config.reports.path:
@@ -121,7 +169,7 @@ def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list
     if config.reports and config.reports.kafka:
         destinations.append(build_reports_topic(config.reports.kafka, store.identity))
     saved = store.marks()
-    readers = [StoreReader(store.path) for _ in destinations]
+    readers = [store.reader() for _ in destinations]
     return [
         ReportFollower(destination, reader, saved)
         for destination, reader in zip(destinations, readers, strict=True)
@@ -141,7 +189,14 @@ def back_up(config_path: str, target: Path) -> str:
     config = load_config(config_path)
     if config.store is None:
         raise ConfigError("store: there is none in this configuration, so there is nothing to back up")
+    if config.store.postgres is not None:
+        raise ConfigError(
+            f"store.postgres: the database's own tools back it up: pg_dump --format=custom "
+            f"--schema={config.store.prefix} --file={target} '{config.store.postgres}'. The agent may run "
+            "meanwhile; after pg_restore it sees that its tables were restored, and tells the readers of "
+            "reports"
+        )
     if target.exists():
         raise ConfigError(f"{target}: exists already; give a new file")
-    copy_store(Path(config.store.path) / FILE, target)
+    copy_store(Path(config.store.path or "") / FILE, target)
     return f"{target}: the store as of its last checkpoint. To restore it, put it back as {FILE}."

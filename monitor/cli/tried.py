@@ -54,7 +54,7 @@ class Tried:
     """
 
     def __init__(self, config: Config) -> None:
-        self._file = Path(config.store.path) / FILE if config.store else None
+        self._file = Path(config.store.path) / FILE if config.store and config.store.path else None
         self._digests = {
             name: _digest(config.scored_tasks[name].model_dump_json(), stamp)
             for name, stamp in reference_stamps(config).items()

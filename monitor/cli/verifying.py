@@ -18,6 +18,7 @@ from monitor.cli.verify.verifier import OF_ARENAS
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.store.history import StoreHistory
+from monitor.store.opening import located
 
 _COMPARISONS = " and ".join(", ".join(COMPARISON_ESTIMATORS).rsplit(", ", 1))
 
@@ -37,7 +38,7 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
     config = load_config(config_path)
     if not files and not named:
         raise ConfigError("FILE…: there is none; give the raw input, or --partition NAME=FILE")
-    history = StoreHistory(store)
+    history = StoreHistory(located(store))
     try:
         partitions, names = set[str](), set[str]()
         for line in history.windows():

@@ -8,6 +8,7 @@ pydantic's errors into sentences.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -26,6 +27,7 @@ from monitor.config.section import (
     Problem,
     Section,
     demand,
+    holds_password,
     listen_address,
     sane,
     web_address,
@@ -105,12 +107,49 @@ TaskConfig = Annotated[
 ]
 
 
+_PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
 class StoreConfig(Section):
     """Where the agent keeps what it knows, so that a restart loses nothing and counts nothing twice."""
 
-    files = ("path",)
+    files = ("path", "password_file")
 
-    path: str = Field(min_length=1, description="A separate folder; created if absent.", examples=["state"])
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A separate folder; created if absent. Or give postgres.",
+        examples=["state"],
+    )
+    # Whoever writes a password into it is told so; until then it must not reach a log.
+    postgres: str | None = Field(
+        default=None,
+        min_length=1,
+        repr=False,
+        description="In place of path, a PostgreSQL database (the extra postgres). As libpq takes it, "
+        "without a password.",
+        examples=["postgresql://agent@db/monitoring"],
+    )
+    prefix: str = Field(
+        default="blindsight",
+        description="The schema of the database that holds the tables; created if absent. Agents that work "
+        "at the same time each need their own; one more agent with the same waits as a stand-by.",
+        examples=["blindsight_eu"],
+    )
+    password_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file with the password for postgres; read for each connection. If absent, PGPASSWORD "
+        "of the environment holds.",
+        examples=["/run/secrets/postgres"],
+    )
+    lease_seconds: float = Field(
+        default=6.0,
+        ge=1,
+        le=600,
+        description="With postgres: a stand-by takes over from an agent that was not heard of for so long.",
+        examples=[10],
+    )
     every_seconds: float = Field(
         default=1.0,
         gt=0,
@@ -126,6 +165,23 @@ class StoreConfig(Section):
         "a restart, labels revise only windows whose newest report is among them.",
         examples=[500_000],
     )
+
+    @model_validator(mode="after")
+    def _fits(self) -> StoreConfig:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        if (self.path is None) == (self.postgres is None):
+            yield "path", "expected one of path and postgres: name a folder, or a database"
+        if not _PREFIX.fullmatch(self.prefix):
+            yield (
+                "prefix",
+                "expected at most 63 lower-case letters, digits and _, not a digit first, "
+                f"got {self.prefix[:80]!r}",
+            )
+        if self.postgres is not None and holds_password(self.postgres):  # it is not repeated
+            yield "postgres", "expected no password in it, got one; give it as password_file"
 
 
 class Export(Section):

@@ -70,6 +70,20 @@ def without_login(text: str) -> str:
     return f"…@{rest}" if ":" in login else text
 
 
+_PASSWORD = re.compile(r"(?i)\b(password|passwd|pwd)\s*=|://[^/@\s]*:[^/@\s]*@")
+
+
+def holds_password(address: str) -> bool:
+    """Whether a password is written into an address of a database.
+
+    Examples
+    --------
+    >>> holds_password("postgresql://agent:secret@db/m"), holds_password("host=db user=agent")
+    (True, False)
+    """
+    return _PASSWORD.search(address) is not None
+
+
 def listen_address(text: str) -> tuple[str, int]:
     """Split an address to listen on, ``host:port``, into host and port; port 0 takes a free one.
 

@@ -11,12 +11,11 @@ from pydantic import Field, model_validator
 
 from monitor.base.errors import SourceError
 from monitor.config.mapping import MAPPING, FieldMapping
-from monitor.config.section import Problem, demand, sane
+from monitor.config.section import Problem, demand, holds_password, sane
 from monitor.config.sinks import OptionValue
 from monitor.config.sources import SourceSection
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PASSWORD = re.compile(r"(?i)\b(password|passwd|pwd)\s*=|://[^/@\s]*:[^/@\s]*@")
 _HINTS = {
     "password authentication failed": "check the user in dsn, and password_file",
     "no password supplied": "give password_file",
@@ -151,5 +150,5 @@ class SqlSourceConfig(SourceSection):
         yield from ((key, told.format(name[:60])) for key, name in named if not _NAME.fullmatch(name))
         if self.dsn is None and not self.options:
             yield "dsn", "missing: where the database is"
-        if self.dsn is not None and _PASSWORD.search(self.dsn):  # what stands there is not repeated
+        if self.dsn is not None and holds_password(self.dsn):  # what stands there is not repeated
             yield "dsn", "expected no password in it, got one; give it as password_file"

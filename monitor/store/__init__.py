@@ -1,5 +1,5 @@
-"""The durable state: SQLite, in one folder, written in transactions that hold everything or nothing."""
+"""The durable state: SQLite in a folder, or PostgreSQL, in transactions that hold everything or nothing."""
 
-from monitor.store.store import Saved, Store, StoreReader
+from monitor.store.store import Saved, StateStore, Store, StoreReader
 
-__all__ = ["Saved", "Store", "StoreReader"]
+__all__ = ["Saved", "StateStore", "Store", "StoreReader"]

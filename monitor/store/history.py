@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,10 +12,10 @@ import msgspec
 from monitor.base.codec import unpack
 from monitor.base.errors import StoreError
 from monitor.reports.window_report import WindowLine
-from monitor.store.schema import APPLICATION_ID, VERSION
-from monitor.store.store import FILE, explained
+from monitor.store.database import Database, SqliteFile
+from monitor.store.schema import VERSION
+from monitor.store.store import FILE
 
-_BUSY_SECONDS = 10.0
 _TOGETHER = 1000  # lines, of a kilobyte or so each
 
 
@@ -28,8 +27,8 @@ class StoreHistory:
 
     Parameters
     ----------
-    path : Path
-        The store's folder, or a file: the store's own or a backup of it.
+    where : Path or Database
+        The store's folder, or a file (the store's own or a backup of it); or its database.
 
     Raises
     ------
@@ -37,24 +36,34 @@ class StoreHistory:
         There is no store there, or it cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path / FILE if path.is_dir() else path
-        if not self.path.is_file():
-            raise StoreError(f"{self.path}: there is no store; give the folder of store.path, or a backup")
+    def __init__(self, where: Path | Database) -> None:
+        if isinstance(where, Path):
+            path = where / FILE if where.is_dir() else where
+            if not path.is_file():
+                raise StoreError(f"{path}: there is no store; give the folder of store.path, or a backup")
+            where = SqliteFile(path)
+        self.name = where.name
+        self._database = where
+        self._connection = where.reading()
         try:
-            self._connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
-            (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            reports = self._connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'report'")
-            last = "SELECT coalesce(max(id), 0) FROM report" if reports.fetchone()[0] else "SELECT 0"
-            (self._last,) = self._connection.execute(last).fetchone()
-        except sqlite3.DatabaseError as error:
-            raise explained(self.path, "be read", error) from error
-        if application != APPLICATION_ID or version > VERSION:
-            raise StoreError(
-                f"{self.path} is not a store, or belongs to a newer Blindsight; verify it with the version "
-                "that wrote it"
-            )
+            self._last = self._newest()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _newest(self) -> int:
+        with self._database.ours("be read"):
+            try:
+                version = self._database.version(self._connection)
+            except StoreError:
+                version = None  # of another program
+            if version is None or version > VERSION:
+                raise StoreError(
+                    f"{self.name} is not a store, or belongs to a newer Blindsight; verify it with the "
+                    "version that wrote it"
+                )
+            found = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()
+        return int(found[0])
 
     def windows(self) -> Iterator[WindowLine]:
         """Every window of a model in the order in which they closed, each as its highest revision says.
@@ -67,23 +76,22 @@ class StoreHistory:
             The file cannot be read, or a line in it is none.
         """
         order = (
-            "SELECT min(id), task, model, grp, window FROM report WHERE id <= ? AND model <> '' "
-            "AND revision >= 0 GROUP BY task, model, grp, window ORDER BY 1"
+            "SELECT min(id), task, model, grp, \"window\" FROM report WHERE id <= ? AND model <> '' "
+            'AND revision >= 0 GROUP BY task, model, grp, "window" ORDER BY 1'
         )
         newest = (
-            "SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND window = ? AND id <= ? "
+            'SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND "window" = ? AND id <= ? '
             "ORDER BY revision DESC, id DESC LIMIT 1"
         )
         try:
-            # All at once: a statement left open keeps the agent's log from being cut as long as this lasts.
-            for _, *place in self._connection.execute(order, (self._last,)).fetchall():
-                found = self._connection.execute(newest, (*place, self._last)).fetchone()
-                if found is not None:  # an agent that goes on drops old ones meanwhile
-                    yield _decode(found[0])
-        except sqlite3.DatabaseError as error:
-            raise explained(self.path, "be read", error) from error
+            with self._database.ours("be read"):
+                # All at once: a statement left open keeps the agent's log from being cut for as long.
+                for _, *place in self._connection.execute(order, (self._last,)).fetchall():
+                    found = self._connection.execute(newest, (*place, self._last)).fetchone()
+                    if found is not None:  # an agent that goes on drops old ones meanwhile
+                        yield _decode(found[0])
         except msgspec.DecodeError as error:
-            raise StoreError(f"{self.path}: a reported window cannot be read: {error}") from error
+            raise StoreError(f"{self.name}: a reported window cannot be read: {error}") from error
 
     def arena_windows(self) -> int:
         """How many windows of arenas there are.
@@ -94,11 +102,8 @@ class StoreHistory:
             The file cannot be read.
         """
         query = "SELECT count(*) FROM report WHERE id <= ? AND model = '' AND revision >= 0"
-        try:
-            found: int = self._connection.execute(query, (self._last,)).fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise explained(self.path, "be read", error) from error
-        return found
+        with self._database.ours("be read"):
+            return int(self._connection.execute(query, (self._last,)).fetchone()[0])
 
     def reports(self) -> Iterator[bytes]:
         """Every line of a closed window, revisions too, in the order in which they were written.
@@ -110,13 +115,11 @@ class StoreHistory:
         """
         after = 0
         query = "SELECT id, line FROM report WHERE id > ? AND id <= ? AND revision >= 0 ORDER BY id LIMIT ?"
-        try:
+        with self._database.ours("be read"):
             # In pieces: a statement left open keeps the agent's log from being cut as long as this lasts.
             while found := self._connection.execute(query, (after, self._last, _TOGETHER)).fetchall():
                 yield from (line for _, line in found)
                 after = found[-1][0]
-        except sqlite3.DatabaseError as error:
-            raise explained(self.path, "be read", error) from error
 
     def judged(self) -> dict[str, str]:
         """By task, the estimator that its charts judge, as configured when the state was last saved.
@@ -127,11 +130,10 @@ class StoreHistory:
             The file cannot be read.
         """
         try:
-            found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
+            with self._database.ours("be read"):
+                found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
             tasks = msgspec.json.decode(found[0])["tasks"] if found else {}
             return {name: task["chart"]["estimator"] for name, task in tasks.items()}
-        except sqlite3.DatabaseError as error:
-            raise explained(self.path, "be read", error) from error
         except (msgspec.DecodeError, KeyError, TypeError):
             return {}  # of a version that knew no other estimator
 
@@ -146,14 +148,13 @@ class StoreHistory:
         query = "SELECT name, state FROM part WHERE name LIKE 'series/%'"
         found = {}
         try:
-            for name, packed in self._connection.execute(query):
-                model, group, state = unpack(packed)
-                found[name.split("/", 2)[2], model, group] = state["calibration"]
-        except sqlite3.DatabaseError as error:
-            raise explained(self.path, "be read", error) from error
+            with self._database.ours("be read"):
+                for name, packed in self._connection.execute(query):
+                    model, group, state = unpack(packed)
+                    found[name.split("/", 2)[2], model, group] = state["calibration"]
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
-                f"{self.path}: a calibration cannot be read by this version: {error!r}"
+                f"{self.name}: a calibration cannot be read by this version: {error!r}"
             ) from error
         return found
 
@@ -196,14 +197,14 @@ def chosen(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
 
 
 def newest_lines(
-    path: Path, series: tuple[str, str, str], most: int, before: int | None = None
+    where: Path | Database, series: tuple[str, str, str], most: int, before: int | None = None
 ) -> list[bytes]:
     """Lines of the newest windows of a series, oldest first, each in its newest revision.
 
     Parameters
     ----------
-    path : Path
-        Of the store's file.
+    where : Path or Database
+        The store's file, or its database.
     series : (str, str, str)
         Task, model and group.
     most : int
@@ -214,21 +215,17 @@ def newest_lines(
     Raises
     ------
     StoreError
-        The file cannot be read.
+        It cannot be read.
     """
+    database = SqliteFile(where) if isinstance(where, Path) else where
     places = (
-        "SELECT id, window, revision FROM report WHERE task = ? AND model = ? AND grp = ? AND revision >= 0 "
-        "AND window < ? ORDER BY id DESC LIMIT ?"
+        'SELECT id, "window", revision FROM report WHERE task = ? AND model = ? AND grp = ? '
+        'AND revision >= 0 AND "window" < ? ORDER BY id DESC LIMIT ?'
     )
-    try:
-        # A connection of its own: pages are made in several threads.
-        with closing(
-            sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PAGE_BUSY_SECONDS)
-        ) as connection:
-            below = _NO_WINDOW if before is None else before
-            ids = chosen(connection.execute(places, (*series, below, _MOST_LINES)), most)
-            found = (connection.execute("SELECT line FROM report WHERE id = ?", (id_,)) for id_ in ids)
-            rows = [rows.fetchone() for rows in found]
-    except sqlite3.DatabaseError as error:
-        raise explained(path, "be read", error) from error
+    below = _NO_WINDOW if before is None else before
+    # A connection of its own: pages are made in several threads.
+    with database.ours("be read"), closing(database.reading(_PAGE_BUSY_SECONDS)) as connection:
+        ids = chosen(connection.execute(places, (*series, below, _MOST_LINES)), most)
+        found = (connection.execute("SELECT line FROM report WHERE id = ?", (id_,)) for id_ in ids)
+        rows = [rows.fetchone() for rows in found]
     return [row[0] for row in rows if row is not None]  # the agent drops old ones meanwhile

@@ -7,7 +7,6 @@ so that labels which contradict each other for ever do not fill the disk.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from monitor.base.codec import joined, pack, restored, unpack
 from monitor.base.records import Ints, Keys
 from monitor.base.state_changes import ChangedRows, RingChange, RingRows, RingState
+from monitor.store.database import SqlConnection
 
 _LARGEST_PIECE = 16_384  # rows; a piece leaves the disk only once all of it is overwritten
 _PIECES_A_RING = 8  # at least, of those that are merged, for the same reason
@@ -25,7 +25,7 @@ _SPARE_BYTES = 1 << 20
 class SavedRings:
     """Reads and writes the rings of a store, within transactions of its caller."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: SqlConnection) -> None:
         self._run = connection
         self._since: Counter[str] = Counter()  # bytes of changes since the last look at a ring
 
@@ -69,7 +69,10 @@ class SavedRings:
             wipe_keys(run, name, ring.wiped)
         count = len(ring.added.keys)
         if count:
-            query = "REPLACE INTO ring_rows VALUES (?, ?, ?, ?)"
+            query = (
+                "INSERT INTO ring_rows VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (ring, first) DO UPDATE SET count = excluded.count, rows = excluded.rows"
+            )
             run.execute(query, (name, ring.first, count, pack(ring.added)))
         if ring.changed is not None:
             newest, blob = int(ring.changed.rows.max()), pack(ring.changed)
@@ -133,7 +136,7 @@ def _joined(pieces: list[RingRows]) -> RingRows:
     return RingRows(np.concatenate(keys), columns)
 
 
-def wipe_keys(connection: sqlite3.Connection, ring: str, keys: Keys) -> None:
+def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
     """Overwrite the rows of these keys where they were added, and drop every later change to them.
 
     All pieces of the ring are read, as nothing else knows where an earlier use of a key stands: some
@@ -141,7 +144,7 @@ def wipe_keys(connection: sqlite3.Connection, ring: str, keys: Keys) -> None:
 
     Parameters
     ----------
-    connection : sqlite3.Connection
+    connection : SqlConnection
         Within a transaction, which makes it all or nothing.
     ring : str
         ``answers/toxicity``.
@@ -159,7 +162,7 @@ def wipe_keys(connection: sqlite3.Connection, ring: str, keys: Keys) -> None:
         _drop(connection, number, keys, gone)
 
 
-def _overwrite(connection: sqlite3.Connection, ring: str, first: int, keys: Keys) -> Ints:
+def _overwrite(connection: SqlConnection, ring: str, first: int, keys: Keys) -> Ints:
     """Places of the rows in this piece that had such a key."""
     where = "WHERE ring = ? AND first = ?"
     (blob,) = connection.execute(f"SELECT rows FROM ring_rows {where}", (ring, first)).fetchone()
@@ -173,7 +176,7 @@ def _overwrite(connection: sqlite3.Connection, ring: str, first: int, keys: Keys
     return places
 
 
-def _drop(connection: sqlite3.Connection, number: int, keys: Keys, gone: Ints) -> None:
+def _drop(connection: SqlConnection, number: int, keys: Keys, gone: Ints) -> None:
     """Drop from one saved change what it holds of such keys, or of the rows that they had."""
     (blob,) = connection.execute("SELECT rows FROM ring_changes WHERE id = ?", (number,)).fetchone()
     change = restored(unpack(blob), ChangedRows)

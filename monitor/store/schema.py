@@ -2,90 +2,90 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import StoreError
+from monitor.store.database import Database, SqlConnection
 
 VERSION = 2
 """Of the tables. A store of a newer one is refused; an older one is migrated, a step a version."""
 
-APPLICATION_ID = 0x426C6E64  # "Blnd": tells a store from any other SQLite file
-
 _TABLES = """
 CREATE TABLE part (            -- one piece of the engine's state, replaced when it changes
     name TEXT PRIMARY KEY,
-    state BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE ring_rows (       -- rows of a bounded ring, appended; oldest dropped as the ring overwrites them
+    state {blob} NOT NULL
+) {by_key};
+CREATE TABLE ring_rows (       -- rows of a bounded ring, appended, and dropped as the ring overwrites them
     ring TEXT NOT NULL,
-    first INTEGER NOT NULL,    -- absolute number of the first row
-    count INTEGER NOT NULL,
-    rows BLOB NOT NULL,
+    first {integer} NOT NULL,    -- absolute number of the first row
+    count {integer} NOT NULL,
+    rows {blob} NOT NULL,
     PRIMARY KEY (ring, first)
 );
 CREATE TABLE ring_changes (    -- later changes to such rows
-    id INTEGER PRIMARY KEY,
+    id {own_id},
     ring TEXT NOT NULL,
-    newest INTEGER NOT NULL,   -- largest absolute number among the rows
-    rows BLOB NOT NULL
+    newest {integer} NOT NULL,   -- largest absolute number among the rows
+    rows {blob} NOT NULL
 );
 CREATE TABLE report (          -- closed windows, as they are written to the reports file
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id {report_id},
     task TEXT NOT NULL,
     model TEXT NOT NULL,
     grp TEXT NOT NULL,
-    window INTEGER NOT NULL,
-    revision INTEGER NOT NULL,
-    line BLOB NOT NULL
+    "window" {integer} NOT NULL,
+    revision {integer} NOT NULL,
+    line {blob} NOT NULL
 );
-CREATE INDEX report_series ON report (task, model, grp, window, revision);
+CREATE INDEX report_series ON report (task, model, grp, "window", revision);
 CREATE TABLE sink (            -- how far each file has been written
     name TEXT PRIMARY KEY,
-    last INTEGER NOT NULL,     -- report.id
-    place INTEGER NOT NULL     -- size of the file after it
-) WITHOUT ROWID;
+    last {integer} NOT NULL,     -- report.id
+    place {integer} NOT NULL     -- size of the file after it
+) {by_key};
 CREATE TABLE meta (
     key TEXT PRIMARY KEY,
     value TEXT NOT NULL
-) WITHOUT ROWID;
+) {by_key};
 """
 
 
-def prepare(connection: sqlite3.Connection, name: str) -> None:
-    """Make the tables, or bring older ones up to date, one transaction a version.
+def create(database: Database, connection: SqlConnection) -> None:
+    """Make the tables, within a transaction of the caller."""
+    for statement in _TABLES.format_map(database.types).split(";"):
+        if statement.strip():
+            connection.execute(statement)
+    database.set_version(connection, VERSION)
 
-    Raises
-    ------
-    StoreError
-        The file is no store of ours, or one of a newer version.
-    """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version == 0 and tables == 0:
-        marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
-        connection.executescript(f"BEGIN; {_TABLES} {marks} COMMIT;")
-        return
-    if application != APPLICATION_ID:
-        raise StoreError(f"{name} is an SQLite file of another program; give another store.path")
+
+def refuse_newer(database: Database, version: int) -> None:
+    """Raise a StoreError for tables that a newer version wrote."""
     if version > VERSION:
         raise StoreError(
-            f"{name} was written by a newer Blindsight (store version {version}, this one knows "
-            f"{VERSION}); install that version, or give another store.path to start from nothing"
+            f"{database.name} was written by a newer Blindsight (store version {version}, this one knows "
+            f"{VERSION}); install that version, or give another {database.setting} to start from nothing"
         )
+
+
+def migrate(
+    database: Database,
+    connection: SqlConnection,
+    version: int,
+    transaction: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """Bring older tables up to date, one transaction a version."""
     for step in range(version, VERSION):
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with transaction():
             MIGRATIONS[step](connection)
-            connection.execute(f"PRAGMA user_version = {step + 1}")
+            database.set_version(connection, step + 1)
 
 
-def from_version_1(connection: sqlite3.Connection) -> None:
+def from_version_1(connection: SqlConnection) -> None:
     """Labels had no probability, answers no confidence, counted windows no end: none is known.
 
     Windows that had closed before are none of those of the horizon.
@@ -106,7 +106,7 @@ def _with_columns(name: str, rows: Any) -> Any:
     return rows
 
 
-def _labels_taken(connection: sqlite3.Connection) -> int:
+def _labels_taken(connection: SqlConnection) -> int:
     """The labels that the tasks have had; with those rejected, all that came."""
     found = connection.execute("SELECT state FROM part WHERE substr(name, 1, 5) = 'task/'").fetchall()
     joins = [unpack(state)["join"] for (state,) in found]
@@ -149,7 +149,7 @@ def _tally_of_version_2(state: Any, closed: int, newest_end: float) -> dict[str,
 
 
 def _rewrite(
-    connection: sqlite3.Connection, table: str, name: str, blob: str, change: Callable[[str, Any], Any]
+    connection: SqlConnection, table: str, name: str, blob: str, change: Callable[[str, Any], Any]
 ) -> None:
     """Decode, change and encode a column of every row, one at a time: a ring may be larger than memory."""
     own = "name" if table == "part" else "rowid"
@@ -161,5 +161,5 @@ def _rewrite(
         connection.execute(f"UPDATE {table} SET {blob} = ? WHERE {own} = ?", (changed, key))
 
 
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: from_version_1}
+MIGRATIONS: dict[int, Callable[[SqlConnection], None]] = {1: from_version_1}
 """By version, what leads to the next one. A test opens a kept store of each."""

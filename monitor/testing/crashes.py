@@ -88,10 +88,10 @@ class Crash:
 
 _STEPS = {
     "BEGIN IMMEDIATE": CrashPoint.BEGUN,
-    "REPLACE INTO ring_rows": CrashPoint.STATE,
+    "INSERT INTO ring_rows": CrashPoint.STATE,
     "INSERT INTO report": CrashPoint.RINGS,
-    "REPLACE INTO sink": CrashPoint.REPORTS,
-    "SELECT coalesce(max(id)": CrashPoint.NOTED,
+    "INSERT INTO sink": CrashPoint.REPORTS,
+    "DELETE FROM report": CrashPoint.NOTED,
     "COMMIT": CrashPoint.TRIMMED,
 }
 """How the first statement after each step of the store's transaction begins."""

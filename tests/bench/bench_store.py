@@ -1,9 +1,14 @@
 """Cost of the durable store: the same stream through the daemon with it and without.
 
-    python -m tests.bench.bench_store [--records 1000000] [--rounds 3]
+    python -m tests.bench.bench_store [fast] [paced] [--records 1000000] [--rounds 3] [--rate 10000]
+        [--seconds 30]
 
-A run is `blindsight run` on a file: reading, decoding, windows, charts, the label join, the reports file. The
-two take turns; it counts the processor time of all threads.
+A run is `blindsight run`: reading, decoding, windows, charts, the label join, the reports file. The kinds
+take turns; it counts the processor time of all threads.
+
+* `fast`: a file, as fast as it can be read, without a store and with one in a folder.
+* `paced`: a pipe, so many answers a second of which 5 % are labelled ten seconds later, and a checkpoint each
+  second, without a store, with one in a folder and with one in a real PostgreSQL on this machine.
 """
 
 from __future__ import annotations
@@ -11,12 +16,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from tests.bench.bench_replay import CONFIG, write_inputs
-from tests.harness import processor_of_children, run
+from tests.daemon import DaemonProcess, configuration
+from tests.harness import processor_of_children, processor_seconds, run
+from tests.services.postgres_server import PostgresServer
 
 REST = """\
 sources: [{{kind: file, path: stream.ndjson}}]
@@ -49,7 +59,7 @@ def start_up(folder: Path) -> float:
     return seconds
 
 
-def table(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
+def fast(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
     """Both rates, and what is on the disk."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -66,5 +76,80 @@ def table(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
     yield f"store on disk     {size / 1e6:10.0f} MB; the reports are {alike}"
 
 
+def blocks_of(rate: int, seconds: int) -> list[bytes]:
+    """The lines of each tenth of a second."""
+    rng = np.random.default_rng(0)
+    tenth, later = rate // 10, 10 * rate
+    scores = np.round(rng.beta(8, 2, rate * seconds), 4)
+    lines = [
+        f'{{"id":"r{i}","time":{1.7e9 + i / rate},"model":"m{i % 4}","scores":[{1 - score:.4f},{score}]}}\n'
+        + (
+            f'{{"id":"r{i - later}","label":"ok","time":{1.7e9 + i / rate}}}\n'
+            if i >= later and i % 20 == 0
+            else ""
+        )
+        for i, score in enumerate(scores.tolist())
+    ]
+    return ["".join(lines[start : start + tenth]).encode() for start in range(0, len(lines), tenth)]
+
+
+def paced_seconds(folder: Path, name: str, store: dict[str, object] | None, blocks: list[bytes]) -> float:
+    """Processor seconds of one run, from its first line to its last checkpoint."""
+    config = configuration(
+        task={"window": {"size": 500}, "calibration": {"refit_labels": None}},
+        sources=[{"kind": "stdin"}],
+        reports={"path": f"{name}.ndjson"},
+        **({"store": store} if store else {}),
+    )
+    (folder / name).mkdir()
+    with DaemonProcess(folder / name, config, stdin=subprocess.PIPE) as daemon:
+        pipe = daemon.process.stdin
+        assert daemon.port
+        assert pipe is not None
+        before = processor_seconds(daemon.process.pid)
+        began = time.perf_counter()
+        for number, block in enumerate(blocks):
+            time.sleep(max(began + number / 10 - time.perf_counter(), 0.0))
+            pipe.write(block)
+            pipe.flush()
+        daemon.until_used(sum(block.count(b"scores") for block in blocks))
+        time.sleep(1.5)
+        return processor_seconds(daemon.process.pid) - before
+
+
+def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[str]:
+    """The cost of each kind of store, and what the server writes."""
+    blocks = blocks_of(rate, seconds)
+    taken: dict[str, list[float]] = {"none": [], "folder": [], "postgres": []}
+    with tempfile.TemporaryDirectory() as name, PostgresServer() as server:
+        folder, before = Path(name), processor_seconds(server.pid, with_ended=True)
+        logged = written_to_log(server)
+        for round_ in range(rounds):
+            stores = {
+                "none": None,
+                "folder": {"path": "state"},
+                "postgres": {"postgres": server.dsn, "prefix": f"round{round_}"},
+            }
+            for kind, store in stores.items():
+                taken[kind].append(paced_seconds(folder, f"{kind}{round_}", store, blocks))
+        logged = written_to_log(server) - logged
+        served = processor_seconds(server.pid, with_ended=True) - before
+    without, kept, database = (median(each) for each in taken.values())
+    yield f"{rate:,} answers/s for {seconds} s, 5 % labelled; processor seconds of the agent, {rounds} rounds"
+    yield f"without a store   {without:8.2f}"
+    yield f"with a folder     {kept:8.2f}: {kept / without - 1:.0%} more"
+    yield f"with PostgreSQL   {database:8.2f}: {database / kept:.2f} times the folder's"
+    yield f"the server's own  {served / rounds:8.2f}"
+    yield f"its log           {logged / rounds / (rate * seconds):8.0f} MB a million answers"
+
+
+def written_to_log(server: PostgresServer) -> int:
+    """Bytes of the server's write-ahead log since it was made."""
+    with server.connection() as connection:
+        row = connection.execute("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 if __name__ == "__main__":
-    run(table, keep=False)
+    run({"fast": fast, "paced": paced}, keep=False)

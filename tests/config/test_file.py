@@ -11,7 +11,7 @@ import yaml
 from monitor.base.errors import ConfigError
 from monitor.base.registry import CHARTS, SOURCES
 from monitor.config.file import config_from, load_config, resolve_paths, schema
-from monitor.config.root import Metric
+from monitor.config.root import Config, Metric
 
 SCHEMA = schema()
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
@@ -208,6 +208,7 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     text = text.replace("kind: shewhart ", "kind: ewma ")  # shift and weight are of no other
     text = text.replace("method: isotonic ", "method: covariates ")  # features are of no other
     text = text.replace("[accuracy, ece]", f"[{', '.join(get_args(Metric))}]")
+    text = re.sub(r"^  path: state .*$", "", text, flags=re.MULTILINE)  # postgres stands in its place
     file = tmp_path / "c.yaml"
     file.write_text(text)
     config = load_config(file)
@@ -223,6 +224,7 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     assert config.sources[5].spool.path == str(tmp_path / "spool")
     assert config.reports.kafka.options == {"compression_type": "gzip"}
     assert (config.rejects.kafka.topic, config.store.every_seconds) == ("rejects", 1.0)
+    assert config.store.postgres == "postgresql://agent@db/monitoring"
     assert config.sources[5].tls.client_ca == str(tmp_path / "clients.pem")
 
 
@@ -245,3 +247,34 @@ def test_the_example_shows_the_defaults_unless_it_says_otherwise():
 def test_dates_are_text_that_wants_quotes(tmp_path):
     text = "tasks: {t: {classes: [2026-01-31, other]}}"
     assert "got the date 2026-01-31: put it in quotes (line 1)" in from_text(tmp_path, text)
+
+
+STORE = "tasks: {t: {classes: [a, b]}}\nstore: "
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("{}", "store.path: expected one of path and postgres: name a folder, or a database"),
+        ("{path: s, postgres: 'postgresql://db/m'}", "store.path: expected one of path and postgres"),
+        (
+            "{postgres: 'postgresql://agent:secret@db/m'}",
+            "store.postgres: expected no password in it, got one; give it as password_file",
+        ),
+        (
+            "{postgres: 'host=db', prefix: 2nd}",
+            "store.prefix: expected at most 63 lower-case letters, digits and _, not a digit first, got '2n",
+        ),
+    ],
+)
+def test_a_store_is_in_one_place_and_names_no_password(tmp_path, section, said):
+    file = tmp_path / "c.yaml"
+    file.write_text(STORE + section)
+    with pytest.raises(ConfigError) as refused:
+        load_config(file)
+    assert said in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_the_address_of_a_store_is_not_shown():
+    assert "db" not in repr(Config(tasks={"t": {"classes": ["a", "b"]}}, store={"postgres": "host=db"}).store)

@@ -65,6 +65,13 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "rejects.retention_days": ("rejects.retention_days", lambda c: c["rejects"].update(retention_days=3)),
     "rejects.record": ("rejects.record", lambda c: c["rejects"].update(record="none")),
     "store.path": ("store.path", lambda c: c["store"].update(path="other")),
+    "store.postgres": (
+        "store.path, store.postgres",
+        lambda c: c.update(store={"postgres": "postgresql://db/m"}),
+    ),
+    "store.prefix": ("store.prefix", lambda c: c["store"].update(prefix="other")),
+    "store.password_file": ("store.password_file", lambda c: c["store"].update(password_file="p")),
+    "store.lease_seconds": ("store.lease_seconds", lambda c: c["store"].update(lease_seconds=9)),
     "store.every_seconds": ("store.every_seconds", lambda c: c["store"].update(every_seconds=7)),
     "store.keep_reports": ("store.keep_reports", lambda c: c["store"].update(keep_reports=2000)),
     "alertmanager.urls": ("alertmanager.urls", lambda c: c["alertmanager"].update(urls=["http://a"])),

@@ -22,7 +22,7 @@ from monitor.config.root import listen_address
 from tests.deploy.operator_schemas import SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-VALUES = ("", "sidecar-values.yaml", "everything-values.yaml")
+VALUES = ("", "sidecar-values.yaml", "everything-values.yaml", "standby-values.yaml")
 KUBERNETES = "1.30"
 OPERATORS = "monitoring.coreos.com/v1"
 """Its resources are no part of Kubernetes' own schemas: `operator_schemas` has what we use of them."""
@@ -110,6 +110,14 @@ def test_a_fault_in_a_resource_of_the_operators_is_found(
         ({"config": {"export": {"listen": "0.0.0.0:8080"}}}, "listen"),
         ({"ingestPort": 70000}, "ingestPort"),
         (
+            {"mode": "standby"},
+            "config.store.postgres: missing; in mode standby both agents need one database",
+        ),
+        (
+            {"mode": "standby", "ingestPort": 9108, "config": {"store": {"postgres": "host=db"}}},
+            "ingestPort: posts would reach the agent that waits too",
+        ),
+        (
             {"config": {"export": {"tls": {"cert": "c", "key": "k", "client_ca": "ca"}}}},
             "config.export.tls.client_ca: the kubelet has no certificate to probe with; guard by tokens",
         ),
@@ -133,13 +141,14 @@ def test_the_configuration_in_it_is_one_that_the_agent_takes(file: str, tmp_path
     config = load_config(path)
     assert listen_address(config.export.listen) == ("0.0.0.0", 9109)
     for writes in (config.store, config.reports, config.rejects):
-        assert writes is None or str(writes.path).startswith("/var/lib/blindsight")
+        in_folder = writes is not None and writes.path is not None
+        assert not in_folder or str(writes.path).startswith("/var/lib/blindsight")
 
 
 @pytest.mark.parametrize("file", VALUES)
 def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
     objects = chosen(file)
-    workload = only(objects, "Deployment" if "sidecar" in file else "StatefulSet")
+    workload = only(objects, "Deployment" if file.startswith(("sidecar", "standby")) else "StatefulSet")
     pod = workload["spec"]["template"]["spec"]
     agent = pod["containers"][0]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -149,7 +158,8 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     probes = {name: agent[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert {probe["path"] for probe in probes.values()} == {"/-/healthy", "/-/ready"}
+    waits = {"/-/healthy"} if "standby" in file else {"/-/healthy", "/-/ready"}
+    assert {probe["path"] for probe in probes.values()} == waits
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
     schemes = {probe.get("scheme", "HTTP") for probe in probes.values()}
     assert schemes == {"HTTPS" if "everything" in file else "HTTP"}, "as config.export.tls says"
@@ -173,6 +183,16 @@ def test_standalone_keeps_its_state_and_lets_in_only_who_may() -> None:
     assert ports == {9109: [{"namespaceSelector": {"matchLabels": name}}], 9108: [{"podSelector": {}}]}
     assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [[53, 53]]
     assert [port["port"] for port in only(objects, "Service")["spec"]["ports"]] == [9109, 9108]
+
+
+def test_of_two_agents_on_one_database_both_count_as_up() -> None:
+    """`helm --wait` and a rollout wait for pods that are ready, which one that waits for its lease is not."""
+    workload = only(chosen("standby-values.yaml"), "Deployment")["spec"]
+    pod = workload["template"]["spec"]
+    assert workload["replicas"] == 2
+    assert pod["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/-/healthy"
+    assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod["volumes"]
+    assert "strategy" not in workload, "one pod more at a time, and none less"
 
 
 def test_a_sidecar_shares_a_folder_with_the_model() -> None:

@@ -59,6 +59,12 @@ class PostgresServer:
         """Where it is, for its owner."""
         return f"host=127.0.0.1 port={self.port} user=owner dbname=postgres"
 
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> PostgresServer:
         words = ["--auth=trust", "--username=owner", "--encoding=UTF8", "--no-locale", "--no-sync"]
         made = subprocess.run(
@@ -108,6 +114,21 @@ class PostgresServer:
         """Do something, and commit it."""
         with self.connection() as connection:
             connection.execute(statement.encode(), values or None)
+
+    def dump(self, schema: str, file: Path) -> None:
+        """Back a schema up."""
+        self._tool("pg_dump", "--format=custom", f"--schema={schema}", f"--file={file}")
+
+    def restore(self, file: Path) -> None:
+        """Put a schema back that is not there."""
+        self._tool("pg_restore", "--exit-on-error", "--dbname=postgres", str(file))
+
+    def _tool(self, name: str, *words: str) -> None:
+        where = ["--host=127.0.0.1", f"--port={self.port}", "--username=owner"]
+        if name == "pg_dump":
+            where.append("postgres")
+        program = str(self._programs / name)
+        subprocess.run([program, *words, *where], check=True, timeout=PATIENCE_SECONDS)
 
     def _ready(self) -> bool:
         try:

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitor.base.codec import pack, plain, unpack
+from monitor.base.codec import pack, unpack
 from monitor.base.errors import StoreError
-from monitor.base.state_changes import Changes, assembled
-from monitor.store import Store, StoreReader
-from monitor.store.schema import APPLICATION_ID, VERSION
+from monitor.base.state_changes import assembled
+from monitor.store import Store
+from monitor.store.schema import VERSION
 from monitor.store.store import FILE, copy_store
 from tests.engine.test_engine import stream
-from tests.streams import Rig, answers, lines, task
+from tests.streams import Rig, answers
 
 
 def resumed(rig: Rig, folder: Path) -> None:
@@ -25,56 +25,6 @@ def resumed(rig: Rig, folder: Path) -> None:
     saved = store.load()
     rig.engine = rig.settings.build(assembled(saved.parts, saved.rings))
     store.close()
-
-
-@pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("small", [False, True])
-def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(tmp_path, every, small):
-    labels = {"max_answers": 1000, "max_waiting": 1000} if small else {}
-    settings = task(labels=labels, groups=["region"], reference={"first_windows": 5})
-    records = stream(n=1200) + answers(np.random.default_rng(3), 300, "new", groups={"region": "eu"})
-    whole, killed = Rig(settings), Rig(settings)
-    expected, found, unsaved = [], [], []
-    for number, start in enumerate(range(0, len(records), 100)):
-        piece = records[start : start + 100]
-        expected += whole.feed(piece)
-        store = Store(tmp_path)
-        unsaved += killed.feed(piece)
-        if number % every == every - 1:
-            store.commit(killed.engine.changes(), unsaved)
-            found, unsaved = found + unsaved, []
-            killed.engine.confirm()
-            store.close()
-            resumed(killed, tmp_path)
-        else:
-            store.close()
-    assert lines(found + unsaved + killed.engine.finish()) == lines(expected + whole.engine.finish())
-    assert any(report.revision > 0 for report in expected)
-    assert killed.engine.view() == whole.engine.view()
-    assert killed.engine.labelled() == whole.engine.labelled()
-
-
-def test_what_could_not_be_saved_is_given_again(tmp_path):
-    rig, whole = Rig(), Rig()
-    records = stream()
-    store = Store(tmp_path)
-    reports = []
-    for start in range(0, len(records), 200):
-        reports += rig.feed(records[start : start + 200])
-        whole.feed(records[start : start + 200])
-        changes = rig.engine.changes()
-        if start % 400:
-            store.commit(changes, reports)
-            rig.engine.confirm()
-            reports = []
-        else:
-            rig.engine.retract()
-    store.commit(rig.engine.changes(), reports)
-    rig.engine.confirm()
-    store.close()
-    resumed(rig, tmp_path)
-    assert rig.engine.view() == whole.engine.view()
-    np.testing.assert_equal(plain(rig.engine.snapshot()), plain(whole.engine.snapshot()))
 
 
 def test_only_what_changed_is_written(tmp_path):
@@ -86,60 +36,6 @@ def test_only_what_changed_is_written(tmp_path):
     changes = rig.engine.changes()
     assert set(changes.parts) == {"engine", "task/t", "series/1/t"}
     assert {ring.name: len(ring.added.keys) for ring in changes.rings} == {"answers/t": 10}
-
-
-def test_the_disk_is_bounded_by_the_rings_and_by_keep_reports(tmp_path):
-    rig = Rig(task(labels={"max_answers": 1000}))
-    store = Store(tmp_path, keep_reports=20)
-    sizes = []
-    for i in range(60):
-        reports = rig.feed(answers(np.random.default_rng(i), 500, start=1.7e9 + 1000 * i))
-        newest = store.commit(rig.engine.changes(), reports, {"reports": (5 * i, 0)})
-        rig.engine.confirm()
-        sizes.append(store.path.stat().st_size)
-    assert newest == 300
-    kept = [number for number, _ in StoreReader(store.path).reports_after(0, 1000)]
-    assert kept == list(range(281, 301))
-    rows = store._connection.execute("SELECT sum(count) FROM ring_rows").fetchone()[0]
-    assert rows <= 1500  # the ring, and what is left of its oldest piece
-    store.close()
-
-
-def test_reports_that_a_sink_does_not_have_yet_are_kept_longer(tmp_path):
-    rig = Rig()
-    store = Store(tmp_path, keep_reports=1)
-    reports = rig.feed(answers(np.random.default_rng(0), 500))
-    store.commit(rig.engine.changes(), reports, {"reports": (2, 77), "reports.kafka/w-0": (4, 9)})
-    assert [number for number, _ in StoreReader(store.path).reports_after(0, 10)] == [3, 4, 5]
-    assert store.marks() == {"reports": (2, 77), "reports.kafka/w-0": (4, 9)}
-    rig.engine.confirm()
-    store.commit(rig.engine.changes(), [], {"reports": (5, 100), "reports.kafka/w-0": (5, 10)})
-    assert [number for number, _ in StoreReader(store.path).reports_after(0, 10)] == [5]
-    assert StoreReader(store.path).newest_report() == 5
-    store.close()
-
-
-def test_what_waits_for_a_sink_that_is_away_is_bounded(tmp_path):
-    rig = Rig()
-    store = Store(tmp_path, keep_reports=1)
-    (report,) = rig.feed(answers(np.random.default_rng(0), 100))
-    changes = rig.engine.changes()
-    for _ in range(3):
-        store.commit(changes, [report] * 10_000, {"reports": (0, 0)})
-    rows = StoreReader(store.path).reports_after(0, 100_000)
-    assert (rows[0][0], rows[-1][0]) == (10_001, 30_000)
-    store.close()
-
-
-def test_a_store_has_an_identity_of_its_own_for_good(tmp_path):
-    first, other = Store(tmp_path / "a"), Store(tmp_path / "b")
-    identity = first.identity
-    assert identity == first.identity != other.identity
-    first.close()
-    other.close()
-    again = Store(tmp_path / "a")
-    assert again.identity == identity
-    again.close()
 
 
 def test_a_second_agent_is_refused_by_name(tmp_path):
@@ -238,21 +134,6 @@ def test_a_backup_of_nothing_is_an_error(tmp_path):
         copy_store(tmp_path / FILE, tmp_path / "copy")
 
 
-def test_forgotten_pieces_are_gone(tmp_path):
-    rig = Rig({"a": task(), "b": task()})
-    rng = np.random.default_rng(0)
-    rig.feed(answers(rng, 10, task="a") + answers(rng, 10, task="b"))
-    store = Store(tmp_path)
-    store.commit(rig.engine.changes())
-    saved = store.load()
-    store.forget(pieces := [name for name in (*saved.parts, *saved.rings) if name.endswith("/a")])
-    assert len(pieces) == 4
-    left = store.load()
-    assert set(left.parts) == {"engine", "task/b", "revisions/b", "series/0/b"}
-    assert set(left.rings) == {"answers/b"}
-    store.close()
-
-
 def test_the_codec_keeps_types_shapes_and_bytes():
     state = {
         "a": np.arange(6, dtype=np.int32).reshape(2, 3),
@@ -276,12 +157,3 @@ def test_the_codec_refuses_what_it_cannot_keep():
         pack({"x": np.array([object()])})
     with pytest.raises(ValueError, match="a stored state cannot be read"):
         unpack(b"\xc1")
-
-
-def test_an_empty_change_is_a_checkpoint_too(tmp_path):
-    store = Store(tmp_path)
-    assert store.commit(Changes()) == 0
-    saved = store.load()
-    assert assembled(saved.parts, saved.rings) is None
-    assert store._connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-    store.close()

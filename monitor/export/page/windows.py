@@ -18,6 +18,7 @@ from monitor.export.charts.svg import ControlChartData
 from monitor.reports.attribution import Attribution
 from monitor.reports.views import SeriesState, SeriesView
 from monitor.reports.window_report import WindowReport, rfc3339, to_json
+from monitor.store.database import Database
 from monitor.store.history import chosen, newest_lines
 
 MOST_WINDOWS = 500
@@ -40,16 +41,16 @@ class StoredWindows:
 
     Parameters
     ----------
-    path : Path
-        Of its file.
+    where : Path or Database
+        Its file, or its database.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, where: Path | Database) -> None:
+        self._where = where
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
         """As of the last checkpoint."""
-        return newest_lines(self._path, series, most, before)
+        return newest_lines(self._where, series, most, before)
 
 
 class RecentWindows:

@@ -97,7 +97,8 @@ spec:
         periodSeconds: 20
         timeoutSeconds: 5
       readinessProbe:
-        httpGet: {path: /-/ready, port: metrics{{ include "blindsight.scheme" . }}}
+        {{- /* An agent that waits is never ready; a rollout needs a sign that it does wait. */}}
+        httpGet: {path: {{ eq .Values.mode "standby" | ternary "/-/healthy" "/-/ready" }}, port: metrics{{ include "blindsight.scheme" . }}}
         periodSeconds: 10
         timeoutSeconds: 5
       {{- with .Values.extraEnv }}
@@ -126,7 +127,7 @@ spec:
     - name: records
       emptyDir: {}
     {{- end }}
-    {{- if or (eq .Values.mode "sidecar") (not .Values.persistence.enabled) }}
+    {{- if or (ne .Values.mode "standalone") (not .Values.persistence.enabled) }}
     - name: data
       emptyDir: {sizeLimit: {{ .Values.persistence.size }}}
     {{- end }}

@@ -1,0 +1,351 @@
+"""Agents on one PostgreSQL: one works at a time, whatever is killed, stopped, cut off or restarted."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+
+from monitor.base.errors import CommitUnknownError, InUseError, LeaseLostError, StoreAwayError
+from monitor.base.state_changes import Changes, assembled
+from monitor.store.postgres import PostgresDatabase, PostgresStore
+from tests.daemon import DaemonProcess, command_here, ndjson, write_configuration
+from tests.daemon import configuration as plain
+from tests.faults.kills import stream
+from tests.faults.take_overs import Agent, alone, configuration, hand_over
+from tests.services.postgres_server import PostgresServer
+from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
+from tests.services.process import answers as answers_on
+from tests.streams import Rig, answers, lines
+
+pytestmark = pytest.mark.process
+
+
+def test_windows_over_hand_overs_are_those_of_one_agent(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    found = hand_over(tmp_path, postgres_server, records=20_000, rounds=2, lease=3, seed=1)
+    assert found.equal
+    assert (len(found.seconds), found.stopped) == (2, 1)
+    assert found.windows > 70
+    assert min(found.seconds) > 1, "nobody takes over before the lease has ended"
+    assert min(found.seconds) < 10
+
+
+def test_a_database_that_restarts_loses_nothing(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    records = list(stream(20_000, seed=2))
+    expected = alone(tmp_path, records)
+    (port,) = free_ports(1)
+    growing, written = tmp_path / "stream.ndjson", tmp_path / "killed.ndjson"
+    growing.write_text("\n".join(records[:9000]) + "\n", encoding="utf-8")
+    agent = Agent(tmp_path, configuration(postgres_server.dsn, "restarts", port), "one", port)
+    with agent.daemon as daemon:
+        daemon.until(lambda: written.exists() and b'"revision":0' in written.read_bytes(), "windows are out")
+        postgres_server.halt()
+        try:
+            with growing.open("a", encoding="utf-8") as file:
+                file.write("\n".join(records[9000:]) + "\n")
+            daemon.until(lambda: "The state cannot be saved: " in agent.get("/-/ready")[1], "it is not ready")
+            assert agent.get("/-/healthy")[0] == 200
+            daemon.until(lambda: daemon.metrics().used == 20_000, "the stream goes on")
+            assert len(written.read_bytes()) < len(expected), "what is not saved is not delivered"
+            waiting = Agent(tmp_path, configuration(postgres_server.dsn, "restarts", 0), "other", 0)
+            with waiting.daemon as other:
+                other.until(lambda: "Stand-by: PostgreSQL at" in other.log, "another one waits for it too")
+        finally:
+            postgres_server.start()
+        daemon.until(lambda: agent.ready, "it is ready again")
+        daemon.until(lambda: written.stat().st_size >= len(expected), "all is written")
+        assert daemon.end()[0] == 0
+        assert "The state is saved again." in daemon.log
+    assert written.read_bytes() == expected
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_checkpoint_whose_last_word_got_lost_counts_once(
+    postgres_server: PostgresServer, arrives: bool
+) -> None:
+    """The server may have committed what the agent heard no answer to."""
+    rng, rig = np.random.default_rng(0), Rig()
+    with cutting(postgres_server.port, b"COMMIT", arrives) as (port, cut, _):
+        address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
+        store = PostgresStore(PostgresDatabase(address, f"lost_{arrives}".lower()))
+        first = rig.feed(answers(rng, 250))
+        store.commit(rig.engine.changes(), first)
+        rig.engine.confirm()
+        second = rig.feed(answers(rng, 250, start=1.71e9))
+        changes = rig.engine.changes()
+        cut.set()
+        with pytest.raises(CommitUnknownError, match="lost while a checkpoint was committed"):
+            store.commit(changes, second)
+        cut.clear()
+        wait_until(lambda: committed(store, changes, second), "the server is heard of again")
+        rig.engine.confirm()
+        with closing(store.reader()) as reader:
+            assert [line for _, line in reader.reports_after(0, 100)] == lines(first + second)
+        saved = store.load()
+        assert rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()
+        store.close()
+
+
+def test_who_lost_the_lease_writes_and_delivers_nothing(postgres_server: PostgresServer) -> None:
+    database = PostgresDatabase(postgres_server.dsn, "fenced")
+    rng, rig = np.random.default_rng(0), Rig()
+    first = PostgresStore(database, lease_seconds=2)
+    reader = first.reader()
+    first.commit(rig.engine.changes(), rig.feed(answers(rng, 250)))
+    assert len(reader.reports_after(0, 10)) == 2
+    second = awaited(database)
+    assert second.number == first.number + 1
+    said = (
+        rf"schema fenced: the lease is lost: {second.owner} took over with number {second.number}, this "
+        rf"agent had {first.number}; that one goes on from the last checkpoint"
+    )
+    for write in (
+        lambda: first.commit(Changes(), rig.feed(answers(rng, 250, start=1.71e9))),
+        lambda: first.forget(["engine"]),
+        lambda: first.identity,
+        first.renew,
+    ):
+        with pytest.raises(LeaseLostError, match=said):
+            write()
+    with pytest.raises(LeaseLostError, match="nothing is delivered any more"):
+        reader.reports_after(0, 10)
+    reader.close()
+    first.close()
+    second.renew()
+    with closing(second.reader()) as reader:
+        assert len(reader.reports_after(0, 10)) == 2
+    second.close()
+
+
+def test_a_network_that_pauses_over_the_leases_end_lets_one_agent_go_on(
+    postgres_server: PostgresServer,
+) -> None:
+    rng, rig = np.random.default_rng(0), Rig()
+    changes = Changes()
+    with cutting(postgres_server.port, b"COMMIT", arrives=True) as (port, _, open_):
+        address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
+        first = PostgresStore(PostgresDatabase(address, "paused"), lease_seconds=2)
+        open_.clear()
+        with ThreadPoolExecutor(1) as thread:
+            writing = thread.submit(first.commit, changes, rig.feed(answers(rng, 250)))
+            second = awaited(PostgresDatabase(postgres_server.dsn, "paused"))
+            assert not writing.done()
+            open_.set()
+            assert isinstance(writing.exception(PATIENCE_SECONDS), LeaseLostError)
+        with closing(second.reader()) as reader:
+            assert reader.newest_report() == 0
+        first.close()
+        second.close()
+
+
+def test_who_stands_still_within_a_transaction_holds_nobody_up(postgres_server: PostgresServer) -> None:
+    database = PostgresDatabase(postgres_server.dsn, "still")
+    first = PostgresStore(database, lease_seconds=2)
+    ended = pytest.raises(psycopg.Error, match="idle-in-transaction timeout")
+    with ended, first._transaction():
+        second = awaited(database)
+        first._connection.execute("DELETE FROM part")
+    with pytest.raises(LeaseLostError):
+        first.commit(Changes())
+    second.commit(Changes())
+    first.close()
+    second.close()
+
+
+def awaited(database: PostgresDatabase) -> PostgresStore:
+    """The store, once its lease has ended."""
+    found: list[PostgresStore] = []
+
+    def taken() -> bool:
+        with suppress(InUseError):
+            found.append(PostgresStore(database, lease_seconds=2))
+        return bool(found)
+
+    wait_until(taken, "the lease has ended")
+    return found[0]
+
+
+def test_a_stand_by_takes_no_posts(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    ports = free_ports(4)
+    store = {"postgres": postgres_server.dsn, "prefix": "posts", "lease_seconds": 4}
+    agents = []
+    for shown, taking in (ports[:2], ports[2:]):
+        source = {"kind": "http", "listen": f"127.0.0.1:{taking}", "spool": {"path": f"spool{taking}"}}
+        config = plain(sources=[source], store=store, export={"listen": f"127.0.0.1:{shown}"})
+        agents.append(Agent(tmp_path, json.dumps(config), f"agent{shown}", shown))
+    with agents[0].daemon, agents[1].daemon:
+        wait_until(lambda: any(agent.ready for agent in agents), "one agent works")
+        (works,) = [place for place, agent in enumerate(agents) if agent.ready]
+        waits = 1 - works
+        wait_until(lambda: agents[waits].waits, "the other one waits")
+        takes = [answers_on(ports[1]), answers_on(ports[3])]
+        assert takes == [works == 0, works == 1]
+        assert [agents[waits].get(path)[0] for path in ("/metrics", "/")] == [200, 200]
+        assert agents[waits].daemon.end()[0] == 0, "a stand-by ends when it is told to"
+
+
+def test_commands_reach_an_agent_whose_state_is_in_a_database(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    rows = answers(np.random.default_rng(0), 650)
+    (tmp_path / "in.ndjson").write_bytes(ndjson(rows))
+    store = {"postgres": postgres_server.dsn, "prefix": "commands"}
+    sources = [{"kind": "file", "path": "in.ndjson", "follow": True}]
+    config = plain(store=store, sources=sources, reports={"path": "windows.ndjson"})
+    path = write_configuration(tmp_path, config)
+    first, again = str(rows[-1]["id"]), str(rows[-2]["id"])
+    asked = ("--model", "erm", "--metric", "accuracy", "--reason", "a new head")
+
+    assert "there is none yet" in command_here("forget", path, first).stdout
+    done = command_here("rebaseline", path, *asked)
+    assert (done.returncode, "there is no store yet; start an agent first" in done.stderr) == (1, True)
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_used(650)
+        assert "store: 1 answer and 0 labels removed." in command_here("forget", path, first).stdout
+        done = command_here("rebaseline", path, *asked)
+        assert done.returncode == 0, done.stderr
+        assert "Asked for rebaseline" in daemon.log
+        done = command_here("rebaseline", path, "--model", "none", *asked[2:])
+        assert (done.returncode, "model: there is no 'none'" in done.stderr) == (1, True), done.stderr
+        status, chart = daemon.get("/history?task=t&model=erm&metric=accuracy")
+        assert (status, json.loads(chart)["window"]) == (200, list(range(6)))
+        wait_until(lambda: connections(postgres_server) == 3, "it has as many connections as the docs say")
+        assert daemon.end()[0] == 0, daemon.log
+    assert "store: 1 answer and 0 labels removed." in command_here("forget", path, again).stdout
+    done = command_here("rebaseline", path, *asked)
+    assert "No agent runs on PostgreSQL at" in done.stdout
+    assert (
+        "of its table request) and is taken up when one is started; delete that row to take it back."
+        in done.stdout
+    )
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until(lambda: "Asked for rebaseline" in daemon.log, "what waited is carried out")
+        assert daemon.end()[0] == 0, daemon.log
+    with postgres_server.connection() as connection:
+        left = connection.execute("SELECT count(*) FROM commands.request WHERE answer IS NULL").fetchone()
+    assert left == (0,)
+    done = command_here("verify", path, path, tmp_path / "in.ndjson")
+    assert (done.returncode, "windows checked          6" in done.stdout) == (0, True), (
+        done.stdout + done.stderr
+    )
+    done = command_here("report", path, "--out", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+    assert "erm" in (tmp_path / "report.html").read_text()
+
+
+def connections(server: PostgresServer) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'blindsight'"
+    with server.connection() as connection:
+        return connection.execute(query).fetchone()[0]
+
+
+def test_a_backup_is_left_to_the_databases_tools(tmp_path: Path) -> None:
+    store = {"postgres": "postgresql://agent@db/m", "prefix": "one"}
+    done = command_here("backup", write_configuration(tmp_path, plain(store=store)), tmp_path / "copy")
+    assert done.returncode == 2
+    said = "pg_dump --format=custom --schema=one --file="
+    assert said in done.stderr
+    assert done.stderr.count("postgresql://agent@db/m") == 1
+
+
+def test_an_agent_whose_commits_are_cut_off_writes_each_window_once(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    records = list(stream(12_000, seed=3))
+    expected = alone(tmp_path, records)
+    (shown,) = free_ports(1)
+    growing, written = tmp_path / "stream.ndjson", tmp_path / "killed.ndjson"
+    growing.write_bytes(b"")
+    with cutting(postgres_server.port, b"COMMIT", arrives=True) as (port, cut, _):
+        address = f"host=127.0.0.1 port={port} user=owner dbname=postgres"
+        agent = Agent(tmp_path, configuration(address, "cut", shown), "one", shown)
+        with agent.daemon as daemon, growing.open("a", encoding="utf-8") as file:
+            daemon.until(lambda: agent.ready, "it is ready")
+            for start in range(0, len(records), len(records) // 5):
+                before = daemon.log.count("lost while a checkpoint was committed")
+                cut.set()
+                file.write("".join(f"{line}\n" for line in records[start : start + len(records) // 5]))
+                file.flush()
+                wanted = before + 1
+                daemon.until(
+                    lambda wanted=wanted: daemon.log.count("lost while a checkpoint was committed") >= wanted,
+                    "an answer got lost",
+                )
+                cut.clear()
+                daemon.until(lambda: agent.ready, "it has found out")
+            daemon.until(lambda: written.stat().st_size >= len(expected), "all is written")
+            assert daemon.end()[0] == 0, daemon.log
+    assert written.read_bytes() == expected
+
+
+def committed(store: PostgresStore, *what: object) -> bool:
+    try:
+        store.commit(*what)  # type: ignore[arg-type]
+    except StoreAwayError:
+        return False
+    return True
+
+
+@contextmanager
+def cutting(port: int, word: bytes, arrives: bool) -> Iterator[tuple[int, threading.Event, threading.Event]]:
+    """A port before another one. It cuts a connection at a word of its client while the first event is set.
+
+    While the second event is not set, nothing passes to the server.
+    """
+    cut, open_, listener = threading.Event(), threading.Event(), socket.create_server(("127.0.0.1", 0))
+    opened: list[socket.socket] = [listener]
+    open_.set()
+
+    def forward(client: socket.socket, server: socket.socket, dead: threading.Event) -> None:
+        with suppress(OSError):
+            while data := client.recv(1 << 16):
+                open_.wait(PATIENCE_SECONDS)
+                if word in data and cut.is_set():
+                    dead.set()
+                    if arrives:
+                        server.sendall(data)
+                        return  # with the answer to it the connection ends
+                    break
+                server.sendall(data)
+        end(client, server)
+
+    def answer(client: socket.socket, server: socket.socket, dead: threading.Event) -> None:
+        with suppress(OSError):
+            while (data := server.recv(1 << 16)) and not dead.is_set():
+                client.sendall(data)
+        end(client, server)
+
+    def end(*sockets: socket.socket) -> None:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client = listener.accept()[0]
+                opened.append(client)
+                ends = client, socket.create_connection(("127.0.0.1", port)), threading.Event()
+                opened.append(ends[1])
+                for pump in (forward, answer):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    try:
+        yield listener.getsockname()[1], cut, open_
+    finally:
+        end(*opened)
+        serving.join()
+        for each in opened:
+            each.close()
