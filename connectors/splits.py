@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connectors.files import FileSource
-from connectors.formats.files.tables import open_parquet
+from connectors.formats.files.tables import ROWS, open_parquet
 from monitor.base.errors import SourceError
 from monitor.base.source import (
     EndOfSource,
@@ -53,8 +53,8 @@ def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
     """A file in splits of about so many bytes.
 
     NDJSON is cut before the lines that span a multiple of the size, as `FileSource` cuts what it reads;
-    Parquet between row groups. CSV, whose quotes may span lines, and what is compressed as a whole are one
-    split.
+    Parquet where `FileSource` does, at the first such row of a row group. CSV, whose quotes may span lines,
+    and what is compressed as a whole are one split.
 
     Examples
     --------
@@ -103,8 +103,9 @@ def _row_groups(path: Path, size: int) -> list[int]:
     with open_parquet(path) as file:
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
-            if held and held + group.total_byte_size > size:
-                starts.append(rows)
+            start = -(-rows // ROWS) * ROWS  # where a reader from the first row cuts too
+            if held and held + group.total_byte_size > size and starts[-1] < start < file.metadata.num_rows:
+                starts.append(start)
                 held = 0
             rows += group.num_rows
             held += group.total_byte_size

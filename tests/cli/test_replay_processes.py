@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connectors.splits import splits_of
 from monitor.base.errors import ClusterError, ConfigError, SourceError
 from monitor.cli import replay_processes
 from monitor.cli.process import cores
@@ -26,6 +27,7 @@ from monitor.config.file import load_config
 from monitor.config.task import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.planning import Facts
+from monitor.reports.views import LabelOutcome
 from tests.cli.test_replay import WRITERS, Record
 from tests.connectors.spark.streams import TASKS, write_input
 from tests.daemon import command, configuration, ndjson, write_configuration
@@ -136,6 +138,33 @@ def test_models_that_turn_out_to_share_a_full_memory_are_computed_together(tmp_p
     )
     assert told == {path: path.stat().st_size}, "the bar went back as all was begun anew"
     assert any("t is computed as a whole, by one core: its labels are awaited" in n for n in found.notes)
+
+
+def test_row_groups_do_not_show_in_what_a_full_memory_lets_go_of(tmp_path: Path) -> None:
+    """Whether a label finds its answer depends on how many came in the same read; row groups end within."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    records: list[Record] = []
+    for i, record in enumerate(long_stream(30_000)):
+        records.append({**record, "label": None})
+        if i > 4000 and i % 3 == 0:
+            late = {
+                "id": f"r{i - 100 - (i > 6000) * (2800 + i * 7 % 2000)}",
+                "label": CLASSES[i % 2],
+                "time": record["time"],
+            }
+            records.append({**late, "model": None, "scores": None})
+    keys = ["id", "time", "model", "scores", "label"]
+    table = arrow.table({key: arrow.array([record[key] for record in records]) for key in keys})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=5000)
+    config = write_configuration(tmp_path, configuration(task={"labels": {"max_answers": 3000}}))
+    splits = splits_of(tmp_path / "a.parquet", 200_000)
+    assert [split.start for split in splits] == [0, 8192, 16_384, 24_576, 32_768]
+
+    alone, _ = both(config, [tmp_path / "a.parquet"], piece=200_000)
+
+    matched = alone.view.labels["t", LabelOutcome.MATCHED]
+    assert 0 < matched < sum(record["model"] is None for record in records)
 
 
 def test_files_without_a_record_and_a_file_twice(tmp_path: Path) -> None:

@@ -231,14 +231,29 @@ def _tables(path: Path, partition: str, start: int, mapped: Collection[str]) -> 
         wanted = _wanted(path, names, mapped)
         others = [name for name in names if name not in wanted]
         groups, first = _row_groups_from(file.metadata, start)
+
+        def table(parts: list[Any], begin: int) -> RawTable:
+            columns = {
+                name: [row for each in parts for row in each.column(name).to_pylist()] for name in wanted
+            }
+            # The others by name only, so that a message can say which was probably meant.
+            return RawTable({**{name: [] for name in others}, **columns}, partition, begin)
+
+        held: list[Any] = []
+        begin = at = max(start, first)
         for batch in file.iter_batches(batch_size=ROWS, columns=wanted, row_groups=groups):
-            skipped = max(start - first, 0)
-            if skipped < batch.num_rows:
-                some = batch.slice(skipped)
-                columns = {name: some.column(name).to_pylist() for name in wanted}
-                # The others by name only, so that a message can say which was probably meant.
-                yield RawTable({**{name: [] for name in others}, **columns}, partition, first + skipped)
-            first += batch.num_rows
+            stop = first + batch.num_rows
+            while at < stop:
+                # Cut where a reader from the first row does: what a full memory lets go of depends on it.
+                end = min(stop, (begin // ROWS + 1) * ROWS)
+                held.append(batch.slice(at - first, end - at))
+                at = end
+                if at % ROWS == 0:
+                    yield table(held, begin)
+                    held, begin = [], at
+            first = stop
+        if held:
+            yield table(held, begin)
 
 
 def _row_groups_from(metadata: Any, start: int) -> tuple[list[int], int]:
