@@ -6,7 +6,6 @@ its engines. What it has read lies in a file until the processes have computed i
 
 from __future__ import annotations
 
-import io
 import pickle
 import signal
 import sys
@@ -17,8 +16,6 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
@@ -33,7 +30,7 @@ from monitor.cli.process import one_heap
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
-from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, is_repeated, joined
+from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, joined
 from monitor.engine.planning import Facts, note, note_share
 from monitor.engine.report_order import OrderedReport
 from monitor.reports.views import EngineView
@@ -103,6 +100,8 @@ class Piece:
     facts : Facts
         Its `stretch` is the piece.
     shares : tuple of Slice
+    times : Slice
+        Where the times of its records lie.
     size : int
         Bytes that were read, of lines.
     rejects : tuple of Reject
@@ -116,6 +115,7 @@ class Piece:
     path: Path
     facts: Facts
     shares: tuple[Slice, ...]
+    times: Slice
     size: int
     rejects: tuple[Reject, ...]
     source: str
@@ -242,9 +242,12 @@ class ReplayWorker:
     def _compute(self, order: ComputePieces) -> list[OrderedReport]:
         together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
         for number, piece in enumerate(order.pieces):
-            for share in read_shares(piece.path, piece.shares):
-                step = share.task, number if share.task in order.one_by_one else 0
-                together.setdefault(step, []).append((share, piece.begin))
+            with piece.path.open("rb") as file:
+                for share in piece.shares:
+                    file.seek(share.start)
+                    found = pickle.loads(file.read(share.stop - share.start))
+                    step = share.task, number if share.task in order.one_by_one else 0
+                    together.setdefault(step, []).append((found, piece.begin))
         return [
             report
             for (task, _), shares in together.items()
@@ -267,15 +270,6 @@ class ReplayWorker:
         reports = [report for engine in engines for report in engine.end()]
         labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
         return EndedStream(reports, [engine.view() for engine in engines], labelled, *used())
-
-
-def read_shares(path: Path, slices: Sequence[Slice]) -> Iterator[Partition]:
-    """Shares of a piece, read from its file."""
-    with path.open("rb") as file:
-        for each in slices:
-            file.seek(each.start)
-            found: Partition = pickle.loads(file.read(each.stop - each.start))
-            yield found
 
 
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
@@ -312,12 +306,14 @@ class SplitReader:
         sharing, facts = StreamPartitioner(), Facts()
         note(facts, chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
         path = self._job.folder / f"{self._number}-{self._pieces}"
-        shares, written = [], io.BytesIO()
-        for share in sharing.share(chunk):
-            shares.append(_written(written, share, share.task, share.model, share.besides))
-            note_share(facts, share, 0, self._job.settings.tasks[share.task].max_series)
+        shares = []
         try:
-            path.write_bytes(written.getbuffer())
+            with path.open("wb") as file:
+                for share in sharing.share(chunk):
+                    names = share.task, share.model, share.besides
+                    shares.append(_written(file, share, *names))
+                    note_share(facts, share, 0, self._job.settings.tasks[share.task].max_series)
+                times = _written(file, sharing.times(), "", "", "")
         except OSError as error:
             raise SinkError(
                 f"{path.parent}, for what is read and not yet computed, cannot be written: "
@@ -330,21 +326,12 @@ class SplitReader:
         self._next = next(self._raws, None)
         self._pieces += 1
         last = self._next is None
-        return Piece(self._number, last, path, facts, tuple(shares), size, kept, chunk.source)
+        return Piece(self._number, last, path, facts, tuple(shares), times, size, kept, chunk.source)
 
 
-class _Pickler(pickle.Pickler):
-    """Writes a column of one row that stands for all as one row."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if type(value) is np.ndarray and is_repeated(value):
-            return np.ndarray, (value.shape, value.dtype.str, value[:1].tobytes(), 0, value.strides)
-        return NotImplemented
-
-
-def _written(file: io.BytesIO, value: object, task: str, model: str, besides: str) -> Slice:
+def _written(file: Any, value: object, task: str, model: str, besides: str) -> Slice:
     start = file.tell()
-    _Pickler(file, protocol=5).dump(value)
+    pickle.dump(value, file, protocol=5)
     return Slice(task, model, besides, start, file.tell())
 
 

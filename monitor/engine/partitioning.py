@@ -17,7 +17,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch, Within
 from monitor.engine.clock import LEAP_SECONDS, EventClock
@@ -154,12 +153,11 @@ def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partitio
     """A batch by model, each with its labels for the others: by id they reach whichever model answered."""
     by_model = np.argsort(batch.model, kind="stable")
     edges = np.searchsorted(batch.model[by_model], np.arange(len(batch.models) + 1))
-    batch = _once_where_alike(batch)
     for code, name in enumerate(batch.models):
         rows = by_model[edges[code] : edges[code + 1]]
         if not len(rows):
             continue
-        own = _take(replace(batch, model=np.broadcast_to(np.int64(code), len(batch))), rows)
+        own = _take(batch, rows)
         yield Partition(batch.task, name, "", own, clock[rows], partition)
         # Right or wrong, of a task without classes, is said of the one model.
         labelled = np.flatnonzero(own.label >= 0) if own.scores.shape[1] > 1 else rows[:0]
@@ -170,54 +168,21 @@ def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partitio
             )
 
 
-def is_repeated(column: NDArray[Any]) -> bool:
-    """Whether a column is one row, which stands for all: half of the columns of most shares are."""
-    return column.ndim == 1 and column.strides == (0,)
-
-
-def _once_where_alike(batch: Batch) -> Batch:
-    """A batch whose columns that are the same in every row are one row, which stands for all."""
-    columns: dict[str, Any] = {
-        name: np.broadcast_to(column[:1], len(column))
-        for name, column in _columns(batch).items()
-        if column.ndim == 1 and (_bits(column) == _bits(column[:1])).all()
-    }
-    return replace(batch, **columns)
-
-
-def _columns(batch: Batch) -> dict[str, NDArray[Any]]:
-    named = ((each.name, getattr(batch, each.name)) for each in fields(batch))
-    return {name: value for name, value in named if isinstance(value, np.ndarray)}
-
-
-def _bits(column: NDArray[Any]) -> NDArray[Any]:
-    """In which what is not a number is the same as itself."""
-    return column.view(f"u{column.itemsize}")
-
-
 def _take(batch: Batch, rows: Ints) -> Batch:
     """Rows of a batch, with the names that they need and no others."""
-    columns: dict[str, Any] = {name: _rows(column, rows) for name, column in _columns(batch).items()}
-    columns["models"], columns["model"] = _fewest((batch.models, columns["model"]))
-    columns["versions"], columns["version"] = _fewest((batch.versions, columns["version"]))
+    columns: dict[str, Any] = {
+        each.name: value[rows]
+        for each in fields(batch)
+        if isinstance(value := getattr(batch, each.name), np.ndarray)
+    }
+    columns["models"], columns["model"] = _fewest((batch.models, batch.model[rows]))
+    columns["versions"], columns["version"] = _fewest((batch.versions, batch.version[rows]))
     groups = {name: _fewest((values, codes[rows])) for name, (values, codes) in batch.groups.items()}
     return replace(batch, **columns, groups=groups)
 
 
-def _rows(column: NDArray[Any], rows: Ints) -> NDArray[Any]:
-    if is_repeated(column):
-        return column[: len(rows)]
-    # Of rows of several numbers, `take` is ten times as fast.
-    return column.take(rows, axis=0) if column.ndim > 1 and column.shape[1] else column[rows]
-
-
 def _fewest(named: Named) -> Named:
     names, codes = named
-    if is_repeated(codes):
-        code = int(codes[0])
-        return names[code : code + 1] if code >= 0 else (), np.broadcast_to(
-            np.int64(min(code, 0)), len(codes)
-        )
     used, place = np.unique(codes, return_inverse=True)
     absent = int(bool(len(used)) and used[0] < 0)
     return tuple(names[code] for code in used[absent:].tolist()), place.astype(np.int64) - absent
@@ -316,16 +281,12 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
     whole = np.concatenate(sequences)
     by_sequence = np.argsort(whole, kind="stable")
     whole = whole[by_sequence]
-    first = np.diff(whole, prepend=-1) != 0
-    order = np.empty(len(whole), dtype=np.int64)
-    order[by_sequence] = np.maximum.accumulate(np.where(first, np.arange(len(whole)), 0))
-    orders = np.split(order, np.cumsum([len(share) for share, _ in parts])[:-1])
     placed = [
-        (replace(share.records, order=own), partitions.index(share.partition))
-        for (share, _), own in zip(parts, orders, strict=True)
+        (replace(share.records, order=np.searchsorted(whole, sequence)), partitions.index(share.partition))
+        for (share, _), sequence in zip(parts, sequences, strict=True)
     ]
     batches = [
-        replace(part, partition=np.broadcast_to(np.int64(partition), len(part)))
+        replace(part, partition=np.full(len(part), partition, dtype=np.int64))
         for part, partition in placed
         if isinstance(part, Batch)
     ]
@@ -343,10 +304,13 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
 
 def _one(batches: Sequence[Batch]) -> Batch:
     """Several batches of one task as one, in the order of their records."""
+    if len(batches) == 1:
+        return batches[0]
     by_order = np.argsort(np.concatenate([batch.order for batch in batches]), kind="stable")
-    of_each = [_columns(batch) for batch in batches]
-    columns: dict[str, Any] = {
-        name: _laid_out([each[name] for each in of_each], by_order) for name in of_each[0]
+    columns = {
+        each.name: np.concatenate([getattr(batch, each.name) for batch in batches])[by_order]
+        for each in fields(Batch)
+        if isinstance(getattr(batches[0], each.name), np.ndarray)
     }
     models, columns["model"] = _united([(b.models, b.model) for b in batches], by_order)
     _, columns["other"] = _united([(b.models, b.other) for b in batches], by_order)
@@ -361,18 +325,9 @@ def _one(batches: Sequence[Batch]) -> Batch:
 
 def _united(parts: Sequence[Named], order: Ints) -> Named:
     """One list of names for all parts, and the indices into it in this order."""
-    if len({found for found, _ in parts}) == 1:
-        return parts[0][0], _laid_out([codes for _, codes in parts], order)
     names = tuple(dict.fromkeys(name for found, _ in parts for name in found))
     place = {name: i for i, name in enumerate(names)}
     codes = [
         np.array([*(place[name] for name in found), -1], dtype=np.int64)[codes] for found, codes in parts
     ]
     return names, np.concatenate(codes)[order]
-
-
-def _laid_out(parts: Sequence[NDArray[Any]], order: Ints) -> NDArray[Any]:
-    """A column of all parts in this order, each row by itself."""
-    if all(map(is_repeated, parts)) and len({part[:1].tobytes() for part in parts}) == 1:
-        return np.broadcast_to(parts[0][:1], len(order)).copy()
-    return _rows(np.concatenate(parts), order)

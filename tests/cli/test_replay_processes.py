@@ -377,7 +377,7 @@ def piece(rows: dict[tuple[str, str], int], labels: Sequence[tuple[str, str]] = 
     facts = Facts(models={name: [i, n] for i, (name, n) in enumerate(rows.items())})
     shares = [Slice(task, model, "", 0, 0) for task, model in rows]
     shares += [Slice(task, "", besides, 0, 0) for task, besides in labels]
-    return Piece(0, True, Path("p"), facts, tuple(shares), 0, (), "f")
+    return Piece(0, True, Path("p"), facts, tuple(shares), Slice("", "", "", 0, 0), 0, (), "f")
 
 
 def test_models_are_shared_out_by_their_answers() -> None:

@@ -17,15 +17,7 @@ from monitor.base.source import RawBlock
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
-from monitor.engine.partitioning import (
-    Begin,
-    Partition,
-    Segment,
-    StreamPartitioner,
-    begins,
-    is_repeated,
-    joined,
-)
+from monitor.engine.partitioning import Begin, Partition, Segment, StreamPartitioner, begins, joined
 from monitor.engine.refit.recalibration import recalibrate
 from monitor.engine.report_order import OrderedReport, Phase
 from monitor.reports.window_report import to_json
@@ -216,43 +208,6 @@ def test_the_times_of_the_whole_stream_are_those_of_its_clock() -> None:
     )[0]
 
     assert exact.clock_at(share).tolist() == [5.0, 5.0, 7.0, 7.0, 9.0, 9.0]
-
-
-@pytest.mark.parametrize("stretches", [1, 3])
-def test_the_shares_of_a_model_are_its_rows_bit_for_bit(stretches: int) -> None:
-    """Columns that are one row, which stands for all, are laid out again as they were."""
-    rng = np.random.default_rng(7)
-    records = [
-        r for both in zip(*(answers(rng, 450, name) for name in ("a", "b")), strict=True) for r in both
-    ]
-    for row, record in enumerate(records):
-        record |= (
-            {"version": f"v{row // 450}", "groups": {"region": ["eu", "us"][row // 2 % 2]}} if row % 5 else {}
-        )
-        record |= {"label": CLASSES[row % 2]} if row % 7 == 0 else {}
-    given = [*itertools.chain(*chunks(records, {"t": task(groups=["region"])}, stretches, 900 // stretches))]
-    sharings = [StreamPartitioner() for _ in given]
-    shares = [sharing.share(chunk) for sharing, chunk in zip(sharings, given, strict=True)]
-    places = begins([sharing.stretch for sharing in sharings], lambda k: sharings[k].times())
-    for name in ("a", "b"):
-        own = [(s, begin) for of, begin in zip(shares, places, strict=True) for s in of if s.model == name]
-        assert all(is_repeated(share.records.other) for share, _ in own)
-        assert not any(is_repeated(share.records.time) for share, _ in own)
-        (found,) = joined(own, "files").batches
-        rows = [
-            (batch, np.flatnonzero(batch.model == batch.models.index(name)))
-            for batch in (chunk.batches[0] for chunk in given)
-        ]
-        for column in ("scores", "time", "key", "label", "position", "probability", "other", "request"):
-            expected = np.concatenate([getattr(batch, column)[of] for batch, of in rows])
-            assert getattr(found, column).tobytes() == expected.tobytes(), column
-            assert getattr(found, column).flags.writeable
-        for names, codes in (("models", "model"), ("versions", "version")):
-            expected = [getattr(b, names)[code] for b, of in rows for code in getattr(b, codes)[of]]
-            assert [getattr(found, names)[code] for code in getattr(found, codes)] == expected
-        values, codes = found.groups["region"]
-        told = [record.get("groups", {}).get("region") for record in records if record["model"] == name]
-        assert [values[code] if code >= 0 else None for code in codes] == told
 
 
 def test_what_cannot_be_shared_out_is_refused() -> None:
