@@ -147,15 +147,23 @@ class ChartHistory:
         A window that the chart could not judge leaves the latch as it was; a new version's chart begins
         without one.
         """
+        return tuple(raised for raised, _ in self.alarm_spans())
+
+    def alarm_spans(self) -> tuple[tuple[Alarm, Alarm | None], ...]:
+        """Each alarm where it was raised, and the first window without it; None while it stands."""
         number, end, *_, alarm, version = self.columns()
-        found: list[Alarm] = []
+        found: list[tuple[Alarm, Alarm | None]] = []
         latched, current = False, math.nan
         for row in zip(number.tolist(), end.tolist(), alarm.tolist(), version.tolist(), strict=True):
+            here, before = Alarm(int(row[0]), row[1]), latched
             latched = latched and row[3] == current
             current = row[3]
-            if row[2] == 1 and not latched:
-                found.append(Alarm(int(row[0]), row[1]))
-            latched = latched if math.isnan(row[2]) else row[2] == 1
+            stands = latched if math.isnan(row[2]) else row[2] == 1
+            if before and not (latched and stands):
+                found[-1] = (found[-1][0], here)
+            if stands and not latched:
+                found.append((here, None))
+            latched = stands
         return tuple(found)
 
 
@@ -232,6 +240,13 @@ class Histories:
         """For each series the alarms of each metric; metrics without one are left out."""
         return {
             series: {metric: raised for metric, history in metrics.items() if (raised := history.alarms())}
+            for series, metrics in self._found.items()
+        }
+
+    def alarm_spans(self) -> dict[tuple[str, str, str], dict[str, tuple[tuple[Alarm, Alarm | None], ...]]]:
+        """As `alarms`, each with the first window without it; None while it stands."""
+        return {
+            series: {metric: spans for metric, history in metrics.items() if (spans := history.alarm_spans())}
             for series, metrics in self._found.items()
         }
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 
 from monitor import __version__
+from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.results import Estimate
+from monitor.config.task import CALIBRATION_ERRORS
 from monitor.export.charts.pictures import MOST_KEPT, Histories
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
@@ -14,7 +20,7 @@ from monitor.export.page.addresses import external_address
 from monitor.export.page.arenas import arenas
 from monitor.export.page.overview import MOST_SERIES, glance, in_place, models_table
 from monitor.export.page.windows import series_view
-from monitor.export.page.words import moment, text
+from monitor.export.page.words import count, moment, numbers, percent, table, text
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.attribution import Attribution
 from monitor.reports.views import ArenaView, EngineView, SeriesView
@@ -23,6 +29,11 @@ from monitor.stats.estimate.hajek import WeightedCounts
 
 Series = tuple[str, str, str]
 Charts = Mapping[Series, Sequence[ControlChartData]]
+
+_FEW_MODELS = 2
+"""So many models stand unfolded."""
+_ALARMS_SHOWN, _WORST_SHOWN, _WORST_OF_A_MODEL = 20, 24, 3
+_DAYS_SHOWN, _MODELS_BESIDE = 31, 8
 
 # The file holds its style; nothing in it may run, and nothing may be asked for.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -61,6 +72,7 @@ class Period:
         self._left_out: Counter[Series] = Counter()
         self._attributions: dict[Series, dict[str, Attribution]] = {}
         self._arenas: dict[str, ArenaView] = {}
+        self._days: dict[Series, dict[str, _Stretch]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
         """Take closed windows and revisions, in the order in which they were written."""
@@ -79,6 +91,10 @@ class Period:
                 self._last[series] = report
                 self._windows[series] += 1
                 self._attribute(series, report)
+                if not report.group and (found := _Stretch.of(report)):
+                    days = self._days.setdefault(series, {})
+                    day = moment(report.end_time)[:10]
+                    days[day] = days[day].joined(found) if day in days else found
             elif last is not None and report.window == last.window:
                 self._last[series] = report
             self.histories.add([report])
@@ -108,6 +124,7 @@ class Period:
         self._left_out[series] += self._windows.pop(series)
         del self._first[series]
         self._attributions.pop(series, None)
+        self._days.pop(series, None)
         self.histories.forget(series)
 
     def html(self, labelled: Mapping[Series, Mapping[int, WeightedCounts]]) -> str:
@@ -145,13 +162,94 @@ class Period:
             ]
         )
 
-    @staticmethod
-    def _body(engine: EngineView, form: models.Form) -> Iterator[str]:
+    def _body(self, engine: EngineView, form: models.Form) -> Iterator[str]:
+        whole = [one for one in engine.series if not one.group]
         yield "<p>The models at the end of the period:</p>"
-        yield glance([one for one in engine.series if not one.group])
+        yield glance(whole)
         yield from models_table(engine.series[:MOST_SERIES], in_place)
+        yield from self._alarms()
+        yield from self._times(whole)
+        yield from self._worst(whole)
+        is_open = " open" if len(whole) <= _FEW_MODELS else ""
+        yield f"<details{is_open}><summary>Figures and charts of {count(len(whole), 'model')}</summary>"
         yield from models.tasks(engine, form)
+        yield "</details>"
         yield from arenas(engine.arenas)
+
+    def _alarms(self) -> Iterator[str]:
+        """The alarms of the period as a timeline, the newest first."""
+        spans = [
+            (raised, ended, series, metric)
+            for series, metrics in self.histories.alarm_spans().items()
+            for metric, found in metrics.items()
+            for raised, ended in found
+        ]
+        yield "<h2>Alarms</h2>"
+        if not spans:
+            yield "<p>No chart raised an alarm.</p>"
+            return
+        spans.sort(key=lambda span: span[0].time, reverse=True)
+        rows = (
+            f'<tr><th scope="row">{text(" ".join(filter(None, (series[1], series[2]))))}</th>'
+            f"<td>{text(metric)}</td><td>{moment(raised.time)}</td>"
+            f"<td>{moment(ended.time) if ended else 'it stands'}</td>"
+            f"{numbers([f'{ended.window - raised.window:,}' if ended else ''])}</tr>"
+            for raised, ended, series, metric in spans[:_ALARMS_SHOWN]
+        )
+        yield from table("Alarms, the newest first", ("Model", "Metric", "From", "Until", "#Windows"), rows)
+        if len(spans) > _ALARMS_SHOWN:
+            yield f'<p class="soft">{len(spans) - _ALARMS_SHOWN:,} older alarms are in the charts.</p>'
+
+    def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
+        """By month, or by day of a short period: the mean estimate of each model, and the share in alarm."""
+        shown = [one for one in whole if self._days.get(_key(one))][:_MODELS_BESIDE]
+        days = sorted({day for one in shown for day in self._days[_key(one)]})
+        if not days:
+            return
+        monthly = len(days) > _DAYS_SHOWN
+        names = list(dict.fromkeys(day[:7] if monthly else day for day in days))
+        yield f"<h2>By {'month' if monthly else 'day'}</h2>"
+        rows = (
+            f'<tr><th scope="row">{name}</th>'
+            + "".join(f"<td>{self._stretch(one, name)}</td>" for one in shown)
+            + "</tr>"
+            for name in names[-_DAYS_SHOWN:]
+        )
+        heads = ("", *(f"{one.model}: {self._metric(one)}" for one in shown))
+        yield from table("Mean estimates over time", heads, rows)
+
+    def _metric(self, one: SeriesView) -> str:
+        return next(iter(self._days[_key(one)].values())).metric
+
+    def _stretch(self, one: SeriesView, name: str) -> str:
+        found: _Stretch | None = None
+        for day, stretch in self._days[_key(one)].items():
+            if day.startswith(name):
+                found = stretch if found is None else found.joined(stretch)
+        if found is None:
+            return ""
+        alarmed = f', <span class="warn">{found.alarmed:,} out of control</span>' if found.alarmed else ""
+        return f"{percent(found.total / found.windows)} % in {count(found.windows, 'window')}{alarmed}"
+
+    def _worst(self, whole: Sequence[SeriesView]) -> Iterator[str]:
+        """The windows with the worst estimates of each model."""
+        found = [
+            (one, stretch.metric, window)
+            for one in whole
+            for stretch in [_together(self._days.get(_key(one), {}).values())]
+            if stretch is not None
+            for window in stretch.worst
+        ]
+        if not found:
+            return
+        yield "<h2>Worst windows</h2>"
+        rows = (
+            f'<tr><th scope="row">{text(one.model)}</th><td>{text(metric)}</td>'
+            f"{numbers([f'{number:,}'])}<td>{moment(end)}</td>"
+            f"{numbers([f'{percent(value)} % ({percent(lower)} to {percent(upper)})'])}</tr>"
+            for one, metric, (_, number, end, value, lower, upper) in found[:_WORST_SHOWN]
+        )
+        yield from table("The worst windows", ("Model", "Metric", "#Window", "Until", "#Estimate"), rows)
 
     def _span(self) -> str:
         """From when to when, as asked for or else as the windows say."""
@@ -195,6 +293,54 @@ class Period:
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
+
+
+def _key(one: SeriesView) -> Series:
+    return one.task, one.model, one.group
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Windows of a day or more of one model: those of the metric that is judged first."""
+
+    metric: str
+    windows: int
+    total: float
+    alarmed: int
+    worst: tuple[tuple[float, int, float, float, float, float], ...]
+    """How bad, number, end, value, lower and upper; the worst first."""
+
+    @classmethod
+    def of(cls, report: WindowReport) -> _Stretch | None:
+        """One window; None where nothing of it is known."""
+        by = {chart.metric: chart for chart in report.charts}
+        metrics = [*by, *(each.metric for each in report.estimates)]
+        metric = "accuracy" if "accuracy" in metrics else next(iter(metrics), "")
+        judge = by[metric].estimator if metric in by else AVERAGE_CONFIDENCE
+        for each in report.estimates:
+            if each.metric == metric and each.estimator == judge and isinstance(each.result, Estimate):
+                found = each.result
+                bad = found.value if metric in CALIBRATION_ERRORS else -found.value
+                window = (bad, report.window, report.end_time, found.value, found.lower, found.upper)
+                alarmed = metric in by and by[metric].verdict.out_of_control
+                return cls(metric, 1, found.value, int(alarmed), (window,))
+        return None
+
+    def joined(self, other: _Stretch) -> _Stretch:
+        """Both together."""
+        worst = heapq.nlargest(_WORST_OF_A_MODEL, (*self.worst, *other.worst))
+        return _Stretch(
+            self.metric,
+            self.windows + other.windows,
+            self.total + other.total,
+            self.alarmed + other.alarmed,
+            tuple(worst),
+        )
+
+
+def _together(stretches: Iterable[_Stretch]) -> _Stretch | None:
+    found = list(stretches)
+    return reduce(_Stretch.joined, found) if found else None
 
 
 class _Figures:

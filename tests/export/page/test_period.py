@@ -94,6 +94,67 @@ def test_a_report_says_how_the_models_stood_at_the_end(reports: list[WindowRepor
     assert "not answer" not in said
 
 
+def of_models(reports: list[WindowReport], *models: str, apart: float = 0.0) -> list[WindowReport]:
+    """The same windows of several models, each ended so much later than the one before."""
+    return [
+        replace(each, model=model, end_time=each.end_time + place * apart, start_time=each.start_time)
+        for place, each in enumerate(reports)
+        for model in models
+    ]
+
+
+def test_alarms_are_a_timeline_the_newest_first(reports: list[WindowReport]) -> None:
+    said = words(page_of(reports)).partition("Alarms, the newest first")[2]
+    standing = "erm accuracy 2023-11-14 22:31:39 UTC it stands"
+    assert standing in said
+    whole = [report for report in reports if not report.group]
+    calm = [
+        replace(
+            whole[-1],
+            window=20 + n,
+            end_time=whole[-1].end_time + 100 * (n + 1),
+            charts=tuple(_released(chart) for chart in whole[-1].charts),
+        )
+        for n in range(2)
+    ]
+    over = words(page_of([*reports, *calm]))
+    assert "erm accuracy 2023-11-14 22:31:39 UTC 2023-11-14 22:48:19 UTC 10" in over
+    assert "No chart raised an alarm." in words(page_of(reports[:20]))
+
+
+def test_estimates_stand_by_day_and_of_a_longer_period_by_month(reports: list[WindowReport]) -> None:
+    whole = [report for report in reports if not report.group]
+    values = [each.result.value for report in whole for each in report.estimates[:1]]
+    day = f"2023-11-14 {100 * np.mean(values):.1f} % in 20 windows, 10 out of control"
+    assert day in words(page_of(reports))
+    twice = [*whole, *(replace(report, window=20 + report.window) for report in whole)]
+    long = words(page_of(of_models(twice, "erm", "irm", apart=3 * 86_400.0)))
+    first = f"2023-11 {100 * np.mean(values[:6]):.1f} % in 6 windows"
+    assert f"{first} {first.removeprefix('2023-11 ')}" in long, "a column a model"
+
+
+def test_the_worst_windows_are_named(reports: list[WindowReport]) -> None:
+    whole = [report for report in reports if not report.group]
+    worst = sorted(whole, key=lambda report: report.estimates[0].result.value)[:3]
+    said = words(page_of(reports)).partition("The worst windows")[2]
+    places = [said.index(f"erm accuracy {report.window} ") for report in worst]
+    assert places == sorted(places)
+
+
+def test_of_many_models_figures_and_charts_are_folded_and_printed(
+    browser: Browser, reports: list[WindowReport], tmp_path: Path
+) -> None:
+    """Seven models take less than ten screens; on paper everything is there."""
+    (tmp_path / "report.html").write_text(page_of(of_models(reports, *"abcdefg")), encoding="utf-8")
+    with browser.tab("file://", viewport={"width": 1400, "height": 900}) as tab:
+        tab.page.goto((tmp_path / "report.html").as_uri())
+        height = "document.documentElement.scrollHeight"
+        folded = tab.page.evaluate(height)
+        assert folded < 10 * 900
+        tab.page.emulate_media(media="print")
+        assert tab.page.evaluate(height) > 2 * folded
+
+
 def test_a_report_says_where_the_change_of_an_alarm_is(reports: list[WindowReport]) -> None:
     broken = [report for report in reports if report.attributions and not report.group]
     assert sentence(broken[-1].attributions[0]) in words(page_of(reports))
