@@ -166,7 +166,7 @@ def _parser(parts: Mapping[str, Table]) -> argparse.ArgumentParser:
     for name, texts in defaults.items():
         settings = {
             "default": argparse.SUPPRESS,
-            "help": f"{' or '.join(texts)} if absent",
+            "help": f"{' or '.join(texts)} if absent".replace("%", "%%"),
             **_kind(hints[name]),
         }
         parser.add_argument(f"--{name.replace('_', '-')}", **settings)

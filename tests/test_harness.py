@@ -27,6 +27,10 @@ def lines(
     yield f"short: {short}\n"
 
 
+def loads(loads: tuple[str, ...] = ("plain", "5 % labelled")) -> str:
+    return ", ".join(loads)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     found = tmp_path / "table.txt"
@@ -94,10 +98,16 @@ def test_help_says_what_it_shows_and_the_defaults(
 ) -> None:
     arguments.append("--help")
     with pytest.raises(SystemExit):
-        harness.run({"one": table, "other": lines})
+        harness.run({"one": table, "other": lines, "loads": loads})
     text = capsys.readouterr().out
     assert "what may overwrite a kept text" in text
-    for told in ("1,000 if absent", "1 2 if absent", "{odd,even}", "one, other; all if absent"):
+    for told in (
+        "1,000 if absent",
+        "1 2 if absent",
+        "{odd,even}",
+        "one, other, loads; all if absent",
+        "plain 5 % labelled",
+    ):
         assert told in text
 
 
