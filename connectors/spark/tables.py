@@ -159,6 +159,23 @@ SCHEMA = pyarrow.schema(
             level=_REAL,
             rows=_WHOLE,
         ),
+        "attributions": _list_of(
+            metric=_TEXTS,
+            change=_REAL,
+            by=_TEXTS,
+            parts=_list_of(
+                part=_TEXTS,
+                mix=_REAL,
+                within=_REAL,
+                share=_REAL,
+                share_before=_REAL,
+                mean=_REAL,
+                mean_before=_REAL,
+            ),
+            alike=_FLAG,
+            others=_REAL,
+            remainder=_REAL,
+        ),
     }
 )
 """A window's line as columns, named as there; what a line leaves out is null."""

@@ -217,7 +217,7 @@ def test_commands_reach_an_agent_whose_state_is_in_a_database(
         assert "Asked for rebaseline" in daemon.log
         done = command_here("rebaseline", path, "--model", "none", *asked[2:])
         assert (done.returncode, "model: there is no 'none'" in done.stderr) == (1, True), done.stderr
-        status, chart = daemon.get("/history?task=t&model=erm&metric=accuracy")
+        status, chart = daemon.get("/api/v1/chart?task=t&model=erm&metric=accuracy")
         assert (status, json.loads(chart)["window"]) == (200, list(range(6)))
         wait_until(lambda: connections(postgres_server) == 3, "it has as many connections as the docs say")
         assert daemon.end()[0] == 0, daemon.log

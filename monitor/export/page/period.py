@@ -164,16 +164,17 @@ class Period:
 
     def _body(self, engine: EngineView, form: models.Form) -> Iterator[str]:
         whole = [one for one in engine.series if not one.group]
-        yield "<p>The models at the end of the period:</p>"
-        yield glance(whole)
-        yield from models_table(engine.series[:MOST_SERIES], in_place)
-        yield from self._alarms()
-        yield from self._times(whole)
-        yield from self._worst(whole)
-        is_open = " open" if len(whole) <= _FEW_MODELS else ""
-        yield f"<details{is_open}><summary>Figures and charts of {count(len(whole), 'model')}</summary>"
-        yield from models.tasks(engine, form)
-        yield "</details>"
+        if whole:  # else all tasks are arenas
+            yield "<p>The models at the end of the period:</p>"
+            yield glance(whole)
+            yield from models_table(engine.series[:MOST_SERIES], in_place)
+            yield from self._alarms()
+            yield from self._times(whole)
+            yield from self._worst(whole)
+            is_open = " open" if len(whole) <= _FEW_MODELS else ""
+            yield f"<details{is_open}><summary>Figures and charts of {count(len(whole), 'model')}</summary>"
+            yield from models.tasks(engine, form)
+            yield "</details>"
         yield from arenas(engine.arenas)
 
     def _alarms(self) -> Iterator[str]:
