@@ -453,19 +453,20 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
             label = CLASSES[int(rng.random() < wrong)]
             records.append({"id": of["id"], "model": of["model"], "label": label, "time": 1.7e9 + i})
 
-    def told(only, pieces):
-        rig = Rig(settings, references)
+    def told(only, step):
+        known = {name: one for name, one in references["t"].items() if only in (None, name)}
+        rig = Rig(settings, {"t": known})
         own = [record for record in records if only in (None, record["model"])]
-        reports = rig.feed_in_pieces(own, pieces) + rig.engine.finish()
+        reports = rig.feed_in_pieces(own, range(0, len(own), step)) + rig.engine.finish()
         saved = {one.settings.model: one.snapshot() for one in rig.engine.series["t"]}
         return reports, saved
 
     def seen(report):  # all but the places in the stream, which the others' records move
         return plain(replace(report, positions={}))
 
-    together, saved = told(None, range(0, len(records), 700))
+    together, saved = told(None, 700)
     for name in names:
-        alone, own = told(name, range(0, len(records), 1))
+        alone, own = told(name, 1)
         assert len(alone) > 5
         assert [seen(one) for one in together if one.model == name] == [seen(one) for one in alone]
         for part in ("trust", "audit", "bias", "curve", "versions", "tally"):
