@@ -164,9 +164,10 @@ class Period:
 
     def _body(self, engine: EngineView, form: models.Form) -> Iterator[str]:
         whole = [one for one in engine.series if not one.group]
-        if whole:  # else all tasks are arenas
+        if engine.series:  # else all tasks are arenas
             yield "<p>The models at the end of the period:</p>"
-            yield glance(whole)
+            if whole:  # a period may hold windows of groups alone
+                yield glance(whole)
             yield from models_table(engine.series[:MOST_SERIES], in_place)
             yield from self._alarms()
             yield from self._times(whole)
@@ -223,10 +224,8 @@ class Period:
         return next(iter(self._days[_key(one)].values())).metric
 
     def _stretch(self, one: SeriesView, name: str) -> str:
-        found: _Stretch | None = None
-        for day, stretch in self._days[_key(one)].items():
-            if day.startswith(name):
-                found = stretch if found is None else found.joined(stretch)
+        days = self._days[_key(one)]
+        found = _together(stretch for day, stretch in days.items() if day.startswith(name))
         if found is None:
             return ""
         alarmed = f', <span class="warn">{found.alarmed:,} out of control</span>' if found.alarmed else ""
@@ -286,7 +285,7 @@ class Period:
         return external_address(self._external_url, one.task, one.model, one.group)
 
     def _progress(self, one: SeriesView) -> str:
-        series = (one.task, one.model, one.group)
+        series = _key(one)
         first, last = self._first[series], self._last[series]
         words = [f"{self._windows[series]:,} windows, {moment(first.start_time)} to {moment(last.end_time)}"]
         raised = self.histories.alarms().get(series, {})
@@ -351,7 +350,7 @@ class _Figures:
         self._charts, self._windows = charts, windows
 
     def __call__(self, one: SeriesView, metric: str) -> str:
-        series = (one.task, one.model, one.group)
+        series = _key(one)
         title = ": ".join((" · ".join(filter(None, (one.model, one.group))), metric))
         for chart in self._charts.get(series, ()):
             if chart.title == title:

@@ -133,6 +133,12 @@ def test_estimates_stand_by_day_and_of_a_longer_period_by_month(reports: list[Wi
     assert f"{first} {first.removeprefix('2023-11 ')}" in long, "a column a model"
 
 
+def test_of_windows_of_groups_alone_the_groups_are_shown(reports: list[WindowReport]) -> None:
+    said = words(page_of([report for report in reports if report.group]))
+    assert "Groups of erm: 1, 1 out of control" in said
+    assert "No window closed in this period." not in said
+
+
 def test_the_worst_windows_are_named(reports: list[WindowReport]) -> None:
     whole = [report for report in reports if not report.group]
     worst = sorted(whole, key=lambda report: report.estimates[0].result.value)[:3]
