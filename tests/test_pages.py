@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.config.file import config_from, schema
+from monitor.config.task import Metric
 from monitor.export.prometheus.families import FAMILIES
 from tests.pages import DOCS, PAGES, choices, configuration_page, example_of, held, metrics_page, parts
 
@@ -35,23 +36,12 @@ def test_every_key_of_the_schema_has_a_row_that_says_what_it_is() -> None:
 
 IN, OUT, SECTION = object(), object(), object()
 """What is done with a key: it is there, it is not, it is there as a section and not as its example."""
-METRICS = [
-    "accuracy",
-    "ece",
-    "class_ece",
-    "precision",
-    "recall",
-    "specificity",
-    "f1",
-    "auroc",
-    "average_precision",
-]
 TOGETHER: dict[str, Any] = {
     r"reference\.first_windows": OUT,
     r"objective\.\w+\.max": OUT,
     r"chart\.(rules|sigmas|estimator)": OUT,
     r"tasks\.\*\.features": OUT,
-    r"tasks\.\*\.metrics": METRICS,
+    r"tasks\.\*\.metrics": list(get_args(Metric)),
     r"(mapping|\*)\.(format|class_scores|constants)": OUT,
     r"tokens\[\]\.token": OUT,
     r".*basic_auth": OUT,

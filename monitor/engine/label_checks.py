@@ -283,10 +283,15 @@ def add_to_models(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
     cost = add_together([each.test for each in checks], of, window, confidence, right)
-    edges = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(of)]
-    for start, stop in pairwise(edges):
-        checks[of[start]].wait_with(window[start:stop], confidence[start:stop], right[start:stop])
+    for piece in _pieces(of):
+        checks[of[piece.start]].wait_with(window[piece], confidence[piece], right[piece])
     return cost
+
+
+def _pieces(of: Ints) -> list[slice]:
+    """The rows of each series, of rows that are sorted by series."""
+    edges = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(of)]
+    return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
 def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
@@ -306,10 +311,8 @@ def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
     """
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
-    ends = [*np.flatnonzero(np.diff(of)) + 1, len(of)]
-    for start, stop in zip([0, *ends[:-1]], ends if len(of) else [], strict=False):
-        piece = slice(start, stop)
-        confidence[piece] = checks[of[start]].group.announced(window[piece], confidence[piece])
+    for piece in _pieces(of):
+        confidence[piece] = checks[of[piece.start]].group.announced(window[piece], confidence[piece])
     cost = add_together([each.test for each in checks], of, window, confidence, right)
     since = np.array([each.group.since for each in checks])
     kept = np.flatnonzero((window >= since[of]) & ~np.isnan(confidence))
