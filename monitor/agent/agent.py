@@ -37,6 +37,7 @@ _VIEW_SECONDS = 0.25  # a new picture at most so often
 _VIEW_SHARE = (
     0.1  # of the time at most: with ten thousand models a picture may take as long as all answers since
 )
+_FULL_SECONDS = 0.05
 _STALLED_SECONDS = 30.0
 _JOIN_SECONDS = 2.0  # all sources together: a read lasts a tenth of it
 _FLUSH_SECONDS = 2.0
@@ -207,7 +208,8 @@ class Agent:
             feeder.why_down() for feeder, source in zip(self._feeders, sources, strict=True) if not source.up
         ]
         if self._delivery.failing is not None:
-            unready.append(f"The state cannot be saved: {self._delivery.failing}.")
+            waits = " So many closed windows wait for it that the sources wait too." * self._delivery.full
+            unready.append(f"The state cannot be saved: {self._delivery.failing}.{waits}")
         ill = []
         if self.failure is not None:
             ill.append(f"The engine has failed: {self.failure}.")
@@ -221,7 +223,7 @@ class Agent:
             reasons=(*ill, *unready),
             reload_successful=self._reload.successful,
             reload_time=self._reload.time,
-            reports_lost=self._sinks.lost + self._delivery.lost,
+            reports_lost=self._sinks.lost,
             store_failing=self._delivery.failing,
             store_failures=self._delivery.failures,
             checkpoint_time=self._delivery.saved_time,
@@ -257,15 +259,18 @@ class Agent:
             self._alive_at = time.monotonic()
             if self._desk is not None:
                 self._desk.step(self._engine, self._delivery)
-            chunk = self._next_chunk()
+            full = self._delivery.full  # then the feeders find no room, and read no more
+            chunk = None if full else self._next_chunk()
             self._take_swaps()  # after the wait: what comes after a reload was told of, the new engine uses
             if chunk is not None:
                 self._absorb(chunk)
+            elif full:
+                self._stop.wait(_FULL_SECONDS)
             elif all(feeder.ended for feeder in self._feeders) and self._chunks.empty():
                 return
             else:
                 self._learn()
-            if time.monotonic() - ticked > _TICK_SECONDS:
+            if not full and time.monotonic() - ticked > _TICK_SECONDS:
                 ticked = time.monotonic()
                 self._delivery.reports(self._engine.tick(self._time()))
             if self._refitter is not None:

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from monitor.base.errors import CommitUnknownError, LeaseLostError, StoreError
+from monitor.base.errors import CommitUnknownError, LeaseLostError, StoreAwayError, StoreError
 from monitor.base.state_changes import Changes
 from monitor.engine.engine import Engine
 from monitor.reports.window_report import WindowReport
@@ -27,6 +27,7 @@ from monitor.store import StateStore
 log = logging.getLogger("blindsight")
 
 _AGAIN_SECONDS = 0.5
+_SLOW_SECONDS = 10.0  # a checkpoint takes a fraction of a second
 
 Written = Callable[[], Mapping[str, tuple[int, int]]]
 
@@ -77,8 +78,9 @@ class CheckpointWriter:
         self._done: queue.Queue[CheckpointOutcome] = queue.Queue()
         self._busy = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
-        self.failing: str | None = None
-        """Why the last checkpoint could not be saved; None where it was."""
+        self._unsaved: str | None = None  # why the last checkpoint could not be saved
+        self._unreached: str | None = None  # why the lease could not be renewed
+        self._since = 0.0  # when the checkpoint under way was given, monotonic
         self.failures = 0
         self.lost: LeaseLostError | None = None
         """Set for good once another agent has taken over."""
@@ -88,13 +90,21 @@ class CheckpointWriter:
         self._thread.start()
 
     @property
+    def failing(self) -> str | None:
+        """Why nothing can be saved at present; None where it can."""
+        stands = time.monotonic() - self._since
+        if self._unsaved is None and self._busy and stands > _SLOW_SECONDS:
+            return f"a checkpoint has been under way for {stands:.0f} s"
+        return self._unsaved or self._unreached
+
+    @property
     def busy(self) -> bool:
         """Whether a checkpoint is under way, or done and not yet heard of."""
         return self._busy
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Give a checkpoint; only while not `busy`."""
-        self._busy = True
+        self._busy, self._since = True, time.monotonic()
         self._given.put(checkpoint)
 
     def heard(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
@@ -121,7 +131,7 @@ class CheckpointWriter:
             try:
                 checkpoint = self._given.get(timeout=self._store.renew_seconds)
             except queue.Empty:
-                self._try(self._store.renew)
+                self._renew()
                 continue
             if checkpoint is None:
                 return
@@ -131,33 +141,48 @@ class CheckpointWriter:
         """Why it could not be saved; None where it was. Whether it was is found out first."""
         while True:
             error = self._try(lambda: self._commit(checkpoint))
-            self.failures += error is not None
+            self._say(self._unsaved or self._unreached, error)
+            if error is None:
+                self._unsaved = self._unreached = None
+                return None
+            self._unsaved = str(error)
+            self.failures += 1
             # The engine may give other changes next only if these do not count.
             if not isinstance(error, CommitUnknownError) or not self._given.empty():
-                return None if error is None else str(error)
+                if not isinstance(error, StoreAwayError):
+                    self._renew()  # a full disk is no reason to lose the lease
+                return str(error)
             time.sleep(_AGAIN_SECONDS)
 
     def _commit(self, checkpoint: Checkpoint) -> None:
         self._store.commit(checkpoint.changes, checkpoint.reports, self._written(), checkpoint.config)
 
+    def _renew(self) -> None:
+        """Keep the right to write; that this works does not say that anything can be saved."""
+        error = self._try(self._store.renew)
+        if self._unsaved is None:
+            self._say(self._unreached, error)
+        self._unreached = None if error is None else str(error)
+
     def _try(self, do: Callable[[], object]) -> Exception | None:
-        """Use the store. Say once that this fails, and once that it works again."""
-        error: Exception | None = None
+        """Use the store."""
         try:
             do()
         except StoreError as found:
-            error = found
+            if isinstance(found, LeaseLostError):
+                self.lost = found
+            return found
         except Exception as found:
             log.exception("A checkpoint failed unexpectedly.")
-            error = found
-        if isinstance(error, LeaseLostError):
-            self.lost = error
-        elif error is not None and self.failing is None:
-            log.error("%s. Nothing is lost while the agent runs; it tries again.", error)
-        elif error is None and self.failing is not None:
+            return found
+        return None
+
+    def _say(self, before: str | None, error: Exception | None) -> None:
+        """Say once that nothing can be saved, and once that it can again."""
+        if error is None and before is not None:
             log.info("The state is saved again.")
-        self.failing = None if error is None else str(error)
-        return error
+        elif error is not None and before is None and self.lost is None:
+            log.error("%s. Nothing is lost while the agent runs; it tries again.", error)
 
 
 Tell = Callable[[str, Mapping[str, object]], None]
@@ -167,7 +192,7 @@ Take = Callable[[Sequence[WindowReport]], None]
 
 Then = Callable[[], None]
 
-_MOST_REPORTS = 10_000  # that wait for a store which cannot be written; beyond, the oldest are lost
+_MOST_REPORTS = 10_000  # that wait for a store which cannot be written; beyond, the sources wait
 
 
 class OutputPolicy(ABC):
@@ -176,9 +201,6 @@ class OutputPolicy(ABC):
     keeps_windows: bool
     """Whether open windows outlive the agent, so that it need not close them when it stops."""
 
-    lost = 0
-    """Closed windows that could not be kept."""
-
     saved_time: float | None = None
     """When the last checkpoint was saved, seconds since the epoch."""
 
@@ -186,6 +208,11 @@ class OutputPolicy(ABC):
     def failing(self) -> str | None:
         """Why the state cannot be saved at present; None where it can, or need not be."""
         return None
+
+    @property
+    def full(self) -> bool:
+        """Whether so many closed windows wait to be saved that no more may close."""
+        return False
 
     @property
     def failures(self) -> int:
@@ -288,11 +315,16 @@ class CheckpointedOutput(OutputPolicy):
         self._began = clock()
         self._urgent = False
         self._reports: list[WindowReport] = []
+        self._under_way = 0  # reports in the checkpoint under way
         self._positions: dict[str, dict[str, object]] = {}
         self._alarms: dict[tuple[str, str, str, str], bool] = {}
         self._news = config is not None
         self._then: list[Then] = []
         self._then_under_way: list[Then] = []
+
+    @property
+    def full(self) -> bool:
+        return len(self._reports) + self._under_way >= _MOST_REPORTS
 
     @property
     def failing(self) -> str | None:
@@ -313,9 +345,6 @@ class CheckpointedOutput(OutputPolicy):
                 self._alarms[series] = raised
         self._reports += reports
         self._news |= bool(reports)
-        if len(self._reports) > _MOST_REPORTS:
-            self.lost += len(self._reports) - _MOST_REPORTS
-            del self._reports[:-_MOST_REPORTS]
 
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
         self._positions.setdefault(source, {}).update(positions)
@@ -347,6 +376,7 @@ class CheckpointedOutput(OutputPolicy):
         self._began = self._clock()
         self._urgent = self._news = False
         reports, self._reports = self._reports, []
+        self._under_way = len(reports)
         positions, self._positions = self._positions, {}
         self._then_under_way, self._then = self._then, []
         self._keeper.save(Checkpoint(engine.changes(), reports, positions, self.config))
@@ -357,6 +387,7 @@ class CheckpointedOutput(OutputPolicy):
             raise self._keeper.lost
         if outcome is None:
             return
+        self._under_way = 0
         if outcome.error is None:
             engine.confirm()
             self.saved_time = time.time()

@@ -1,6 +1,6 @@
 """Cost of the durable store: the same stream through the daemon with it and without.
 
-    python -m tests.bench.bench_store [fast] [paced] [--records 1000000] [--rounds 3] [--rate 10000]
+    python -m tests.bench.bench_store [fast] [paced] [outage] [--records 1000000] [--rounds 3] [--rate 10000]
         [--seconds 30]
 
 A run is `blindsight run`: reading, decoding, windows, charts, the label join, the reports file. The kinds
@@ -9,25 +9,35 @@ take turns; it counts the processor time of all threads.
 * `fast`: a file, as fast as it can be read, without a store and with one in a folder.
 * `paced`: a pipe, so many answers a second of which 5 % are labelled ten seconds later, and a checkpoint each
   second, without a store, with one in a folder and with one in a real PostgreSQL on this machine.
+* `outage`: what ten minutes without the database leave in memory, and the checkpoint after them.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from statistics import median
+from types import FunctionType, ModuleType
 
 import numpy as np
 
+from monitor.agent.checkpoints import _MOST_REPORTS
+from monitor.reports.window_report import WindowReport
+from monitor.store.postgres import PostgresDatabase, PostgresStore
 from tests.bench.bench_replay import CONFIG, write_inputs
 from tests.daemon import DaemonProcess, configuration
 from tests.harness import processor_of_children, processor_seconds, run
 from tests.services.postgres_server import PostgresServer
+from tests.streams import Rig, answers, task
 
+MODELS = ("a", "b", "c", "d")
 REST = """\
 sources: [{{kind: file, path: stream.ndjson}}]
 reports: {{path: {name}.ndjson}}
@@ -143,6 +153,42 @@ def paced(rate: int = 10_000, seconds: int = 30, rounds: int = 3) -> Iterator[st
     yield f"its log           {logged / rounds / (rate * seconds):8.0f} MB a million answers"
 
 
+def outage(rate: int = 10_000, size: int = 500, minutes: int = 10, windows: int = 200) -> Iterator[str]:
+    """What closed windows take that wait for a database, and the checkpoint that saves them all.
+
+    So many windows are made; where more wait, they are held several times over.
+    """
+    rig, rng = Rig(task(window={"size": size})), np.random.default_rng(0)
+    reports: list[WindowReport] = []
+    for number in range(windows):
+        reports += rig.feed(answers(rng, size, MODELS[number % 4], start=1.7e9 + 1000 * number))
+    waiting = rate * 60 * minutes // size
+    held = deep_size(reports) / len(reports)
+    many = list(itertools.islice(itertools.cycle(reports), min(waiting, _MOST_REPORTS)))
+    with PostgresServer() as server, closing(PostgresStore(PostgresDatabase(server.dsn, "outage"))) as store:
+        before = time.process_time(), time.monotonic()
+        store.commit(rig.engine.changes(), many)
+        busy, took = time.process_time() - before[0], time.monotonic() - before[1]
+    full, megabytes = _MOST_REPORTS * size / rate / 60, held * _MOST_REPORTS / 1e6
+    yield f"{rate:,} answers/s in windows of {size}: {waiting:,} windows close in {minutes} minutes"
+    yield f"one of them in memory   {held / 1e3:8.1f} kB, one metric"
+    yield f"the sources wait after  {full:8.1f} minutes: {_MOST_REPORTS:,} take {megabytes:.0f} MB"
+    yield f"saved in one checkpoint {busy:8.2f} s of the agent's processor, {took:.1f} s by the clock"
+
+
+def deep_size(*roots: object) -> int:
+    """Bytes of objects and all that they hold, each counted once; not of types and modules."""
+    seen, left, total = set[int](), list(roots), 0
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(one))
+        total += sys.getsizeof(one)
+        left += gc.get_referents(one)
+    return total
+
+
 def written_to_log(server: PostgresServer) -> int:
     """Bytes of the server's write-ahead log since it was made."""
     with server.connection() as connection:
@@ -152,4 +198,4 @@ def written_to_log(server: PostgresServer) -> int:
 
 
 if __name__ == "__main__":
-    run({"fast": fast, "paced": paced}, keep=False)
+    run({"fast": fast, "paced": paced, "outage": outage}, keep=False)

@@ -65,6 +65,11 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether its first process is there."""
+        return self._process is not None and self._process.poll() is None
+
     def __enter__(self) -> PostgresServer:
         words = ["--auth=trust", "--username=owner", "--encoding=UTF8", "--no-locale", "--no-sync"]
         made = subprocess.run(
@@ -96,7 +101,7 @@ class PostgresServer:
 
     def halt(self) -> None:
         """End it at once, with all its connections; what is committed is kept."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self.running:
             self._process.send_signal(signal.SIGINT)  # its fast shutdown; SIGTERM would wait for clients
             self._process.wait(PATIENCE_SECONDS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -13,24 +14,27 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
+from monitor.agent import checkpoints as checkpoints_module
 from monitor.agent.agent import Agent, Kept
-from monitor.agent.checkpoints import CheckpointWriter
+from monitor.agent.checkpoints import Checkpoint, CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import StoreError
 from monitor.base.source import Input
+from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
-from monitor.store import Store, StoreReader
+from monitor.store import StateStore, Store, StoreReader
+from monitor.store.postgres import PostgresDatabase, PostgresStore
 from monitor.testing import ListSinks, ListSource, Marker
 from tests.accounting import assert_adds_up
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import Rig, answers, lines, task
 
 
-def agent_on(folder: Path, records, rig: Rig, every: float = 0.01):
-    """An agent that reads a list, resumed from the store in a folder."""
-    store = Store(folder)
+def agent_on(place: Path | StateStore, records, rig: Rig, every: float = 0.01):
+    """An agent that reads a list, resumed from a store or the one in a folder."""
+    store = Store(place) if isinstance(place, Path) else place
     saved = store.load()
     resumed = resume(rig.settings, saved)
     keeper = CheckpointWriter(store)
@@ -84,6 +88,88 @@ def test_a_source_hears_only_of_what_is_saved(tmp_path):
 
 def refuse(*_: object) -> int:
     raise StoreError("no room")
+
+
+@pytest.fixture(params=["folder", pytest.param("postgres", marks=pytest.mark.postgres)])
+def outage(request, tmp_path):
+    """A store, and how it goes away and comes back."""
+    if request.param == "folder":
+        store = Store(tmp_path / "state")
+        yield store, lambda: setattr(store, "commit", refuse), lambda: delattr(store, "commit")
+        return
+    server = request.getfixturevalue("postgres_server")
+    yield PostgresStore(PostgresDatabase(server.dsn, "waits_at_bound")), server.halt, server.start
+    if not server.running:
+        server.start()
+
+
+def test_when_enough_windows_wait_for_the_store_the_sources_wait_and_nothing_is_lost(outage, monkeypatch):
+    monkeypatch.setattr(checkpoints_module, "_MOST_REPORTS", 5)
+    records = answers(np.random.default_rng(0), 4000)
+    store, away, back = outage
+    agent, sinks, source, keeper = agent_on(store, records, Rig())
+    away()
+    agent.start()
+    said = "So many closed windows wait for it that the sources wait too."
+    wait_until(lambda: any(said in reason for reason in agent.view().reasons), "the sources wait", pause=0.01)
+    wait_until(lambda: agent._chunks.qsize() >= 8, "there is no more room", pause=0.01)
+    at = source.lag
+    assert at > 2000
+    for _ in range(20):  # time enough for what a second brings otherwise
+        time.sleep(0.05)
+        assert source.lag == at
+    view = agent.view()
+    assert (view.ready, view.healthy, source.used, sinks.windows) == (False, True, None, [])
+    assert view.engine.received["list"] <= 600, "five windows, and one chunk"
+    assert_adds_up(view)
+    back()
+    wait_until(lambda: (source.used or 0) >= 4000, "all is saved", pause=0.01)
+    got, expected = (
+        [line.partition(b'"positions"')[0] for line in lines(windows)]
+        for windows in (sinks.windows, Rig().feed(records))
+    )
+    assert got == expected
+    wait_until(lambda: agent.view().ready, "it is ready again", pause=0.01)
+    assert agent.view().reports_lost == 0
+    agent.stop()
+    assert agent.wait(PATIENCE_SECONDS)
+    keeper.close(PATIENCE_SECONDS)
+
+
+def test_renewing_the_lease_does_not_say_that_anything_is_saved(tmp_path, monkeypatch):
+    """A full disk of the server lets the lease's row be written, and no more."""
+    store = Store(tmp_path / "state")
+    renewed, keeper = [], CheckpointWriter(store)
+    monkeypatch.setattr(store, "renew", lambda: renewed.append(keeper.failing))
+    monkeypatch.setattr(store, "renew_seconds", 0.02, raising=False)
+    monkeypatch.setattr(store, "commit", refuse)
+    keeper.start()
+    checkpoint = Checkpoint(Changes(), (), {})
+    keeper.save(checkpoint)
+    assert keeper.heard(PATIENCE_SECONDS).error == "no room"
+    wait_until(lambda: len(renewed) > 5, "the lease is kept, and without a pause", pause=0.01)
+    assert set(renewed) == {"no room"}
+    monkeypatch.undo()
+    keeper.save(checkpoint)
+    assert keeper.heard(PATIENCE_SECONDS).error is None
+    assert keeper.failing is None
+    keeper.close(PATIENCE_SECONDS)
+
+
+def test_a_checkpoint_that_stands_still_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints_module, "_SLOW_SECONDS", 0.05)
+    store, leave = Store(tmp_path / "state"), threading.Event()
+    real = store.commit
+    monkeypatch.setattr(store, "commit", lambda *rest: (leave.wait(PATIENCE_SECONDS), real(*rest))[1])
+    keeper = CheckpointWriter(store)
+    keeper.start()
+    keeper.save(Checkpoint(Changes(), (), {}))
+    wait_until(lambda: keeper.failing, "it is told", pause=0.01)
+    assert keeper.failing == "a checkpoint has been under way for 0 s"
+    leave.set()
+    assert keeper.heard(PATIENCE_SECONDS).error is None
+    assert keeper.failing is None
+    keeper.close(PATIENCE_SECONDS)
 
 
 CRASHING = """
