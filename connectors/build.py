@@ -10,6 +10,7 @@ from connectors.formats.wires.choice import wire_of
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
 from monitor.base.source import Input, Source
+from monitor.base.spool import Spools
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSink, SourceConfig
 from monitor.export.sinks.destination import Destination, FollowedDestination
@@ -32,7 +33,9 @@ def source_class(settings: SourceConfig) -> type[Source[Any]]:
     return found
 
 
-def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[Any]:
+def build_source(
+    settings: SourceConfig, known: Sequence[TaskLayout], spools: Spools | None = None
+) -> Source[Any]:
     """The source that a section describes.
 
     Parameters
@@ -40,16 +43,20 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[
     settings : SourceConfig
     known : sequence of TaskLayout
         The configured tasks, for a source that judges what it takes.
+    spools : Spools, optional
+        Where the store's database can keep what a source acknowledges.
 
     Raises
     ------
     MissingExtraError
         The client library is an extra that is not installed.
     """
-    return source_class(settings).configured(settings, known)
+    return source_class(settings).configured(settings, known, spools)
 
 
-def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]:
+def build_inputs(
+    config: Config, state: EngineView | None = None, spools: Spools | None = None
+) -> list[Input]:
     """Every configured source with a decoder of its own.
 
     Parameters
@@ -57,6 +64,8 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     config : Config
     state : EngineView, optional
         What the agent goes on from: its names go on, however long they are.
+    spools : Spools, optional
+        As for `build_source`.
     """
     from connectors.formats.decode.decoder import Decoder
 
@@ -64,7 +73,7 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     known = layouts(config.tasks, names, config.numbers_rows)
     inputs = []
     for settings in config.sources:
-        source = build_source(settings, known)
+        source = build_source(settings, known, spools)
         wire = wire_of(settings)
         decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire, clock=time.time)
         inputs.append(Input(source, decoder.decode, settings.reads_events))
@@ -86,12 +95,12 @@ def long_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if len(name) > MAX_NAME)
 
 
-def build_reports_topic(settings: KafkaSink, store: str) -> FollowedDestination:
-    """The topic that follows a store's reports; `store` is its identity."""
+def build_reports_topic(settings: KafkaSink, store: str, lease: int | None = None) -> FollowedDestination:
+    """The topic that follows a store's reports; `store` is its identity, `lease` the number of one on it."""
     from connectors.kafka.sink.sink import ReportsTopic
     from connectors.kafka.sink.topic import Topic
 
-    return ReportsTopic(Topic(settings, "reports.kafka"), store)
+    return ReportsTopic(Topic(settings, "reports.kafka"), store, lease)
 
 
 def build_lines_topic(settings: KafkaSink) -> Destination[bytes]:

@@ -37,6 +37,7 @@ from monitor.base.source import (
     Source,
     SourceCounts,
 )
+from monitor.base.spool import Spools
 
 _SAMPLE_SECONDS = 1.0
 _COMPLETE_SECONDS = 5.0
@@ -159,7 +160,7 @@ class FileSource(Source[Any]):
     """
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """The file of a section, which reads the columns that its mapping names."""
         mapped = columns_of(wire_of(settings))
         return cls(

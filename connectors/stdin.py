@@ -14,6 +14,7 @@ from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
 from monitor.base.source import EndOfSource, Raw, Source
+from monitor.base.spool import Spools
 
 PIPE_NOT_LOOKED_AT = (
     "not looked at: what is read of a pipe is gone; name a file with some of its records instead"
@@ -45,7 +46,7 @@ class StdinSource(Source[int]):
     """
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """Standard input, under the name that a section gives it."""
         return cls(name=settings.label)
 

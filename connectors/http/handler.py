@@ -3,7 +3,7 @@
 ====== ========================================================================================
 status when
 ====== ========================================================================================
-202    the rows rest on the disk; what was wrong with some of them is listed, events without answers counted
+202    the rows are kept for sure; what was wrong with some of them is listed, events without answers counted
 400    no row can be used, or the body is none of the formats, or rows belong to the other path
 401    no known token
 403    the token may not write a task, or a page of another site sends it, or `Host` is not ours
@@ -14,7 +14,7 @@ status when
 415    another content type or none, another character set or encoding
 429    the spool is full, or the task or the token over its quota: the rows are shed, and counted
 500    it failed here; the log says why
-503    too many posts at once, or the disk does not take the rows
+503    too many posts at once, or the disk or the database does not take the rows
 ====== ========================================================================================
 """
 
@@ -35,8 +35,8 @@ from connectors.http.body import TYPES as EVENT_TYPES
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, PostKind
 from connectors.http.messages import Answer, refusal
-from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
 from monitor.base.registry import FORMATS
+from monitor.base.spool import PostSpool, SpoolFullError, SpoolWriteError
 from monitor.config.http import HttpSourceConfig, token_names
 from monitor.export.http.gate import Gate, Holder
 from monitor.export.http.messages import BodyError, HttpRequest, Response
@@ -84,7 +84,7 @@ class Posts:
         gate: Gate,
         quota: Quota,
         intake: Intake,
-        spool: Spool,
+        spool: PostSpool,
         workers: Executor,
         tasks: tuple[str, ...],
     ) -> None:
@@ -242,9 +242,8 @@ class Posts:
                 sentence = "There is no room until something is used; nothing was taken"
                 return refusal(429, sentence, retry_after=str(_RETRY_SECONDS))
         except SpoolWriteError:
-            return refusal(
-                503, "The disk did not take the rows; send them again", retry_after=str(_RETRY_SECONDS)
-            )
+            sentence = "The rows could not be kept; send them again"
+            return refusal(503, sentence, retry_after=str(_RETRY_SECONDS))
         if holder.name:
             self.labels_by_token[holder.name] += found.labels_accepted
         return _verdict(found)

@@ -16,6 +16,7 @@ from connectors.http.spool import Spool
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
 from monitor.base.source import Raw, RawBlock, Refusals, Source
+from monitor.base.spool import PostSpool, Spools
 from monitor.config.http import HttpSourceConfig as HttpSettings
 from monitor.export.http.bounds import Bounds
 from monitor.export.http.gate import Gate
@@ -31,7 +32,7 @@ _IDLE_CONNECTIONS = 256  # held beside those that a post may be coming in on
 class HttpSource(Source[int]):
     """Takes posts of predictions and labels.
 
-    A post is answered 202 once its rows rest on the disk, in the spool; from there they are read. The
+    A post is answered 202 once its rows are kept for sure, in the spool; from there they are read. The
     position counts bytes of all lines ever kept. What was acknowledged is handed out once after each
     `open`, from the position that it is given; without one, from what was acknowledged last, as far as
     that was noted (at most a second before a crash). A post that was cut off before its 202 may be in
@@ -49,6 +50,8 @@ class HttpSource(Source[int]):
     settings : HttpSourceConfig
     layouts : sequence of TaskLayout
         The configured tasks, for the judgement of what is posted.
+    spool : PostSpool, optional
+        That of the store's database; without it there is one in the folder that the section names.
 
     Examples
     --------
@@ -63,22 +66,25 @@ class HttpSource(Source[int]):
     """
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """The source of a section: it judges posts by the tasks."""
-        return cls(settings, tasks)
+        if settings.spool.path is not None or spools is None:
+            return cls(settings, tasks)
+        return cls(settings, tasks, spools(settings.label, settings.spool.max_bytes))
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
         """Why posts are not looked at."""
         return "not looked at: it holds what is posted while the agent runs, and answers say what is wrong"
 
-    def __init__(self, settings: HttpSettings, layouts: Sequence[TaskLayout]) -> None:
-        assert settings.spool is not None  # the section demands it
+    def __init__(
+        self, settings: HttpSettings, layouts: Sequence[TaskLayout], spool: PostSpool | None = None
+    ) -> None:
         self.name = settings.label
         self._settings = settings
         self._tasks = tuple(layout.name for layout in layouts)
         self._intake = Intake(layouts, wire_of(settings))
-        self._spool = Spool(Path(settings.spool.path), settings.spool.max_bytes)
+        self._spool = spool or Spool(Path(settings.spool.path or PARTITION), settings.spool.max_bytes)
         self._posts: Posts | None = None
         self._server: HttpServer | None = None
         self._workers: ThreadPoolExecutor | None = None
@@ -92,6 +98,8 @@ class HttpSource(Source[int]):
             A file or the address cannot be had, or the spool is damaged, used by another process, or
             older than the position.
         """
+        if isinstance(self._spool, Spool) and self._settings.spool.path is None:
+            raise SourceError(f"{self.name}: spool.path is missing, and there is no store.postgres; give one")
         context = watched_context(self._settings.tls).current if self._settings.tls else None
         gate = Gate(self._settings.tokens)
         self._spool.open(positions.get(PARTITION))

@@ -12,17 +12,15 @@ import errno
 import fcntl
 import logging
 import os
-import threading
 import time
-from concurrent.futures import Future
-from itertools import groupby
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from connectors.http.segment import FRAME_BYTES, SpoolSegment, measure, name_of, pack, segments_in
-from connectors.http.spool_reader import SpoolLines, SpoolReader
-from monitor.base.errors import BlindsightError, InUseError, SourceError
+from connectors.http.spool_reader import SpoolReader
+from monitor.base.errors import InUseError, SourceError
 from monitor.base.files import sync_folder
+from monitor.base.spool import PostSpool, SpoolLines, SpoolPost, SpoolWriteError, framed
 
 _EVERY_SECONDS = 1.0
 
@@ -64,28 +62,8 @@ _SEGMENT_SECONDS = 10.0  # so long at most lines stay that are used: what rests 
 _sync = getattr(os, "fdatasync", os.fsync)  # size and data, but not the times: half the work
 
 
-class _Post(NamedTuple):
-    """Lines, how many they are, whether they are labels, and who waits for them."""
-
-    lines: bytes
-    rows: int
-    labels: bool
-    future: Future[int]
-
-
-_Group = list[_Post]
-
-
-class SpoolFullError(BlindsightError):
-    """There is no room for more until something is used."""
-
-
-class SpoolWriteError(BlindsightError):
-    """The disk did not take the lines: they are not acknowledged."""
-
-
-class Spool:
-    """An append-only queue of lines in a folder. `append` and `absorbed` may be called from any thread.
+class Spool(PostSpool):
+    """A spool in a folder.
 
     Parameters
     ----------
@@ -108,24 +86,15 @@ class Spool:
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
-        self.max_bytes = max_bytes
         self._segment_bytes = min(max_bytes // _SEGMENTS, _LARGEST_SEGMENT)
         # Not more than one file's worth, or one group could fill what can only be given back file by file.
-        self._group_bytes = min(_GROUP_BYTES, self._segment_bytes)
-        self._lock = threading.RLock()
-        self._to_write = threading.Condition(self._lock)  # the writer waits for posts, or for a used file
-        self._to_read = threading.Condition(self._lock)  # the reader waits for what rests on the disk
+        super().__init__(max_bytes, min(_GROUP_BYTES, self._segment_bytes), FRAME_BYTES)
         self._segments: list[SpoolSegment] = []
-        self._waiting: _Group = []
-        self._bytes = 0  # in all files, and waiting to be written
         self._rows_deleted = 0
-        self._closing = False
-        self._worn_out = False  # whether the last file is used up and so large or old that it must go
         self._began = 0.0  # when the last file was, monotonic; one of an earlier run is old
         self._replace_from = 0.0  # when the last file may be replaced again, monotonic
         self._file: int | None = None
         self._lock_file: int | None = None
-        self._thread: threading.Thread | None = None
         self._reader = SpoolReader(0)
         self._absorbed = 0
         self._mark = SpoolPosition(folder / "absorbed")
@@ -153,34 +122,7 @@ class Spool:
         except SourceError:
             self.close()
             raise
-        self._closing = False
-        self._thread = threading.Thread(target=self._write, name="blindsight-spool", daemon=True)
-        self._thread.start()
-
-    def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
-        """Have whole lines kept; the future holds the offset after them once they rest on the disk.
-
-        `labels` says whether they were posted as such. The future fails with `SpoolWriteError` where the
-        disk does not take them.
-
-        Raises
-        ------
-        SpoolFullError
-            There is no room. Nothing was kept.
-        """
-        need = len(lines) + FRAME_BYTES
-        with self._lock:
-            if self._closing or self._thread is None:
-                raise SpoolFullError("The spool is closed")
-            if self._bytes + need > self.max_bytes:
-                raise SpoolFullError(f"The spool holds its {self.max_bytes} bytes")
-            future: Future[int] = Future()
-            future.set_running_or_notify_cancel()  # who waits may leave; what is written cannot be taken back
-            if not self._waiting:
-                self._to_write.notify()
-            self._waiting.append(_Post(lines, rows, labels, future))
-            self._bytes += need
-        return future
+        self._begin_writing()
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
         """The next whole lines, about 1 MiB, in stretches of one kind; [] where none came in time.
@@ -208,8 +150,7 @@ class Spool:
             self._segments = self._segments[len(done) :]
             self._bytes -= sum(segment.size for segment in done)
             self._rows_deleted += sum(segment.rows for segment in done)
-            self._worn_out = self._is_worn_out()
-            if self._worn_out or self._is_used_up():
+            if self._is_used_up():
                 self._to_write.notify()
         for segment in done:
             _delete(segment.path)
@@ -217,13 +158,7 @@ class Spool:
 
     def close(self) -> None:
         """Write what waits, and let go of the folder."""
-        with self._lock:
-            self._closing = True
-            self._to_write.notify_all()
-            self._to_read.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._end_writing():
             self._mark.write(self._absorbed, at_once=True)
         self._close_file()
         self._reader.close()
@@ -238,20 +173,18 @@ class Spool:
             rows = sum(segment.rows for segment in self._segments) + self._rows_deleted
             return max(rows - self._reader.rows_before, 0)
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files, and of what waits to be written."""
-        with self._lock:
-            return self._bytes
-
     def _is_used_up(self) -> bool:
         """Whether there are lines in the last file, and all of them are used."""
         last = self._segments[-1]
         return last.size > 0 and last.end <= self._absorbed
 
-    def _is_worn_out(self) -> bool:
+    def _untidy(self) -> bool:
         """Whether the last file must go; not at once again where no other could be begun."""
         return self._is_used_up() and self._is_large_or_old() and time.monotonic() >= self._replace_from
+
+    def _untidy_seconds(self) -> float | None:
+        """The last file grows old while nothing comes."""
+        return _SEGMENT_SECONDS if self._is_used_up() else None
 
     def _is_large_or_old(self) -> bool:
         old = time.monotonic() - self._began >= _SEGMENT_SECONDS
@@ -329,47 +262,15 @@ class Spool:
             os.close(self._file)
             self._file = None
 
-    def _write(self) -> None:
-        """The writer's thread: a group of requests after another, until closed and all is written."""
-        while (group := self._next_group()) is not None:
-            if group:
-                self._write_group(group)
-            elif self._worn_out:
-                self._replace_worn_out()
-
-    def _next_group(self) -> _Group | None:
-        """Some that wait; none where only the last file is to be replaced; None at the end."""
-        with self._lock:
-            while not (self._waiting or self._closing or self._worn_out):
-                # The last file grows old while nothing comes.
-                self._to_write.wait(_SEGMENT_SECONDS if self._is_used_up() else None)
-                self._worn_out = self._is_worn_out()
-            if self._closing and not self._waiting:
-                return None
-            size = count = 0
-            for post in self._waiting:
-                if count and size + len(post.lines) > self._group_bytes:
-                    break
-                size, count = size + len(post.lines), count + 1
-            group, self._waiting = self._waiting[:count], self._waiting[count:]
-            return group
-
-    def _write_group(self, group: _Group) -> None:
-        reserved = sum(len(post.lines) + FRAME_BYTES for post in group)
+    def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
         try:
-            end = self._commit(group, reserved)
+            return self._commit(group, reserved)
         except OSError as error:
             self._abandon(error, reserved)
-            failure = SpoolWriteError(f"The spool could not be written: {error.strerror or error}")
-            for post in group:
-                post.future.set_exception(failure)
-        else:
-            for post in group:
-                post.future.set_result(end)
+            raise SpoolWriteError(f"The spool could not be written: {error.strerror or error}") from error
 
-    def _replace_worn_out(self) -> None:
+    def _tidy(self) -> None:
         """All of the last file is used: begin another, so that it can be deleted."""
-        self._worn_out = False
         try:
             self._begin_segment(self._segments[-1].end)
         except OSError as error:
@@ -377,7 +278,7 @@ class Spool:
             self._abandon(error, 0)
         self.absorbed(self._absorbed)
 
-    def _commit(self, group: _Group, reserved: int) -> int:
+    def _commit(self, group: Sequence[SpoolPost], reserved: int) -> int:
         """Write and sync a frame for each stretch of one kind; only then are they there for the reader."""
         with self._lock:
             last = self._segments[-1]
@@ -385,13 +286,15 @@ class Spool:
             self._begin_segment(last.end)
             last = self._segments[-1]
         assert self._file is not None
-        frames, end, rows = _framed(group, last.end)
+        found = list(framed(group, last.end))
+        frames = memoryview(b"".join(pack(each.start, each.rows, each.lines, each.labels) for each in found))
         written = 0
         while written < len(frames):
             written += os.write(self._file, frames[written:])
         _sync(self._file)
         with self._lock:
-            last.end, last.size, last.rows = end, last.size + len(frames), last.rows + rows
+            last.end, last.size = found[-1].end, last.size + len(frames)
+            last.rows += sum(each.rows for each in found)
             self._bytes += len(frames) - reserved
             self._to_read.notify_all()
             return last.end
@@ -416,14 +319,3 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         log.warning("%s is used and cannot be deleted: %s.", path, error.strerror or error)
-
-
-def _framed(group: _Group, start: int) -> tuple[memoryview, int, int]:
-    """Frames of the posts from offset `start` on, one for each stretch of one kind; their end; their rows."""
-    frames, rows = list[bytes](), 0
-    for labels, posts in groupby(group, lambda post: post.labels):
-        some = list(posts)
-        lines, count = b"".join(post.lines for post in some), sum(post.rows for post in some)
-        frames.append(pack(start, count, lines, labels))
-        start, rows = start + len(lines), rows + count
-    return memoryview(b"".join(frames)), start, rows

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import groupby
-from typing import NamedTuple
 
 from connectors.http.segment import FRAME_BYTES, SpoolSegment, damaged, frames_by_head, unpack, unpack_head
+from monitor.base.spool import SpoolLines, joined
 
 _READ_BYTES = 1 << 20
-
-
-class SpoolLines(NamedTuple):
-    """Whole lines, the offset of the first, and whether they were posted as labels."""
-
-    lines: bytes
-    start: int
-    labels: bool
 
 
 class SpoolReader:
@@ -72,7 +63,7 @@ class SpoolReader:
             self.rows_before += frame.rows
         if not offset:
             raise damaged(segment, self._place)
-        return _joined(found)
+        return joined(found)
 
     def skip(self, segments: Sequence[SpoolSegment]) -> None:
         """Go to the position, over the frames that end before it, without reading their lines.
@@ -116,15 +107,3 @@ class SpoolReader:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-
-def _joined(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Those of one kind that follow each other as one.
-
-    Examples
-    --------
-    >>> _joined([SpoolLines(b"a\\n", 0, False), SpoolLines(b"b\\n", 2, False), SpoolLines(b"c\\n", 4, True)])
-    [SpoolLines(lines=b'a\\nb\\n', start=0, labels=False), SpoolLines(lines=b'c\\n', start=4, labels=True)]
-    """
-    runs = [list(run) for _, run in groupby(stretches, lambda each: each.labels)]
-    return [SpoolLines(b"".join(each.lines for each in run), run[0].start, run[0].labels) for run in runs]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from monitor.base.records import Chunk, TaskLayout
+from monitor.base.spool import Spools
 
 Position = TypeVar("Position")
 
@@ -278,7 +279,7 @@ class Source(ABC, Generic[Position]):
     name: str
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """The source that its section of the configuration describes.
 
         Parameters
@@ -286,6 +287,8 @@ class Source(ABC, Generic[Position]):
         settings : monitor.config.sources.SourceSection
         tasks : sequence of TaskLayout
             The configured tasks, for a source that judges what it takes.
+        spools : Spools, optional
+            Where the store's database can keep what a source acknowledges.
         """
         return cls(settings)  # type: ignore[call-arg]
 

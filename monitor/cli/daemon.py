@@ -95,7 +95,8 @@ class Daemon:
         journal.resume(resumed)
         kept = None if self._state is None else self._state.kept
         refitter = Refitter(RefitWorker(), self._refit_limits)
-        self.agent = Agent(engine, build_inputs(config, resumed), self._sinks, store=kept, refitter=refitter)
+        inputs = build_inputs(config, resumed, None if self._state is None else self._state.spools)
+        self.agent = Agent(engine, inputs, self._sinks, store=kept, refitter=refitter)
         export = config.export
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = [*alert_pushers(config, self.agent.view), *otlp_pushers(config, metrics)]

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from monitor.config.root import Config, HttpSourceConfig, StoreConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.columns import Forgotten
 from monitor.export.sinks.rejects_file import remove_lines
-from monitor.store.opening import in_use, open_store
+from monitor.store.opening import in_use, open_store, where_is
 
 _KEYS_A_REQUEST = 10_000  # of up to 21 bytes each: a request may have a MiB
 _LOOK_SECONDS = 0.2
@@ -71,8 +72,8 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
     yield f"store: {_from_store(config, wanted, task, wait_seconds)}"
     waited = False
     for source in config.sources:
-        if isinstance(source, HttpSourceConfig) and source.spool is not None:
-            found = _from_spool(Path(source.spool.path), records, wait_seconds)
+        if isinstance(source, HttpSourceConfig):
+            found = _from_spool(config, source, records, wait_seconds)
             waited |= found is None
             said = "used, and gone" if found is None else f"{count(found, 'line')} removed"
             yield f"spool of {source.label}: {said}."
@@ -112,18 +113,19 @@ def _from_idle(section: StoreConfig, keys: Keys, task: str) -> Forgotten:
     """Remove from a store that no agent uses, as the agent would."""
     store = open_store(section, keep_reports=sys.maxsize)  # windows are not what this is about
     try:
-        saved = store.load()
-        tasks = tasks_of(saved)
-        state = assembled(saved.parts, saved.rings)
-        if state is None or (task and task not in tasks):
-            return Forgotten()
-        # Without references, which only a series that was never saved would need: no series is saved here.
-        engine = EngineSettings(tasks).build(state)
-        found = engine.forget(np.unique(keys), task)
-        changes = engine.changes()
-        kept = {name: part for name, part in changes.parts.items() if not name.startswith("series/")}
-        store.commit(Changes(kept, changes.rings))
-        return found
+        with store.holding():
+            saved = store.load()
+            tasks = tasks_of(saved)
+            state = assembled(saved.parts, saved.rings)
+            if state is None or (task and task not in tasks):
+                return Forgotten()
+            # Without references, which only a series that was never saved would need: none is saved here.
+            engine = EngineSettings(tasks).build(state)
+            found = engine.forget(np.unique(keys), task)
+            changes = engine.changes()
+            kept = {name: part for name, part in changes.parts.items() if not name.startswith("series/")}
+            store.commit(Changes(kept, changes.rings))
+            return found
     except ValueError as error:
         raise StoreError(
             f"the state in {store.database.name} cannot be read by this version: {error}"
@@ -132,18 +134,51 @@ def _from_idle(section: StoreConfig, keys: Keys, task: str) -> Forgotten:
         store.close()
 
 
-def _from_spool(folder: Path, records: RecordsOf, wait_seconds: float) -> int | None:
+def _from_spool(
+    config: Config, source: HttpSourceConfig, records: RecordsOf, wait_seconds: float
+) -> int | None:
     """Lines overwritten in a spool that no agent uses; None where one does, and is past what was there."""
+    if source.spool.path is None:
+        return _from_spool_table(config, source, records, wait_seconds)
+    folder = Path(source.spool.path)
     with idle_spool(folder) as idle:
         if idle:
             return erase(folder, records)
     there = [segment.path for segment in segments_in(folder) if segment.path.stat().st_size]
+    _until_used(lambda: not any(path.exists() for path in there), str(folder), wait_seconds)
+    return None
+
+
+def _from_spool_table(
+    config: Config, source: HttpSourceConfig, records: RecordsOf, wait_seconds: float
+) -> int | None:
+    """The same of a spool in the store's database."""
+    from monitor.store.postgres import PostgresDatabase, PostgresStore
+    from monitor.store.spool_table import SpoolTable, has_posts_before, newest_post
+
+    assert config.store is not None
+    database = where_is(config.store)
+    assert isinstance(database, PostgresDatabase)
+    running = in_use(config.store)
+    if running is None:
+        return 0
+    if not running:
+        store = open_store(config.store, keep_reports=sys.maxsize)
+        assert isinstance(store, PostgresStore)
+        with closing(store):
+            return SpoolTable(store, source.label, source.spool.max_bytes).erase(records)
+    there = newest_post(database, source.label)
+    where = f"of {source.label} in {database.name}"
+    _until_used(lambda: not has_posts_before(database, source.label, there), where, wait_seconds)
+    return None
+
+
+def _until_used(used: Callable[[], bool], where: str, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
-    while any(path.exists() for path in there):
+    while not used():
         if time.monotonic() > deadline:
             raise RequestError(
-                f"the agent has not used the records in its spool {folder} within {wait_seconds:g} s; find "
+                f"the agent has not used the records in its spool {where} within {wait_seconds:g} s; find "
                 "the cause in its log, and run this again"
             )
         time.sleep(_LOOK_SECONDS)
-    return None

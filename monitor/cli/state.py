@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from monitor.agent.forget import forget
 from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
 from monitor.agent.requests import Handler, RequestFolder, RequestHandler
-from monitor.agent.resume import restore_marks, resume, tasks_as_json
-from monitor.base.errors import ConfigError, InUseError, StoreAwayError, StoreError
+from monitor.agent.resume import Resumed, restore_marks, resume, tasks_as_json
+from monitor.base.errors import ConfigError, InUseError, LeaseLostError, StoreAwayError, StoreError
+from monitor.base.spool import Spools
 from monitor.config.file import load_config
 from monitor.config.root import Config, StoreConfig
 from monitor.engine.engine import Engine, EngineSettings
@@ -55,6 +57,8 @@ class State:
         One a follower.
     requests : RequestFolder or PolledRequests
         Where commands ask.
+    spools : Spools or None
+        Where posts can be kept; None in a folder.
     """
 
     engine: Engine
@@ -62,6 +66,7 @@ class State:
     followers: list[ReportFollower]
     readers: list[StoreReader]
     requests: RequestFolder | PolledRequests
+    spools: Spools | None = None
 
     def close(self) -> None:
         """Save what is under way, and let go of the store."""
@@ -117,23 +122,14 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
     except StoreError as error:
         raise ConfigError(str(error)) from error
     try:
-        saved = store.load()
-        if saved.backup_time:
-            store.mark_restore(restore_marks(saved))
-            log.warning(
-                "The store is a backup of %s: what was reported since may be reported again; lines of kind "
-                "restore tell readers from which windows on.",
-                saved.backup_time,
-            )
-        resumed = resume(settings, saved)
-        store.forget(resumed.forgotten)
-        followers, readers = _followers(config, store)
-        requests = _requests(store)
-    except StoreError as error:
+        with store.holding():
+            resumed, saved_config = _resumed(store, settings)
+            followers, readers = _followers(config, store)
+            requests = _requests(store)
+    except BaseException as error:
         store.close()
-        raise ConfigError(str(error)) from error
-    except BaseException:
-        store.close()
+        if isinstance(error, StoreError) and not isinstance(error, (StoreAwayError, LeaseLostError)):
+            raise ConfigError(str(error)) from error
         raise
     now = tasks_as_json(config.tasks)
     keeper = CheckpointWriter(
@@ -142,12 +138,27 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
     kept = Kept(
         keeper,
         config.store.every_seconds,
-        None if now == saved.config else now,
+        None if now == saved_config else now,
         tuple(resumed.reports),
         RequestHandler(requests, HANDLERS),
     )
     keeper.start()
-    return State(resumed.engine, kept, followers, readers, requests)
+    return State(resumed.engine, kept, followers, readers, requests, spools_of(store))
+
+
+def _resumed(store: StateStore, settings: EngineSettings) -> tuple[Resumed, str]:
+    """The engine, from what is saved, and the configuration that this was saved under."""
+    saved = store.load()
+    if saved.backup_time:
+        store.mark_restore(restore_marks(saved))
+        log.warning(
+            "The store is a backup of %s: what was reported since may be reported again; lines of kind "
+            "restore tell readers from which windows on.",
+            saved.backup_time,
+        )
+    resumed = resume(settings, saved)
+    store.forget(resumed.forgotten)
+    return resumed, saved.config
 
 
 def _requests(store: StateStore) -> RequestFolder | PolledRequests:
@@ -160,6 +171,17 @@ def _requests(store: StateStore) -> RequestFolder | PolledRequests:
     return PolledRequests(store.database)
 
 
+def spools_of(store: StateStore) -> Spools | None:
+    """Makes spools in the store's database; None where the store is a folder."""
+    if isinstance(store, Store):
+        return None
+    from monitor.store.postgres import PostgresStore
+    from monitor.store.spool_table import SpoolTable
+
+    assert isinstance(store, PostgresStore)
+    return partial(SpoolTable, store)
+
+
 def _followers(config: Config, store: StateStore) -> tuple[list[ReportFollower], list[StoreReader]]:
     """One for each place that reports go to, with a connection of its own to the store."""
     destinations: list[FollowedDestination] = []
@@ -167,7 +189,7 @@ def _followers(config: Config, store: StateStore) -> tuple[list[ReportFollower],
         file = ReportsFile(config.reports.path, config.reports.max_bytes, config.reports.keep)
         destinations.append(file)
     if config.reports and config.reports.kafka:
-        destinations.append(build_reports_topic(config.reports.kafka, store.identity))
+        destinations.append(build_reports_topic(config.reports.kafka, store.identity, store.lease))
     saved = store.marks()
     readers = [store.reader() for _ in destinations]
     return [

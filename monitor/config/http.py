@@ -44,12 +44,16 @@ def token_fault(token: str) -> str | None:
 
 
 class HttpSpool(Section):
-    """The folder that keeps what was acknowledged until it is used."""
+    """Where what was acknowledged rests until it is used."""
 
     files = ("path",)
 
-    path: str = Field(
-        min_length=1, description="A separate folder on a local disk; created if absent.", examples=["spool"]
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A separate folder on a local disk; created if absent. With store.postgres, "
+        "leave it out to keep the records in the database, where a stand-by finds them.",
+        examples=["spool"],
     )
     max_bytes: int = Field(
         default=1_000_000_000,
@@ -158,8 +162,9 @@ class HttpSourceConfig(SourceSection):
 
     kind: Literal["http"] = Field(description="Posts over HTTP.")
     listen: str = Field(description="Address and port; port 0 takes a free one.", examples=["0.0.0.0:9108"])
-    spool: HttpSpool | None = Field(
-        default=None, description="The folder of acknowledged records until they are used; required."
+    spool: HttpSpool = Field(
+        default=HttpSpool(),
+        description="Where acknowledged records rest until they are used: a folder, or the store's database.",
     )
     # Tokens must not reach a log through a printed configuration.
     tokens: tuple[HttpToken, ...] = Field(
@@ -244,13 +249,7 @@ class HttpSourceConfig(SourceSection):
                     "expected names of hosts without scheme and port, such as intake.example or "
                     f"[2001:db8::1], got {host[:60]!r}",
                 )
-        if self.spool is None:
-            yield (
-                "spool",
-                "missing: a record is acknowledged only once it rests on a disk; "
-                "give the folder for it, spool: {path: ./spool}",
-            )
-        elif self.spool.max_bytes < _BODIES_IN_SPOOL * self.max_body_bytes:
+        if self.spool.max_bytes < _BODIES_IN_SPOOL * self.max_body_bytes:
             yield (
                 "spool.max_bytes",
                 f"expected room for {_BODIES_IN_SPOOL} posts of max_body_bytes, "

@@ -325,9 +325,18 @@ class Config(Section):
         """Two sources with one address or spool, or a token for an unknown task."""
         listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
         for i, source in enumerate(self.sources):
-            if not isinstance(source, HttpSourceConfig) or source.spool is None:
+            if not isinstance(source, HttpSourceConfig):
                 continue
-            first = spools.setdefault(source.spool.path, f"sources[{i}].spool.path")
+            if source.spool.path is None:
+                if self.store is None or self.store.postgres is None:
+                    yield (
+                        f"sources[{i}].spool",
+                        "missing: a record is acknowledged only once it rests on a disk; give the folder for "
+                        "it, spool: {path: ./spool}, or a store.postgres, which keeps it too",
+                    )
+                first = f"sources[{i}].spool.path"
+            else:
+                first = spools.setdefault(source.spool.path, f"sources[{i}].spool.path")
             if first != f"sources[{i}].spool.path":
                 yield (
                     f"sources[{i}].spool.path",

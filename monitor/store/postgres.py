@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -76,7 +77,10 @@ _TAKE = (
     f"UPDATE lease SET number = number + 1, owner = ?, expires = {_UNTIL} "
     "WHERE name = ? AND expires <= clock_timestamp() RETURNING number, commits"
 )
-_LOCK = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR UPDATE"
+_FREE = "SELECT 1 FROM lease WHERE name = ? AND expires <= clock_timestamp() FOR UPDATE"
+_LOCK = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR NO KEY UPDATE"
+_HOLD = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR KEY SHARE"
+"""The modes: posts go beside each other and beside a checkpoint, and a take-over waits for both."""
 _RENEW = f"UPDATE lease SET expires = {_UNTIL} WHERE name = ? AND number = ? RETURNING number"
 _COUNT = f"UPDATE lease SET expires = {_UNTIL}, commits = ? WHERE name = ? AND number = ?"
 _GIVE_UP = "UPDATE lease SET expires = clock_timestamp() WHERE name = ? AND number = ?"
@@ -143,7 +147,9 @@ class PostgresDatabase(Database):
         """
         import psycopg
 
-        session = {"search_path": self.prefix, **session}
+        # A lock must show the row as it is by then, whatever the database's default.
+        isolation = {"default_transaction_isolation": r"read\ committed"}
+        session = {"search_path": self.prefix, **isolation, **session}
         options = " ".join(f"-c {key}={value}" for key, value in session.items())
         given = {**_PATIENCE, "application_name": "blindsight", **self._given}
         given["options"] = f"{self._given.get('options') or ''} {options}".strip()
@@ -275,8 +281,8 @@ class PostgresConnection:
         return found
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing of what is done inside.
+    def transaction(self, what: str = "a checkpoint") -> Iterator[None]:
+        """All or nothing of what is done inside; `what` that is, for messages.
 
         Raises
         ------
@@ -292,28 +298,28 @@ class PostgresConnection:
                 self._of.execute("ROLLBACK")
             raise
         else:
-            self._commit()
+            self._commit(what)
         finally:
             self._within = False
 
     def close(self) -> None:
         self._of.close()
 
-    def _commit(self) -> None:
+    def _commit(self, what: str) -> None:
         try:
             self._of.execute("COMMIT")
         except self._errors as error:
             if not self._of.closed:
                 raise
             raise CommitUnknownError(
-                f"the connection to PostgreSQL was lost while a checkpoint was committed ({error})"
+                f"the connection to PostgreSQL was lost while {what} was committed ({error})"
             ) from error
 
     def _ready(self) -> psycopg.Connection[Any]:
         if not self._of.closed or self._within:
             return self._of
         if self._refusal is not None and time.monotonic() < self._next_try:
-            raise self._refusal
+            raise self._refusal.with_traceback(None)  # it would grow with each time
         try:
             self._of = self._new()
         except self._errors as error:
@@ -359,8 +365,8 @@ class PostgresStore(StateStore):
         self, database: PostgresDatabase, keep_reports: int = 100_000, lease_seconds: float = 6.0
     ) -> None:
         super().__init__(database, keep_reports)
-        self._postgres = database
-        self._lease_seconds = lease_seconds
+        self.postgres = database
+        self.lease_seconds = lease_seconds
         self.renew_seconds = lease_seconds / _RENEWALS_A_LEASE
         self._doubtful = False
         self.number = self._commits = 0
@@ -372,6 +378,7 @@ class PostgresStore(StateStore):
             try:
                 version = self._made()
                 self.number, self._commits = self._take()
+                self.lease = self.number
                 migrate(database, self._connection, version, self._transaction)
             except BaseException:
                 self.close()
@@ -379,7 +386,7 @@ class PostgresStore(StateStore):
         self._rings = SavedRings(self._connection)
 
     def reader(self) -> StoreReader:
-        return _FencedReader(self._postgres, self.number)
+        return _FencedReader(self.postgres, self.number)
 
     def commit(
         self,
@@ -400,14 +407,36 @@ class PostgresStore(StateStore):
 
     def renew(self) -> None:
         with self._ours("be reached"):
-            values = (self._lease_seconds, _WHOLE, self.number)
+            values = (self.lease_seconds, _WHOLE, self.number)
             if self._connection.execute(_RENEW, values).fetchone() is None:
                 raise self._lost()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Renew the lease in a thread, over a connection of its own."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            values = (self.lease_seconds, _WHOLE, self.number)
+            with (
+                suppress(StoreError, *self.postgres.errors),
+                closing(PostgresConnection(self.postgres)) as run,
+            ):
+                while not ended.wait(self.renew_seconds):
+                    run.execute(_RENEW, values)
+
+        thread = threading.Thread(target=renew, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def close(self) -> None:
         """Give the lease up, so that nobody need wait for its end."""
         if self._connection.there:  # who cannot reach the database need not tell it
-            with suppress(*self._postgres.errors):
+            with suppress(*self.postgres.errors):
                 self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
         self._connection.close()
 
@@ -416,7 +445,7 @@ class PostgresStore(StateStore):
 
     def _made(self) -> int:
         """The version of the tables, which are made where there are none."""
-        run, prefix = self._connection, self._postgres.prefix
+        run, prefix = self._connection, self.postgres.prefix
         with run.transaction():
             run.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"blindsight {prefix}",))
             version = self.database.version(run)
@@ -429,7 +458,7 @@ class PostgresStore(StateStore):
             run.execute(_REQUEST)
             run.execute("INSERT INTO lease VALUES (?, 0, '', '-infinity', 0)", (_WHOLE,))
             create(self.database, run)
-            run.execute(PUT_META, (_PLACE, self._postgres.place(run)))
+            run.execute(PUT_META, (_PLACE, self.postgres.place(run)))
         version = self.database.version(run)
         assert version is not None
         return version
@@ -438,16 +467,18 @@ class PostgresStore(StateStore):
         """The lease's number, and how many checkpoints there were."""
         run = self._connection
         with run.transaction():
-            number, owner, expires = run.execute(_HOLDER, (_WHOLE,)).fetchone()
-            values = (self.owner, self._lease_seconds, _WHOLE)
-            found = run.execute(_TAKE, values).fetchone()
+            *_, expires = run.execute(_HOLDER, (_WHOLE,)).fetchone()
+            values = (self.owner, self.lease_seconds, _WHOLE)
+            free = run.execute(_FREE, (_WHOLE,)).fetchone()
+            found = free and run.execute(_TAKE, values).fetchone()
             if found is None:
+                number, owner, _ = run.execute(_HOLDER, (_WHOLE,)).fetchone()  # as it is by now
                 raise InUseError(
                     f"{self.database.name}, is in use by another agent ({owner}, lease {number}); stop it, "
                     "or give this agent another store.prefix"
                 )
             kept = run.execute("SELECT value FROM meta WHERE key = ?", (_PLACE,)).fetchone()
-            here = self._postgres.place(run)
+            here = self.postgres.place(run)
             if kept is not None and kept[0] != here:  # the tables were restored, or copied
                 run.execute(PUT_META, (_PLACE, here))
                 run.execute(PUT_META, (BACKUP, rfc3339(max(expires, 0.0))))
@@ -482,16 +513,21 @@ class PostgresStore(StateStore):
             yield
 
     def _before_commit(self) -> None:
-        values = (self._lease_seconds, self._commits + 1, _WHOLE, self.number)
+        values = (self.lease_seconds, self._commits + 1, _WHOLE, self.number)
         self._connection.execute(_COUNT, values)
 
     def _wiped(self) -> None:
         """Dead rows hold what was wiped until they are vacuumed."""
-        with suppress(*self._postgres.errors):  # autovacuum comes later
+        with suppress(*self.postgres.errors), self.holding():  # autovacuum comes later
             self._connection.execute("VACUUM ring_rows, ring_changes, part")
 
 
 _PLACE = "place"
+
+
+def hold_lease(run: PostgresConnection, number: int) -> bool:
+    """Let nobody take the lease while the caller's transaction lasts; False where somebody has."""
+    return run.execute(_HOLD, (_WHOLE, number)).fetchone() is not None
 
 
 class _FencedReader(StoreReader):

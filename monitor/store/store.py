@@ -21,7 +21,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,14 @@ class StateStore(ABC):
     ----------
     renew_seconds : float or None
         How often `renew` must be called where nothing is committed; None for never.
+    lease : int or None
+        The number of the right to write, which grows with each owner; None where a lock is that right.
     """
 
     _connection: SqlConnection
     _rings: SavedRings
     renew_seconds: float | None = None
+    lease: int | None = None
 
     def __init__(self, database: Database, keep_reports: int) -> None:
         self.database = database
@@ -120,6 +123,10 @@ class StateStore(ABC):
         StoreError
             It is not known to be kept, or is lost.
         """
+
+    def holding(self) -> AbstractContextManager[None]:
+        """Keep the right to write, however long what is done inside takes."""
+        return nullcontext()
 
     @abstractmethod
     def _before_commit(self) -> None:

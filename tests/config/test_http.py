@@ -29,7 +29,6 @@ def refusal(*sources: dict[str, Any], **rest: Any) -> str:
 def test_the_defaults() -> None:
     (source,) = config_from(data({})).sources
     assert isinstance(source, HttpSourceConfig)
-    assert source.spool is not None
     assert (source.label, source.spool.max_bytes, source.max_body_bytes) == ("http", 1_000_000_000, 4_194_304)
     assert (source.max_requests, source.read_seconds, source.rows_per_second) == (32, 10.0, None)
     assert (source.tokens, source.tls) == ((), None)
@@ -38,8 +37,12 @@ def test_the_defaults() -> None:
 def test_without_a_spool_it_is_refused_and_told_why() -> None:
     assert (
         "sources[0].spool: missing: a record is acknowledged only once it rests on a disk; "
-        "give the folder for it, spool: {path: ./spool}" in refusal({"spool": None})
+        "give the folder for it, spool: {path: ./spool}, or a store.postgres, which keeps it too"
+        in refusal({"spool": {"max_bytes": 20_000_000}})
     )
+    config = config_from(data({"spool": {}}, store={"postgres": "host=db"}))
+    assert isinstance(config.sources[0], HttpSourceConfig)
+    assert config.sources[0].spool.path is None
 
 
 @pytest.mark.parametrize(

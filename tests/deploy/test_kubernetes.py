@@ -22,7 +22,13 @@ from monitor.config.root import listen_address
 from tests.deploy.operator_schemas import SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-VALUES = ("", "sidecar-values.yaml", "everything-values.yaml", "standby-values.yaml")
+VALUES = (
+    "",
+    "sidecar-values.yaml",
+    "everything-values.yaml",
+    "standby-values.yaml",
+    "standby-posts-values.yaml",
+)
 KUBERNETES = "1.30"
 OPERATORS = "monitoring.coreos.com/v1"
 """Its resources are no part of Kubernetes' own schemas: `operator_schemas` has what we use of them."""
@@ -114,8 +120,14 @@ def test_a_fault_in_a_resource_of_the_operators_is_found(
             "config.store.postgres: missing; in mode standby both agents need one database",
         ),
         (
-            {"mode": "standby", "ingestPort": 9108, "config": {"store": {"postgres": "host=db"}}},
-            "ingestPort: posts would reach the agent that waits too",
+            {
+                "mode": "standby",
+                "config": {
+                    "store": {"postgres": "host=db"},
+                    "sources": [{"kind": "http", "listen": "0.0.0.0:9108", "spool": {"path": "spool"}}],
+                },
+            },
+            "config.sources: leave spool.path out; in mode standby the database keeps what was posted",
         ),
         (
             {"config": {"export": {"tls": {"cert": "c", "key": "k", "client_ca": "ca"}}}},
@@ -158,7 +170,7 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     probes = {name: agent[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
-    waits = {"/-/healthy"} if "standby" in file else {"/-/healthy", "/-/ready"}
+    waits = {"/-/healthy"} if file == "standby-values.yaml" else {"/-/healthy", "/-/ready"}
     assert {probe["path"] for probe in probes.values()} == waits
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
     schemes = {probe.get("scheme", "HTTP") for probe in probes.values()}
@@ -166,7 +178,8 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
     assert agent["resources"]["limits"]["memory"]
     assert agent["resources"]["requests"].keys() == {"cpu", "memory"}
     mounts = {mount["mountPath"] for mount in agent["volumeMounts"]}
-    assert {"/etc/blindsight", "/var/lib/blindsight", "/tmp"} <= mounts
+    assert {"/etc/blindsight", "/tmp"} <= mounts
+    assert ("/var/lib/blindsight" in mounts) == ("standby" not in file), "those write no file"
     claims = {each["metadata"]["name"] for each in workload["spec"].get("volumeClaimTemplates", [])}
     volumes = {each["name"] for each in pod["volumes"]} | claims
     assert {m["name"] for c in pod["containers"] for m in c["volumeMounts"]} <= volumes
@@ -191,8 +204,30 @@ def test_of_two_agents_on_one_database_both_count_as_up() -> None:
     pod = workload["template"]["spec"]
     assert workload["replicas"] == 2
     assert pod["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/-/healthy"
-    assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod["volumes"]
+    assert "data" not in {each["name"] for each in pod["volumes"]}, "all of the state is in the database"
     assert "strategy" not in workload, "one pod more at a time, and none less"
+
+
+def test_posts_reach_the_one_of_two_agents_that_works() -> None:
+    """The other one does not listen; a rollout of pods of which one is never ready must not wait for it."""
+    objects = chosen("standby-posts-values.yaml")
+    workload = only(objects, "Deployment")["spec"]
+    agent = workload["template"]["spec"]["containers"][0]
+    assert workload["replicas"] == 2
+    assert agent["readinessProbe"]["httpGet"]["path"] == "/-/ready"
+    assert workload["strategy"]["rollingUpdate"]["maxUnavailable"] == workload["replicas"]
+    assert workload["progressDeadlineSeconds"] == 2**31 - 1, "which Kubernetes takes for none"
+    assert {each["containerPort"] for each in agent["ports"]} == {9109, 9108}
+    assert [port["port"] for port in only(objects, "Service")["spec"]["ports"]] == [9109, 9108]
+    assert agent["securityContext"]["readOnlyRootFilesystem"] is True
+    assert [each["name"] for each in workload["template"]["spec"]["volumes"]] == ["config", "tmp", "secrets"]
+
+
+def test_an_agent_that_waits_gets_a_folder_where_it_writes_reports() -> None:
+    given = render.values("standby-values.yaml")
+    given["config"]["reports"] = {"path": "/var/lib/blindsight/windows.ndjson"}
+    pod = only(render.rendered(given), "Deployment")["spec"]["template"]["spec"]
+    assert {"name": "data", "emptyDir": {"sizeLimit": "2Gi"}} in pod["volumes"]
 
 
 def test_a_sidecar_shares_a_folder_with_the_model() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import numpy as np
 import psycopg
 import pytest
@@ -17,6 +20,7 @@ import pytest
 from monitor.base.errors import CommitUnknownError, InUseError, LeaseLostError, StoreAwayError
 from monitor.base.state_changes import Changes, assembled
 from monitor.store.postgres import PostgresDatabase, PostgresStore
+from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, command_here, ndjson, write_configuration
 from tests.daemon import configuration as plain
 from tests.faults.kills import stream
@@ -24,7 +28,7 @@ from tests.faults.take_overs import Agent, alone, configuration, hand_over
 from tests.services.postgres_server import PostgresServer
 from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
 from tests.services.process import answers as answers_on
-from tests.streams import Rig, answers, lines
+from tests.streams import Record, Rig, answers, lines
 
 pytestmark = pytest.mark.process
 
@@ -175,23 +179,207 @@ def awaited(database: PostgresDatabase) -> PostgresStore:
     return found[0]
 
 
+def poster(
+    folder: Path, server: PostgresServer, name: str, prefix: str, every: float = 0.1, lease: float = 2.0
+) -> tuple[Agent, int]:
+    """An agent that takes posts into the database, and the port of those; nothing of it is in a folder."""
+    shown, taking = free_ports(2)
+    store = {"postgres": server.dsn, "prefix": prefix, "every_seconds": every, "lease_seconds": lease}
+    config = plain(
+        sources=[{"kind": "http", "listen": f"127.0.0.1:{taking}"}],
+        store=store,
+        export={"listen": f"127.0.0.1:{shown}"},
+        reports={"path": str(folder / f"{prefix}.ndjson")},
+    )
+    return Agent(folder, json.dumps(config), name, shown), taking
+
+
+def post(port: int, rows: Sequence[Record]) -> httpx.Response:
+    address, headers = f"http://127.0.0.1:{port}/v1/predictions", {"content-type": "application/x-ndjson"}
+    return httpx.post(address, content=ndjson(rows), headers=headers, timeout=PATIENCE_SECONDS)
+
+
+def posted_alone(folder: Path, server: PostgresServer, posts: Sequence[Sequence[Record]]) -> bytes:
+    """What one agent writes that runs through."""
+    prefix = f"alone{next(_NUMBERS)}"
+    agent, port = poster(folder, server, "alone", prefix)
+    with agent.daemon as daemon:
+        wait_until(lambda: agent.ready, "it is ready")
+        for rows in posts:
+            assert post(port, rows).status_code == 202
+        daemon.until(lambda: daemon.metrics().used == sum(map(len, posts)), "all is used")
+        assert daemon.end()[0] == 0, daemon.log
+    return (folder / f"{prefix}.ndjson").read_bytes()
+
+
+_NUMBERS = itertools.count()
+
+
 def test_a_stand_by_takes_no_posts(tmp_path: Path, postgres_server: PostgresServer) -> None:
-    ports = free_ports(4)
-    store = {"postgres": postgres_server.dsn, "prefix": "posts", "lease_seconds": 4}
-    agents = []
-    for shown, taking in (ports[:2], ports[2:]):
-        source = {"kind": "http", "listen": f"127.0.0.1:{taking}", "spool": {"path": f"spool{taking}"}}
-        config = plain(sources=[source], store=store, export={"listen": f"127.0.0.1:{shown}"})
-        agents.append(Agent(tmp_path, json.dumps(config), f"agent{shown}", shown))
+    found = [poster(tmp_path, postgres_server, name, "posts", lease=4) for name in ("one", "two")]
+    agents = [agent for agent, _ in found]
     with agents[0].daemon, agents[1].daemon:
         wait_until(lambda: any(agent.ready for agent in agents), "one agent works")
         (works,) = [place for place, agent in enumerate(agents) if agent.ready]
         waits = 1 - works
         wait_until(lambda: agents[waits].waits, "the other one waits")
-        takes = [answers_on(ports[1]), answers_on(ports[3])]
-        assert takes == [works == 0, works == 1]
+        assert [answers_on(port) for _, port in found] == [works == 0, works == 1]
         assert [agents[waits].get(path)[0] for path in ("/metrics", "/")] == [200, 200]
         assert agents[waits].daemon.end()[0] == 0, "a stand-by ends when it is told to"
+        wait_until(lambda: connections(postgres_server) == 5, "it has as many connections as the docs say")
+        held = {path.name for path in (tmp_path / "one").iterdir()}
+        assert held == {"config.yaml", "daemon.log"}, "it has written nothing there"
+
+
+def test_posts_that_a_dead_agent_acknowledged_are_in_the_windows_of_its_successor(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    rows = answers(np.random.default_rng(0), 1000)
+    posts = [rows[start : start + 50] for start in range(0, 1000, 50)]
+    expected = posted_alone(tmp_path, postgres_server, posts)
+    first, one = poster(tmp_path, postgres_server, "first", "killed", every=600)
+    with first.daemon as daemon:
+        wait_until(lambda: first.ready, "the first agent is ready")
+        second, other = poster(tmp_path, postgres_server, "second", "killed")
+        with second.daemon as successor:
+            wait_until(lambda: second.waits, "the other agent waits")
+            assert {post(one, each).status_code for each in posts[:7]} == {202}
+            assert daemon.metrics().used <= 350
+            with postgres_server.connection() as connection:
+                saved = connection.execute("SELECT count(*) FROM killed.part").fetchone()
+            assert saved == (0,), "nothing is saved but the posts"
+            daemon.send(signal.SIGKILL)
+            wait_until(lambda: second.ready, "the other agent has taken over")
+            assert {post(other, each).status_code for each in posts[7:]} == {202}
+            successor.until(lambda: successor.metrics().used == 1000, "all is used")
+            written = tmp_path / "killed.ndjson"
+            successor.until(lambda: written.stat().st_size >= len(expected), "all is written")
+            assert_adds_up(successor, sent=1000)
+            assert successor.end()[0] == 0, successor.log
+    assert written.read_bytes() == expected
+    with postgres_server.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM killed.spool").fetchone() == (0,), "they are gone"
+
+
+class Client(threading.Thread):
+    """Posts to whoever takes it; what was not acknowledged is given up, not sent again."""
+
+    def __init__(self, name: str, ports: list[int], ended: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self._prefix, self._ports, self._ended = name, ports, ended
+        self.acknowledged = self.doubtful = 0
+
+    def run(self) -> None:
+        rows, number = answers(np.random.default_rng(0), 20), 0
+        while not self._ended.is_set():
+            number += 1
+            some = [{**row, "id": f"{self._prefix}-{number}-{i}"} for i, row in enumerate(rows)]
+            try:
+                status = post(self._ports[number % 2], some).status_code
+            except httpx.TransportError as error:
+                self.doubtful += not isinstance(error, httpx.ConnectError)
+                self._ended.wait(0.02)
+                continue
+            assert status in (202, 503)
+            self.acknowledged += status == 202
+            self.doubtful += status == 503
+
+
+def test_what_was_acknowledged_is_used_once_whichever_agent_is_killed(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    ports, ended = [0, 0], threading.Event()
+    agent, ports[0] = poster(tmp_path, postgres_server, "agent", "chaos")
+    clients = [Client(f"c{i}", ports, ended) for i in range(3)]
+    with ExitStack() as stack:
+        stack.callback(ended.set)
+        stack.enter_context(agent.daemon)
+        wait_until(lambda: agent.ready, "it is ready")
+        for client in clients:
+            client.start()
+        for number in range(3):
+            other, port = poster(tmp_path, postgres_server, f"agent{number}", "chaos")
+            stack.enter_context(other.daemon)
+            wait_until(lambda other=other: other.waits, "the other one waits")
+            ports[(number + 1) % 2] = port
+            before = sum(client.acknowledged for client in clients)
+            wait_until(
+                lambda before=before: sum(c.acknowledged for c in clients) > before + 20, "posts are taken"
+            )
+            agent.daemon.send(signal.SIGKILL)
+            wait_until(lambda other=other: other.ready, "the other one has taken over")
+            agent = other
+        ended.set()
+        for client in clients:
+            client.join(PATIENCE_SECONDS)
+        acknowledged = 20 * sum(client.acknowledged for client in clients)
+        doubtful = 20 * sum(client.doubtful for client in clients)
+        with postgres_server.connection() as connection:
+            query = "SELECT count(*) FROM chaos.spool"
+            wait_until(lambda: connection.execute(query).fetchone() == (0,), "all posts are used")
+        used = agent.daemon.metrics().used
+        assert acknowledged <= used <= acknowledged + doubtful
+        assert used % 20 == 0, "no part of a post"
+        assert acknowledged > 1000
+        duplicates = agent.daemon.metrics().all("duplicates_total")
+        assert sum(duplicates.values()) == 0, "a row was used twice"
+        assert_adds_up(agent.daemon, sent=int(used))
+        assert agent.daemon.end()[0] == 0, agent.daemon.log
+
+
+def test_posts_are_refused_while_the_database_is_away_and_none_is_lost(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    rows = answers(np.random.default_rng(0), 1000)
+    posts = [rows[start : start + 50] for start in range(0, 1000, 50)]
+    expected = posted_alone(tmp_path, postgres_server, posts)
+    agent, port = poster(tmp_path, postgres_server, "agent", "away")
+    with agent.daemon as daemon:
+        wait_until(lambda: agent.ready, "it is ready")
+        assert {post(port, each).status_code for each in posts[:7]} == {202}
+        postgres_server.halt()
+        try:
+            refused = post(port, posts[7])
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            assert refused.json() == {"error": "The rows could not be kept; send them again"}
+            daemon.until(lambda: "The state cannot be saved: " in agent.get("/-/ready")[1], "it says why")
+            assert agent.get("/-/healthy")[0] == agent.get("/metrics")[0] == 200
+        finally:
+            postgres_server.start()
+        wait_until(lambda: post(port, posts[7]).status_code == 202, "posts are taken again")
+        assert {post(port, each).status_code for each in posts[8:]} == {202}
+        daemon.until(lambda: daemon.metrics().used == 1000, "all is used")
+        daemon.until(lambda: agent.ready, "it is ready again")
+        written = tmp_path / "away.ndjson"
+        daemon.until(lambda: written.stat().st_size >= len(expected), "all is written")
+        assert_adds_up(daemon, sent=1000)
+        assert daemon.end()[0] == 0, daemon.log
+    assert written.read_bytes() == expected
+
+
+def test_forget_reaches_posts_in_the_database(tmp_path: Path, postgres_server: PostgresServer) -> None:
+    rows = answers(np.random.default_rng(0), 60)
+    agent, port = poster(tmp_path, postgres_server, "one", "forgets", every=600, lease=1)
+    config = tmp_path / "one" / "config.yaml"
+    with agent.daemon as daemon:
+        wait_until(lambda: agent.ready, "it is ready")
+        assert post(port, rows).status_code == 202
+        daemon.send(signal.SIGKILL)
+    database = PostgresDatabase(postgres_server.dsn, "forgets")
+    wait_until(lambda: not database.held(), "the lease has ended")
+    gone = str(rows[7]["id"])
+    assert "spool of http: 1 line removed." in command_here("forget", config, gone).stdout
+    with postgres_server.connection() as connection:
+        ((kept,),) = connection.execute("SELECT lines FROM forgets.spool").fetchall()
+    assert (gone.encode() in kept, kept.count(b"\n")) == (False, 60)
+    agent, port = poster(tmp_path, postgres_server, "two", "forgets")
+    config = tmp_path / "two" / "config.yaml"
+    with agent.daemon as daemon:
+        daemon.until(lambda: daemon.metrics().used == 59, "the others are used")
+        assert post(port, answers(np.random.default_rng(1), 10, "irm")).status_code == 202
+        done = command_here("forget", config, "irm-1700000000-3")
+        assert "spool of http: used, and gone." in done.stdout, done.stdout + done.stderr
+        assert daemon.end()[0] == 0, daemon.log
 
 
 def test_commands_reach_an_agent_whose_state_is_in_a_database(

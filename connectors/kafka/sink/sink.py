@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from connectors.kafka.sink.clients import place_of
-from connectors.kafka.sink.tail import REPORT_HEADER, STORE_HEADER, Tail, digest, read_tail
+from connectors.kafka.sink.tail import LEASE_HEADER, REPORT_HEADER, STORE_HEADER, Tail, digest, read_tail
 from connectors.kafka.sink.topic import Message, Topic
 from monitor.base.errors import SinkError
 from monitor.config.root import KafkaSink
@@ -76,15 +76,18 @@ class ReportsTopic(FollowedDestination):
     topic : Topic
     store : str
         The store's identity.
+    lease : int, optional
+        The number of the lease on it, where it has one: it grows with each owner.
     """
 
     name = "reports_topic"
 
-    def __init__(self, topic: Topic, store: str) -> None:
+    def __init__(self, topic: Topic, store: str, lease: int | None = None) -> None:
         self.setting = topic.setting
         self.where = place_of(topic.settings)
         self._topic = topic
         self._store = store
+        self._lease = [] if lease is None else [(LEASE_HEADER, b"%d" % lease)]
         self._prefix = f"{MARK}{topic.settings.topic}-"
         self._uncertain = False
         self._there: dict[int, set[bytes]] = {}
@@ -180,7 +183,7 @@ class ReportsTopic(FollowedDestination):
 
     def _message(self, row: Row) -> Message:
         number, line = row
-        headers = [(STORE_HEADER, self._store.encode()), (REPORT_HEADER, b"%d" % number)]
+        headers = [(STORE_HEADER, self._store.encode()), (REPORT_HEADER, b"%d" % number), *self._lease]
         return Message(series_key(line), line, headers)
 
 

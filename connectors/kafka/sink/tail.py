@@ -19,6 +19,8 @@ from monitor.config.root import KafkaSink
 
 STORE_HEADER = "blindsight-store"
 REPORT_HEADER = "blindsight-report"
+LEASE_HEADER = "blindsight-lease"
+"""The number of the lease under which the message was sent; only of a store that has one."""
 
 _POLL_MS = 200
 _SILENT_SECONDS = 10.0  # without a record before the end is reached: the broker has stopped delivering

@@ -169,7 +169,7 @@ def test_a_disk_that_does_not_take_it_is_told_and_recovered_from(
     answer = posted.post(row(1))
     assert (answer.status_code, answer.json()) == (
         503,
-        {"error": "The disk did not take the rows; send them again"},
+        {"error": "The rows could not be kept; send them again"},
     )
     monkeypatch.setattr(spool_module, "_sync", real)
     assert posted.post(row(2)).status_code == 202

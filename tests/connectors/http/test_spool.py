@@ -1,4 +1,4 @@
-"""What was acknowledged is there after any crash; what is used is deleted; no more than the bound is held."""
+"""What the folder promises beside `tests/base/test_spool.py`: crashes, full disks, files that are used."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from connectors.http import spool as spool_module
 from connectors.http.segment import FRAME_BYTES, name_of, pack
-from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
+from connectors.http.spool import Spool
 from monitor.base.errors import SourceError
+from monitor.base.spool import SpoolFullError, SpoolWriteError
 from tests.examples import examples
 from tests.services.process import PATIENCE_SECONDS
 
 ROOM = 1_000_000
-MIXED = [(b"b\n", 1, False), (b"c\n", 1, True), (b"d\ne\n", 2, True), (b"f\n", 1, False), (b"g\n", 1, True)]
 
 
 @pytest.fixture
@@ -57,46 +57,6 @@ def all_of(spool: Spool) -> bytes:
 
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.spool"))
-
-
-def test_offsets_count_the_lines_bytes_alone(spool: Spool) -> None:
-    assert put(spool, b"one\n", b"two\nthree\n") == 14
-    assert spool.lag == 3
-    assert spool.read(0.0) == [(b"one\ntwo\nthree\n", 0, False)]
-    assert spool.read(0.0) == []
-    assert (put(spool, b"four\n"), spool.lag) == (19, 1)
-    assert spool.read(0.0) == [(b"four\n", 14, False)]
-
-
-def test_labels_are_told_from_predictions_also_after_a_start(
-    folder: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave = threading.Event()
-    real = spool_module._sync
-    monkeypatch.setattr(spool_module, "_sync", lambda file: (leave.wait(PATIENCE_SECONDS), real(file)))
-    kept = [spool.append(b"a\n", 1)]  # the others wait meanwhile, and are written together
-    kept += [spool.append(lines, rows, labels) for lines, rows, labels in MIXED]
-    leave.set()
-    assert [each.result(PATIENCE_SECONDS) for each in kept][-1] == 14
-    expected = [(b"a\nb\n", 0, False), (b"c\nd\ne\n", 4, True), (b"f\n", 10, False), (b"g\n", 12, True)]
-    assert spool.read(0.0) == expected
-    spool.close()
-    found = again(folder, 6)
-    assert found.lag == 5, "a frame that was begun counts whole"
-    assert found.read(0.0) == [(b"d\ne\n", 6, True), *expected[2:]]
-    found.close()
-
-
-@pytest.mark.parametrize("position", [0, 4, 8, 14])
-def test_reading_goes_on_where_it_is_told(folder: Path, spool: Spool, position: int) -> None:
-    put(spool, b"one\ntwo\n", b"three\n")
-    spool.close()
-    found = again(folder, position)
-    put(found, b"four\n")
-    assert found.lag == {0: 4, 4: 4, 8: 2, 14: 1}[position]
-    assert all_of(found) == b"one\ntwo\nthree\nfour\n"[position:]
-    assert found.lag == 0
-    found.close()
 
 
 def test_without_a_position_it_goes_on_after_what_was_absorbed(folder: Path, spool: Spool) -> None:
@@ -140,19 +100,6 @@ def test_files_wholly_absorbed_before_a_start_go_at_the_start(folder: Path, spoo
     assert set(files(folder)) < set(before) | {folder / name_of(800_000)}
     assert found.size < 300_000
     found.close()
-
-
-def test_what_does_not_fit_is_refused_until_something_is_used(spool: Spool) -> None:
-    line = b"x" * 99_999 + b"\n"
-    kept = 9
-    for _ in range(kept):
-        put(spool, line)
-    with pytest.raises(SpoolFullError, match="holds its 1000000 bytes"):
-        spool.append(line, 1)
-    assert spool.size <= ROOM
-    assert len(all_of(spool)) == kept * len(line)
-    spool.absorbed(kept * len(line))
-    assert put(spool, line) == (kept + 1) * len(line)
 
 
 def test_a_spool_in_one_large_file_is_given_back_too(folder: Path, spool: Spool) -> None:
@@ -255,30 +202,11 @@ def test_damage_found_while_reading_is_told(folder: Path, spool: Spool) -> None:
         spool.read(0.0)
 
 
-def test_a_new_empty_spool_begins_at_the_position_of_the_state(folder: Path) -> None:
-    found = again(folder, 5000)
-    assert put(found, b"one\n") == 5004
-    assert found.read(0.0) == [(b"one\n", 5000, False)]
-    found.close()
-
-
 def test_a_spool_older_than_the_state_is_refused(folder: Path, spool: Spool) -> None:
     put(spool, b"one\n")
     spool.close()
     with pytest.raises(SourceError, match="ends at 4, and 5000 bytes of it are used already: it is an"):
         again(folder, 5000)
-
-
-def test_a_state_older_than_the_spool_goes_on_with_a_warning(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    found = again(folder, 5000)
-    put(found, b"one\n")
-    found.close()
-    found = again(folder, 100)
-    assert found.read(0.0) == [(b"one\n", 5000, False)]
-    assert "begins at 5000, past the position 100" in caplog.text
-    found.close()
 
 
 def test_two_processes_cannot_have_one_spool(folder: Path, spool: Spool) -> None:
@@ -377,26 +305,6 @@ def test_a_used_file_that_cannot_be_deleted_is_told_and_stops_nothing(
     spool.absorbed(4)
     assert f"{first} is used and cannot be deleted:" in caplog.text
     assert all_of(spool) == b"two\n"
-
-
-def test_what_waits_when_it_is_closed_is_written(folder: Path, spool: Spool) -> None:
-    futures = [spool.append(b"%d\n" % i, 1) for i in range(50)]
-    spool.close()
-    assert all(each.done() for each in futures)
-    with pytest.raises(SpoolFullError, match="closed"):
-        spool.append(b"x\n", 1)
-    found = again(folder, 0)
-    assert all_of(found) == b"".join(b"%d\n" % i for i in range(50))
-    found.close()
-
-
-def test_one_frame_larger_than_a_read_is_read_whole(folder: Path) -> None:
-    found = again(folder, room=20_000_000)
-    line = b"x" * 3_000_000 + b"\n"
-    put(found, b"one\n", line, b"two\n")
-    expected = [(b"one\n", 0), (line, 4), (b"two\n", 3_000_005)]
-    assert [[part[:2] for part in found.read(0.0)] for _ in range(3)] == [[each] for each in expected]
-    found.close()
 
 
 def resting(folder: Path) -> int:

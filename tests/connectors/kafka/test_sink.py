@@ -65,9 +65,14 @@ Started = Callable[[Sink], Sink]
 
 
 def follower(
-    broker: KafkaBroker, topic: str, reports: Reports, saved: dict[str, Mark] | None = None, store: str = "s1"
+    broker: KafkaBroker,
+    topic: str,
+    reports: Reports,
+    saved: dict[str, Mark] | None = None,
+    store: str = "s1",
+    lease: int | None = None,
 ) -> ReportFollower:
-    destination = build_reports_topic(settings(broker, topic), store)
+    destination = build_reports_topic(settings(broker, topic), store, lease)
     return ReportFollower(destination, reports, saved or {})
 
 
@@ -94,6 +99,7 @@ def test_each_window_is_a_message_with_its_series_as_key(kafka_broker: KafkaBrok
     assert sink.close(PATIENCE_SECONDS)
     found = read_topic(kafka_broker, "sink-plain")
     assert {each.headers["blindsight-store"] for each in found} == {b"s1"}
+    assert not any("blindsight-lease" in each.headers for each in found), "there is no lease on a folder"
     by_id = {int(each.headers["blindsight-report"]): each.value for each in found}
     assert by_id == dict(reports.rows)
     assert len(found) == 1200
@@ -107,6 +113,23 @@ def test_each_window_is_a_message_with_its_series_as_key(kafka_broker: KafkaBrok
         f"reports.kafka/sink-plain-{n}": 1200 for n in range(3)
     }
     assert sum(place for _, place in marks.values()) == 1200
+
+
+def test_a_message_names_the_lease_that_it_was_sent_under(
+    kafka_broker: KafkaBroker, started: Started
+) -> None:
+    kafka_broker.create_topic("sink-lease", 1)
+    reports = Reports(3)
+    first = started(follower(kafka_broker, "sink-lease", reports, lease=7))
+    delivered(first, 3)
+    saved = dict(first.marks)
+    first.close(5)
+    reports.add(2)
+    second = started(follower(kafka_broker, "sink-lease", reports, saved, lease=8))
+    delivered(second, 2)
+    found = read_topic(kafka_broker, "sink-lease")
+    assert [each.headers["blindsight-lease"] for each in found] == [b"7"] * 3 + [b"8"] * 2
+    assert ids(kafka_broker, "sink-lease") == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

@@ -48,6 +48,13 @@ scheme: https
 {{- end }}
 {{- end -}}
 
+{{- /* Whether the agent writes files; with all of its state in a database it need not. */}}
+{{- define "blindsight.files" -}}
+{{- if or (ne .Values.mode "standby") (.Values.config.reports | default dict).path (.Values.config.rejects | default dict).path -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- define "blindsight.pod" -}}
 metadata:
   annotations:
@@ -97,8 +104,8 @@ spec:
         periodSeconds: 20
         timeoutSeconds: 5
       readinessProbe:
-        {{- /* An agent that waits is never ready; a rollout needs a sign that it does wait. */}}
-        httpGet: {path: {{ eq .Values.mode "standby" | ternary "/-/healthy" "/-/ready" }}, port: metrics{{ include "blindsight.scheme" . }}}
+        {{- /* An agent that waits is never ready; where no posts must pass it by, a rollout needs a sign that it does wait. */}}
+        httpGet: {path: {{ and (eq .Values.mode "standby") (not .Values.ingestPort) | ternary "/-/healthy" "/-/ready" }}, port: metrics{{ include "blindsight.scheme" . }}}
         periodSeconds: 10
         timeoutSeconds: 5
       {{- with .Values.extraEnv }}
@@ -107,7 +114,9 @@ spec:
       resources: {{- toYaml .Values.resources | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/blindsight, readOnly: true}
+        {{- if include "blindsight.files" . }}
         - {name: data, mountPath: /var/lib/blindsight}
+        {{- end }}
         - {name: tmp, mountPath: /tmp}
         {{- if eq .Values.mode "sidecar" }}
         - {name: records, mountPath: /records, readOnly: true}
@@ -127,7 +136,7 @@ spec:
     - name: records
       emptyDir: {}
     {{- end }}
-    {{- if or (ne .Values.mode "standalone") (not .Values.persistence.enabled) }}
+    {{- if and (include "blindsight.files" .) (or (ne .Values.mode "standalone") (not .Values.persistence.enabled)) }}
     - name: data
       emptyDir: {sizeLimit: {{ .Values.persistence.size }}}
     {{- end }}

@@ -1,0 +1,284 @@
+"""The spool of a source's posts in the store's database, in the table `spool`: a row a group of posts.
+
+A post is acknowledged once its row is committed. Each transaction locks the lease's row by the agent's own
+number, in a mode that lets checkpoints by and stops a take-over until it has ended. So an agent that lost its
+lease acknowledges nothing, and its successor sees all that was acknowledged.
+
+How far the rows are used is the position in the state, which a checkpoint saves; rows before it are read by
+nobody, and are deleted after that checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+from monitor.base.errors import LeaseLostError, SourceError, StoreAwayError, StoreError
+from monitor.base.spool import PostSpool, SpoolLines, SpoolPost, SpoolWriteError, framed, joined
+from monitor.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore, hold_lease
+
+log = logging.getLogger("blindsight")
+
+_GROUP_BYTES = 1 << 20  # a row: a read takes about as much
+_READ_BYTES = 1 << 20
+_ROW_BYTES = 100  # what a row takes beside its lines: its header, its columns, its place in the index
+_CLOSE_SECONDS = 2.0
+_AGAIN_SECONDS = 1.0
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS spool (
+    source text NOT NULL,
+    start bigint NOT NULL,
+    stop bigint NOT NULL,
+    count bigint NOT NULL,
+    labels boolean NOT NULL,
+    lines bytea NOT NULL,
+    PRIMARY KEY (source, start)
+)
+"""
+_UNUSED = (
+    "SELECT min(start), coalesce(sum(count), 0)::bigint, "
+    "coalesce(sum(stop - start) + ? * count(*), 0)::bigint FROM spool WHERE source = ? AND stop > ?"
+)
+_END = "SELECT max(stop) FROM spool WHERE source = ?"
+_FIRST = "SELECT min(start) FROM spool WHERE source = ?"
+_ADD = "INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?)"
+_REMOVE = "DELETE FROM spool WHERE source = ? AND stop <= ?"
+_TAKE_BACK = "DELETE FROM spool WHERE source = ? AND start >= ?"
+_READ = (
+    "SELECT start, count, labels, lines FROM spool WHERE source = ? AND stop > ? AND start < ? ORDER BY start"
+)
+
+
+class SpoolTable(PostSpool):
+    """The posts of one source, in the schema of the store that this agent has the lease of.
+
+    Parameters
+    ----------
+    store : PostgresStore
+    source : str
+        Its name.
+    max_bytes : int
+        Of the rows that are not used, and of what waits to be written.
+    """
+
+    def __init__(self, store: PostgresStore, source: str, max_bytes: int) -> None:
+        super().__init__(max_bytes, _GROUP_BYTES, _ROW_BYTES)
+        self._database = store.postgres
+        self._number = store.number
+        self._still_seconds = store.lease_seconds  # so long a transaction may stand still
+        self._source = source
+        self._connections: list[PostgresConnection] = []
+        self._end = self._position = self._absorbed = 0
+        self._removed = -1  # rows before it are deleted
+        self._tidy_from = 0.0  # when rows may be deleted again, monotonic
+        self._unread = 0  # lines
+        self._handed: deque[tuple[int, int]] = deque()  # by read: the offset after it, bytes with their rows
+        self._doubtful = False  # whether rows may stand after the end, of a commit that nobody heard of
+        self._away = False
+
+    def open(self, position: int | None) -> None:
+        """Look at what the agent before this one has left, and go on reading at `position`.
+
+        Raises
+        ------
+        LeaseLostError
+            Another agent has taken over.
+        StoreError
+            The database cannot be reached, or used.
+        """
+        still = {"idle_in_transaction_session_timeout": round(1000 * self._still_seconds)}
+        try:
+            with self._database.ours("keep posts"):
+                self._connections.append(PostgresConnection(self._database, **still))
+                self._connections.append(self._database.reading())
+                with self._fenced() as run:
+                    run.execute(_TABLE)
+                    if position is None:
+                        position = int(run.execute(_FIRST, (self._source,)).fetchone()[0] or 0)
+                    (end,) = run.execute(_END, (self._source,)).fetchone()
+                    unused = (_ROW_BYTES, self._source, position)
+                    first, self._unread, self._bytes = run.execute(_UNUSED, unused).fetchone()
+        except BaseException:
+            self.close()
+            raise
+        self._absorbed, self._end = position, max(position, end or 0)
+        self._position = position if first is None else max(position, first)
+        if self._position > position:
+            log.warning(
+                "%s: the spool of %s begins at %d, past the position %d: the records between were deleted as "
+                "used, and the present state is older.",
+                self._database.name,
+                self._source,
+                self._position,
+                position,
+            )
+        self._begin_writing()
+
+    def read(self, timeout_seconds: float) -> list[SpoolLines]:
+        """As `PostSpool.read`; what the database holds while it is away comes later."""
+        with self._lock:
+            self._to_read.wait_for(lambda: self._end > self._position or self._closing, timeout_seconds)
+            end = min(self._end, self._position + _READ_BYTES)
+        if end <= self._position:
+            return []
+        try:
+            with self._database.ours("be read"):
+                values = (self._source, self._position, end)
+                rows = self._connections[1].execute(_READ, values).fetchall()
+        except StoreAwayError as error:  # the store says that its database is away
+            log.debug("Posts are not read: %s.", error)
+            time.sleep(timeout_seconds)
+            return []
+        return joined(list(self._taken(rows)))
+
+    def _taken(self, rows: Sequence[tuple[int, int, bool, bytes]]) -> Iterator[SpoolLines]:
+        size = lines = 0
+        for start, count, labels, data in rows:
+            if start > self._position:
+                break
+            yield SpoolLines(data[self._position - start :], self._position, labels)
+            self._position = start + len(data)
+            size, lines = size + len(data) + _ROW_BYTES, lines + count
+        if not size:
+            raise SourceError(
+                f"{self._database.name}: the spool of {self._source} has no record at {self._position}; "
+                "restore a backup, or empty its table spool to continue without its records"
+            )
+        with self._lock:
+            self._handed.append((self._position, size))
+            self._unread -= lines
+
+    def absorbed(self, position: int) -> None:
+        with self._lock:
+            self._absorbed = max(self._absorbed, position)
+            while self._handed and self._handed[0][0] <= self._absorbed:
+                self._bytes -= self._handed.popleft()[1]
+            self._to_write.notify()
+
+    def close(self) -> None:
+        """Write what waits, for a moment, and let go of the database."""
+        self._end_writing(_CLOSE_SECONDS)
+        for connection in self._connections:
+            connection.close()
+        self._connections = []
+
+    @property
+    def lag(self) -> int:
+        with self._lock:
+            return self._unread
+
+    def erase(self, is_gone: Callable[[bytes], bool]) -> int:
+        """Overwrite lines with spaces, which a reader passes over; how many. Offsets stay what they are.
+
+        Used in place of `open`, by who holds the lease and uses none of it.
+
+        Raises
+        ------
+        StoreError
+            The database cannot be written.
+        """
+        erased = 0
+        with self._database.ours("be written"), closing(PostgresConnection(self._database)) as run:
+            self._connections = [run]
+            with self._fenced():
+                run.execute(_TABLE)
+                starts = run.execute("SELECT start FROM spool WHERE source = ?", (self._source,)).fetchall()
+                place = "WHERE source = ? AND start = ?"
+                for (start,) in starts:
+                    key = (self._source, start)
+                    (data,) = run.execute(f"SELECT lines FROM spool {place}", key).fetchone()
+                    lines = data.split(b"\n")
+                    gone = [i for i, line in enumerate(lines) if line.strip() and is_gone(line)]
+                    for i in gone:
+                        lines[i] = b" " * len(lines[i])
+                    if gone:
+                        run.execute(f"UPDATE spool SET lines = ? {place}", (b"\n".join(lines), *key))
+                    erased += len(gone)
+            if erased:
+                run.execute("VACUUM spool")  # dead rows hold what was overwritten
+            self._connections = []
+        return erased
+
+    @contextmanager
+    def _fenced(self) -> Iterator[PostgresConnection]:
+        run = self._connections[0]
+        with run.transaction("posts"):
+            if not hold_lease(run, self._number):
+                raise LeaseLostError(f"{self._database.name}: the lease is lost; no posts are taken any more")
+            yield run
+
+    def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
+        frames, upto = list(framed(group, self._end)), self._absorbed
+        rows = [(self._source, each.start, each.end, each.rows, each.labels, each.lines) for each in frames]
+        try:
+            with self._database.ours("keep posts"), self._fenced() as run:
+                if self._doubtful:  # who posted them was told to send them again
+                    run.execute(_TAKE_BACK, (self._source, self._end))
+                run.executemany(_ADD, rows)
+                if upto > self._removed:
+                    run.execute(_REMOVE, (self._source, upto))
+        except Exception as error:
+            self._doubtful = True
+            with self._lock:
+                self._bytes -= reserved
+            self._say(error)
+            raise SpoolWriteError(str(error)) from error
+        self._doubtful, self._removed = False, upto
+        self._say(None)
+        with self._lock:
+            self._end = frames[-1].end
+            self._bytes += sum(len(each.lines) + _ROW_BYTES for each in frames) - reserved
+            self._unread += sum(each.rows for each in frames)
+            self._to_read.notify_all()
+            return self._end
+
+    def _untidy(self) -> bool:
+        return self._absorbed > self._removed and time.monotonic() >= self._tidy_from
+
+    def _untidy_seconds(self) -> float | None:
+        return _AGAIN_SECONDS if self._absorbed > self._removed else None
+
+    def _tidy(self) -> None:
+        upto = self._absorbed
+        try:
+            with self._database.ours("be written"), self._fenced() as run:
+                run.execute(_REMOVE, (self._source, upto))
+            self._removed = upto
+        except StoreError as error:  # the store says that its database is away
+            log.debug("Posts that are used are not deleted: %s.", error)
+            self._tidy_from = time.monotonic() + _AGAIN_SECONDS
+
+    def _say(self, error: Exception | None) -> None:
+        """Log that posts cannot be kept, once, and that they can again."""
+        if error is not None and not self._away:
+            log.error("%s: posts cannot be kept: %s. They are answered 503.", self._source, error)
+        if error is None and self._away:
+            log.info("%s: posts are kept again.", self._source)
+        self._away = error is not None
+
+
+def newest_post(database: PostgresDatabase, source: str) -> int:
+    """The offset after the newest post of a source; 0 where there is none.
+
+    Raises
+    ------
+    StoreError
+        The database cannot be read.
+    """
+    with database.ours("be read"), closing(database.reading()) as run:
+        if run.execute("SELECT to_regclass('spool')").fetchone()[0] is None:
+            return 0
+        return int(run.execute(_END, (source,)).fetchone()[0] or 0)
+
+
+def has_posts_before(database: PostgresDatabase, source: str, position: int) -> bool:
+    """Whether posts that end before this offset, or at it, are there still."""
+    if position == 0:  # there is no table yet
+        return False
+    with database.ours("be read"), closing(database.reading()) as run:
+        query = "SELECT EXISTS (SELECT 1 FROM spool WHERE source = ? AND stop <= ?)"
+        return bool(run.execute(query, (source, position)).fetchone()[0])
