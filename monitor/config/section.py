@@ -70,7 +70,7 @@ def without_login(text: str) -> str:
     return f"…@{rest}" if ":" in login else text
 
 
-_PASSWORD = re.compile(r"(?i)\b(password|passwd|pwd)\s*=|://[^/@\s]*:[^/@\s]*@")
+_PASSWORD = re.compile(r"(?i)\b(password|sslpassword|passwd|pwd)\s*=|://[^/@\s]*:[^/@\s]*@")
 
 
 def holds_password(address: str) -> bool:

@@ -48,6 +48,7 @@ _PATIENCE = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
+    "target_session_attrs": "primary",  # of several hosts, the one that can be written
 }
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 5.0
 _RENEWALS_A_LEASE = 3
@@ -307,13 +308,15 @@ class PostgresConnection:
 
     def _commit(self, what: str) -> None:
         try:
-            self._of.execute("COMMIT")
+            ended = self._of.execute("COMMIT").statusmessage
         except self._errors as error:
             if not self._of.closed:
                 raise
             raise CommitUnknownError(
                 f"the connection to PostgreSQL was lost while {what} was committed ({error})"
             ) from error
+        if ended != "COMMIT":  # the server says ROLLBACK, and no more, where a statement before has failed
+            raise StoreError(f"PostgreSQL has taken {what} back, as one of its statements had failed")
 
     def _ready(self) -> psycopg.Connection[Any]:
         if not self._of.closed or self._within:

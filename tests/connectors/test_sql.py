@@ -524,6 +524,7 @@ def test_a_sample_takes_the_first_rows(table: Table, new: New) -> None:
             {"dsn": "host=db password=hunter2"},
             "expected no password in it, got one; give it as password_file",
         ),
+        ({"dsn": "host=db sslpassword=hunter2"}, "expected no password in it, got one; give it as password"),
         ({"dsn": "postgresql://me:hunter2@db/x"}, "expected no password in it, got one; give it as password"),
     ],
 )

@@ -4,11 +4,13 @@
 
 Needs Linux, root, the Debian packages buildah and debootstrap, and what apt and pip fetch from; no container
 engine and no registry of images. The image is that of `deploy/docker/Dockerfile`, built by buildah in chroot
-isolation, without and with pyarrow. What it is based on is made of Debian's packages (Python, and pip as a
-virtual environment in /usr/local), from where apt of this machine has its own; pip has its settings here.
+isolation: as it is, with pyarrow, and with a driver for PostgreSQL. What it is based on is made of Debian's
+packages (Python, and pip as a virtual environment in /usr/local), from where apt of this machine has its own;
+pip has its settings here.
 
 The image runs as its configuration says, as user 65532 in namespaces of its own for processes and mounts: its
-root is read-only, and so is the folder of the configuration; only the folder of the state can be written.
+root is read-only, and so is the folder of the configuration; only the folder of the state can be written, and
+not even that where the state is in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -26,15 +28,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
+import numpy as np
+
 from tests.agent.test_refit_daemon import append, config, until_refitted
-from tests.daemon import DaemonProcess, read_windows
+from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.harness import ROOT, run
+from tests.services.postgres_server import PostgresServer
+from tests.services.process import free_ports
+from tests.streams import answers
 
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 BASE = "localhost/blindsight-base"
 PACKAGES = "python3,python3-venv,ca-certificates"
 STATE = Path("/var/lib/blindsight")
-EXTRAS = ("kafka-codecs", "files,kafka-codecs")
+EXTRAS = ("kafka-codecs", "files,kafka-codecs", "kafka-codecs,postgres")
 
 _WRITABLE = r"find / \( -path /proc -o -path /dev \) -prune -o -type d -writable -print -prune 2>&- || true"
 """Prints the folders that this user may write to."""
@@ -44,14 +52,15 @@ mount --bind "$1" "$1"
 mount --bind "$2" "$1/etc/blindsight"
 mount -o remount,bind,ro "$1/etc/blindsight"
 mount --bind "$3" "$1/var/lib/blindsight"
+if [ "$4" = no ]; then mount -o remount,bind,ro "$1/var/lib/blindsight"; fi
 mount --bind /dev "$1/dev"
 mount -t proc proc "$1/proc"
 mount -o remount,bind,ro "$1"
-user=$4 root=$1
-shift 4
+user=$5 root=$1
+shift 5
 exec setpriv --no-new-privs chroot --userspec="$user" --groups= "$root" env -i "$@"
 """
-"""Mounts what `docker run --read-only` with two volumes would, and becomes the image's user."""
+"""Mounts what `docker run --read-only` with two volumes would, or none that is writable; becomes the user."""
 
 
 def _output(*words: str | Path, **rest: Any) -> str:
@@ -129,13 +138,16 @@ def pip_settings() -> dict[str, str]:
     return dict(re.findall(r"^(?:global|install|:env:)\.([a-z-]+)='(.*)'$", told, re.MULTILINE))
 
 
-def words_in(root: Path, folder: Path, settings: dict[str, Any], command: Sequence[str]) -> list[str]:
+def words_in(
+    root: Path, folder: Path, settings: dict[str, Any], command: Sequence[str], writable: bool = True
+) -> list[str]:
     """A command line that runs a command in the image; `folder` has its configuration, its `state` the state.
 
-    The process is the child of the one that is started, and the first of its namespace, as in a container.
+    `writable` says whether it may write to the state. The process is the child of the one that is started,
+    and the first of its namespace, as in a container.
     """
     own = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", _SETUP, "sh"]
-    own += [str(root), str(folder), str(folder / "state"), settings["User"]]
+    own += [str(root), str(folder), str(folder / "state"), "yes" if writable else "no", settings["User"]]
     return [*own, f"--chdir={settings['WorkingDir']}", *settings["Env"], *command]
 
 
@@ -182,12 +194,40 @@ def works(root: Path, settings: dict[str, Any], folder: Path) -> Iterator[str]:
     yield f"  may write to: {', '.join(found)}"
 
 
+def works_without_a_folder(root: Path, settings: dict[str, Any], folder: Path) -> Iterator[str]:
+    """Run an image that may write nowhere, with all that it keeps in a real PostgreSQL; what came of it."""
+    (folder / "state").mkdir()
+    folder.chmod(0o755)
+    (root / "etc" / "blindsight").mkdir()
+    (port,) = free_ports(1)
+    rows = answers(np.random.default_rng(0), 300)
+    program = words_in(root, folder, settings, [*settings["Entrypoint"], *settings["Cmd"]], writable=False)
+    with PostgresServer() as server:
+        store = {"postgres": server.dsn, "prefix": "image", "every_seconds": 600, "lease_seconds": 2}
+        given = configuration(sources=[{"kind": "http", "listen": f"127.0.0.1:{port}"}], store=store)
+        with DaemonProcess(folder, given, program=program) as daemon:
+            daemon.metrics()
+            url, headers = f"http://127.0.0.1:{port}/v1/predictions", {"content-type": "application/x-ndjson"}
+            status = httpx.post(url, content=ndjson(rows), headers=headers, timeout=60).status_code
+            os.kill(process_in(daemon), signal.SIGKILL)
+        yield f"  start 1: {len(rows)} rows posted, answer {status}, SIGKILL before the first checkpoint"
+        with DaemonProcess(folder, given, program=program) as daemon:
+            daemon.until_used(len(rows))
+            os.kill(process_in(daemon), signal.SIGTERM)
+            code = daemon.process.wait(60)
+        assert code == 0, daemon.log
+        yield f"  start 2: {len(rows)} rows used, SIGTERM: exit code {code}"
+    words = words_in(root, folder, settings, ["sh", "-c", _WRITABLE], writable=False)
+    assert _output(*words).split() == []
+    yield "  may write nowhere"
+
+
 def _config() -> dict[str, Any]:
     return {**config(STATE), "store": {"path": str(STATE / "store")}}
 
 
 def table() -> Iterator[str]:
-    """The image without and with pyarrow."""
+    """The image as it is, with pyarrow, and with a driver for PostgreSQL."""
     with tempfile.TemporaryDirectory() as folder:
         images = Images(Path(folder))
         images.make_base()
@@ -198,7 +238,8 @@ def table() -> Iterator[str]:
             container, root = images.container(image)
             work = Path(folder, extras)
             work.mkdir()
-            yield from works(root, images.settings(image), work)
+            tried = works_without_a_folder if "postgres" in extras else works
+            yield from tried(root, images.settings(image), work)
             images.buildah("rm", container)
 
 

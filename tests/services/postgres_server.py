@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -110,6 +112,20 @@ class PostgresServer:
         self.halt()
         stop(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def replica(self) -> Iterator[PostgresServer]:
+        """A server with a copy of the data that only reads, as a replica does whose primary is gone."""
+        self.halt()
+        made = PostgresServer()
+        try:
+            subprocess.run(["cp", "-a", str(self._data), str(made._data)], check=True)
+            (made._data / "standby.signal").touch()
+            self.start()
+            made.start()
+            yield made
+        finally:
+            made.close()
 
     def connection(self) -> psycopg.Connection[Any]:
         """A connection for the test's own use, which commits what its block does."""

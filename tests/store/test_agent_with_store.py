@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,9 +20,11 @@ from monitor.agent import checkpoints as checkpoints_module
 from monitor.agent.agent import Agent, Kept
 from monitor.agent.checkpoints import Checkpoint, CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
-from monitor.base.errors import StoreError
+from monitor.base.errors import StoreAwayError, StoreError
 from monitor.base.source import Input
 from monitor.base.state_changes import Changes
+from monitor.cli.daemon import Daemon
+from monitor.config.file import config_from
 from monitor.config.layouts import layouts
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
@@ -28,6 +32,7 @@ from monitor.store import StateStore, Store, StoreReader
 from monitor.store.postgres import PostgresDatabase, PostgresStore
 from monitor.testing import ListSinks, ListSource, Marker
 from tests.accounting import assert_adds_up
+from tests.daemon import configuration
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import Rig, answers, lines, task
 
@@ -134,6 +139,52 @@ def test_when_enough_windows_wait_for_the_store_the_sources_wait_and_nothing_is_
     agent.stop()
     assert agent.wait(PATIENCE_SECONDS)
     keeper.close(PATIENCE_SECONDS)
+
+
+@pytest.mark.postgres
+def test_a_database_that_stands_still_is_told_and_nothing_is_lost(postgres_server, monkeypatch):
+    """Its disk hangs, or its machine is paused: no connection breaks."""
+    monkeypatch.setattr(checkpoints_module, "_SLOW_SECONDS", 0.5)
+    store = PostgresStore(PostgresDatabase(postgres_server.dsn, "stands_still"))
+    agent, sinks, source, keeper = agent_on(store, answers(np.random.default_rng(0), 250), Rig())
+    with postgres_server.connection() as connection:
+        query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'blindsight'"
+        pids = [pid for (pid,) in connection.execute(query)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    agent.start()
+    said = "The state cannot be saved: a checkpoint has been under way for "
+    try:
+        wait_until(lambda: any(said in reason for reason in agent.view().reasons), "it is told", pause=0.01)
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    assert pids
+    wait_until(lambda: source.used == 250, "all is saved", pause=0.01)
+    wait_until(lambda: agent.view().ready, "it is ready", pause=0.01)
+    assert [w.window for w in sinks.windows] == [0, 1]
+    agent.stop()
+    assert agent.wait(PATIENCE_SECONDS)
+    keeper.close(PATIENCE_SECONDS)
+
+
+@pytest.mark.postgres
+def test_a_database_that_goes_away_during_the_start_is_no_wrong_configuration(postgres_server, monkeypatch):
+    """After exit code 2, that of a wrong configuration, systemd does not start it again."""
+    store = {"postgres": postgres_server.dsn, "prefix": "goes_away"}
+    config = config_from(configuration(sources=[{"kind": "stdin"}], store=store))
+    real = PostgresStore.load
+
+    def load(self):
+        postgres_server.halt()
+        return real(self)
+
+    monkeypatch.setattr(PostgresStore, "load", load)
+    try:
+        with pytest.raises(StoreAwayError):
+            Daemon(config)
+    finally:
+        postgres_server.start()
 
 
 def test_renewing_the_lease_does_not_say_that_anything_is_saved(tmp_path, monkeypatch):

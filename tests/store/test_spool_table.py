@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
+import psycopg
 import pytest
 
-from monitor.base.errors import InUseError, LeaseLostError, StoreAwayError
+from monitor.base.errors import InUseError, LeaseLostError, StoreAwayError, StoreError
 from monitor.base.spool import SpoolWriteError
 from monitor.base.state_changes import Changes
 from monitor.store.postgres import PostgresDatabase, PostgresStore
@@ -200,6 +201,28 @@ def test_a_database_whose_default_isolation_is_stricter_is_used_as_others_are(
     address = f"host=127.0.0.1 port={postgres_server.port} user=strict dbname=postgres"
     store = PostgresStore(PostgresDatabase(address, "strict"))
     assert store._connection.execute("SHOW transaction_isolation").fetchone()[0] == "read committed"
+    store.close()
+
+
+def test_of_several_servers_the_one_is_used_that_can_be_written(postgres_server: PostgresServer) -> None:
+    """After a fail-over the replica is the primary, under another name."""
+    with postgres_server.replica() as replica:
+        ports, last = f"{replica.port},{postgres_server.port}", "user=owner dbname=postgres"
+        both = PostgresDatabase(f"host=127.0.0.1,127.0.0.1 port={ports} {last}", "several")
+        store = PostgresStore(both)
+        store.commit(Changes())
+        store.close()
+        with pytest.raises(StoreAwayError, match="hot standby mode"):
+            PostgresStore(PostgresDatabase(replica.dsn, "several"))
+
+
+def test_a_transaction_whose_failure_was_passed_over_does_not_count(postgres_server: PostgresServer) -> None:
+    """The server answers its COMMIT with ROLLBACK, and no error."""
+    store = PostgresStore(PostgresDatabase(postgres_server.dsn, "passed_over"))
+    said = pytest.raises(StoreError, match="has taken a checkpoint back, as one of its statements had failed")
+    with said, store._transaction(), suppress(psycopg.Error):
+        store._connection.execute("SELECT 1 / 0")
+    store.commit(Changes())
     store.close()
 
 
