@@ -212,12 +212,12 @@ class PostSpool(ABC):
                 self._tidy()
 
     def _next_group(self) -> list[SpoolPost] | None:
-        """Some that wait; none where only something is to go; None at the end."""
+        """Some that wait; none where only something is to go; None at the end, once that is gone."""
         with self._lock:
             while not (self._waiting or self._closing or self._untidy()):
                 self._to_write.wait(self._untidy_seconds())
             if self._closing and not self._waiting:
-                return None
+                return [] if self._untidy() else None
             size = count = 0
             for post in self._waiting:
                 if count and size + len(post.lines) > self._group_bytes:

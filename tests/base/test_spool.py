@@ -15,7 +15,7 @@ from connectors.http.erase import erase, idle_spool
 from connectors.http.spool import Spool
 from monitor.base.spool import PostSpool, SpoolFullError
 from monitor.store.postgres import PostgresDatabase, PostgresStore
-from monitor.store.spool_table import SpoolTable
+from monitor.store.spool_table import SpoolTable, has_posts_before
 from tests.services.postgres_server import PostgresServer
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
@@ -61,15 +61,15 @@ class TablePlace:
     _numbers = itertools.count()
 
     def __init__(self, server: PostgresServer) -> None:
-        self._database = PostgresDatabase(server.dsn, f"spools{next(self._numbers)}")
-        self._store = PostgresStore(self._database)
+        self.database = PostgresDatabase(server.dsn, f"spools{next(self._numbers)}")
+        self._store = PostgresStore(self.database)
 
     def new(self, room: int = ROOM, name: str = "http") -> PostSpool:
         return SpoolTable(self._store, name, room)
 
     def again(self) -> None:
         self._store.close()
-        self._store = PostgresStore(self._database)
+        self._store = PostgresStore(self.database)
 
     def erase(self, is_gone: Callable[[bytes], bool]) -> int:
         return SpoolTable(self._store, "http", ROOM).erase(is_gone)
@@ -217,6 +217,18 @@ def test_what_waits_when_it_is_closed_is_kept(place: Place, spool: PostSpool) ->
         spool.append(b"x\n", 1)
     with closing(resumed(place, 0)) as found:
         assert all_of(found) == b"".join(b"%d\n" % i for i in range(50))
+
+
+def test_what_is_used_goes_also_when_it_is_closed_at_once(postgres_server: PostgresServer) -> None:
+    place = TablePlace(postgres_server)
+    spool = place.new()
+    spool.open(None)
+    put(spool, b"one\n", b"two\n")
+    assert all_of(spool) == b"one\ntwo\n"
+    spool.absorbed(8)
+    spool.close()
+    assert not has_posts_before(place.database, "http", 8)
+    place.close()
 
 
 def test_spools_of_two_sources_are_apart(place: Place, spool: PostSpool) -> None:
