@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from monitor.base.errors import ConfigError, SinkError
 from monitor.cli import series_table
 from monitor.cli.daemon import Daemon
 from monitor.cli.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
+from monitor.cli.demo.incident import WHY as INCIDENT_WHY
+from monitor.cli.demo.incident import incident_stories, moment, told
 from monitor.cli.demo.pour import Pour
 from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import (
@@ -30,7 +33,9 @@ from monitor.cli.demo.summary import (
     sentences,
     summarise,
 )
+from monitor.cli.demo.training import INCIDENT
 from monitor.cli.demo.trust import TRUST_WHY, TrustStories, lasting_errors, trust_sentences
+from monitor.cli.replay import replay
 from monitor.cli.reporting import write_report
 from monitor.config.file import load_config
 from monitor.config.root import Config, FileSourceConfig, Task, listen_address
@@ -39,6 +44,7 @@ from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import stacked_svg
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
+from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import WindowReport
 
@@ -254,8 +260,42 @@ def _close(
         _print_points(console, heading, [*calibrations, CALIBRATION_WHY])
     else:
         console.print(SHORT_WHY, highlight=False)
+    if data.incident is not None:
+        _incident(console, data.incident)
     for line in _left_behind(folder, data):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _incident(console: Console, data: DemoData) -> None:
+    """Replay the weeks in which one airport sent a feature in another unit, and tell what was said of it."""
+    out = data.config.parent / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    replay(str(data.config), [data.stream], out, lambda path, size: None)
+    lines = (out / "windows.ndjson").read_bytes().splitlines()
+    stories = list(incident_stories(data, [from_json(line) for line in lines]))
+    console.print()
+    columns = {
+        "model": [Text(story.model) for story in stories],
+        f"estimated\nat {INCIDENT.origin}": [_from_to(story.estimated) for story in stories],
+        "turned out": [_from_to(story.turned_out) for story in stories],
+        "alarm of the model": [Text(moment(s.alarm.time) if s.alarm else "none") for s in stories],
+        "labels say": [Text(f"{100 * s.labelled[0]:.0f} %") for s in stories],
+    }
+    title = Text(
+        f"An incident: from Tuesday, 3 September, to 9 September {INCIDENT.origin} sends the scheduled "
+        f"{INCIDENT.feature} in minutes, and labels come two days later",
+        style="bold",
+    )
+    console.print(Group(title, series_table.fitted(columns, (), console.width)))
+    for story in stories:
+        if story.alarm is not None:
+            console.print(told(data, story), highlight=False, markup=False)
+    console.print(INCIDENT_WHY, highlight=False)
+    console.print(f"Its report: {out / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _from_to(both: tuple[float, float]) -> Text:
+    return Text(f"{100 * both[0]:.0f} → {100 * both[1]:.0f} %")
 
 
 def _print_points(console: Console, heading: str, points: list[str]) -> None:
@@ -266,7 +306,7 @@ def _print_points(console: Console, heading: str, points: list[str]) -> None:
 
 def _left_behind(folder: Path, data: DemoData) -> list[str]:
     """What the demo leaves on the disk, and how much of it."""
-    kept = [path for path in folder.iterdir() if path.is_file() and path.suffix != _WHOLE]
+    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix != _WHOLE]
     megabytes = sum(path.stat().st_size for path in kept) / 1e6
     pictures = ", ".join(str(folder / name) for name in PICTURES.values())
     return [

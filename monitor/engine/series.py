@@ -18,6 +18,7 @@ from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
+from monitor.engine.labels.between import GroupLabels
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_parts, reference_windows
 from monitor.engine.refit.due import RecalibrationState, schedule_of
@@ -331,7 +332,7 @@ class Series:
         else:
             self._take_over(self.active.following(model.active), model.checks.test.epsilon)
 
-    def after_fit(self, model: Series, taken: bool, beyond: Deviation | None) -> None:
+    def after_fit(self, model: Series, taken: bool, beyond: Deviation | None, labels: GroupLabels) -> None:
         """A group's calibration after a fit of its model's: that one, shifted by the group's own labels.
 
         Parameters
@@ -340,10 +341,13 @@ class Series:
         taken : bool
             Whether the model has another calibration.
         beyond : Deviation or None
-            What labels said of the group as the fit ended; None where they do not say that groups differ.
+            What labels say of the group beside the calibration that its model has now; None where they do not
+            say that groups differ.
+        labels : GroupLabels
+            The group's labels that say so.
         """
-        shift, spread = self.active.shift, self.active.spread
-        moves = beyond is not None and self.checks.group.favour(beyond, self.checks.trusted)
+        shift, spread = (0.0, 0.0) if taken else (self.active.shift, self.active.spread)
+        moves = beyond is not None and labels.favour(beyond, self.checks.trusted)
         if beyond is not None:
             shift += beyond.mean * moves
             spread = beyond.variance + (0.0 if moves else beyond.mean**2)

@@ -478,6 +478,24 @@ def test_a_groups_labels_shift_its_calibration_and_give_its_trust_back(
         assert abs(np.mean([one["average_confidence"] - one["realised"] for one in said])) < 0.07
 
 
+def test_a_fault_in_one_group_that_the_models_fit_has_followed_is_not_counted_twice() -> None:
+    requests, fault = 3000, 2100
+    records = answers(np.random.default_rng(8), requests)
+    rng, right = np.random.default_rng(9), []
+    for i, one in enumerate(records):
+        one["groups"] = {"region": ("eu", "us", "asia")[i % 3]}
+        faulty = i >= fault and i % 3 == 1  # surer than any answer before, and wrong in every fourth
+        if faulty:
+            one["scores"] = [0.9995, 0.0005]
+        right.append(rng.random() < (0.75 if faulty else max(one["scores"])))
+    found = rig(settings(groups=["region"], window={"size": 50}), recalibrate)
+    pairs = zip(records, labels_of(records, right), strict=True)
+    reports = found.feed([one for pair in pairs for one in pair])
+    last = [line for line in first_lines(reports) if line["group"] == "region=us"][-4:]
+    said = [{e["estimator"]: e["value"] for e in line["estimates"]}["average_confidence"] for line in last]
+    assert max(abs(value - 0.75) for value in said) < 0.15, "it was 0.5 to 0.7 too low"
+
+
 @pytest.mark.parametrize("cuts", [[1], [401, 555, 3000], list(range(0, 8000, 271))])
 def test_neither_cuts_nor_restarts_can_be_seen_of_a_groups_calibration(
     grouped: tuple[Rig, list[WindowReport]], cuts: list[int]

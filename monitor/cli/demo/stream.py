@@ -7,7 +7,7 @@ as it would read anybody's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from monitor.base.errors import SinkError
 from monitor.base.records import Floats, Ints
 from monitor.cli.demo.flights import Flights, read_flights
-from monitor.cli.demo.training import CLASSES, Scored, train_and_score
+from monitor.cli.demo.training import CLASSES, INCIDENT, Scored, train_and_score
 
 TASK = "delay"
 METRICS = ("accuracy", "ece")
@@ -26,29 +26,38 @@ WINDOW_SIZE = 500
 LABELLED_SHARE = 0.2
 LABEL_LAG_SECONDS = 3 * 3600
 """Between a flight's arrival and the report of it."""
+INCIDENT_WEEKS = 20130722, 20130826, 20130924
+"""Dates: the incident's reference begins, its stream begins, and ends."""
 
 _FLOOR_SLACK = 0.02  # what a service owner might grant: two points below the start
 _SCORE_DECIMALS = 6
+_DAY = 86_400
 _BLOCK_RECORDS = 1024  # at a time as objects: with 16,384 the garbage collector takes half of the time
 _MARK = "truth.npz"  # by which a folder of an earlier demo is known
 
-_CONFIG = """\
+_YEAR = """\
 # Written by `blindsight demo`: flights that left New York City in 2013, four models of "arrives more than
 # 15 minutes late". The reference is every third day of January to March, the stream April to December.
+"""
+_INCIDENT = """\
+# Written by `blindsight demo`: four weeks of flights, calibrated on the five weeks before. From 3 to 9
+# September JFK sends one feature in another unit. Labels come two days after the flights.
+"""
+_CONFIG = """\
 tasks:
   {task}:
     classes: [{classes}]
     positive: {positive}
     window: {{size: {size}, min_size: 50, max_age_seconds: 172800}}   # 500 departures take about 14 hours
     reference: {{path: {reference}}}
-    calibration: {{method: isotonic, refit_labels: 500}}   # on labels, too, and once they cost the trust
+    calibration: {{method: isotonic, refit_labels: {refit_labels}}}
     metrics: [{metrics}]
     estimators: [average_confidence, realised]
     level: 0.95
     chart: {{estimator: average_confidence, kind: shewhart, arl0: 370, rules: [we1]}}
     objective: {{accuracy: {{min: {floor}}}, windows: 5}}   # two points below the middle model's start
-    labels: {{horizon_days: 3}}   # they come within a day
-    # groups: [origin]           # takes each airport's flights as windows of their own, too
+    labels: {{horizon_days: 3}}
+    groups: [{groups}]           # `origin` takes each airport's flights as windows of their own, too
 sources:
   - {{kind: file, path: {stream}}}
 reports: {{path: {reports}}}
@@ -93,6 +102,10 @@ class DemoData:
     origins : tuple of str
     labelled : (n,) bool
         Whether the flight's label is in the stream.
+    reported : (n,) float64
+        Seconds since the epoch: when a label comes.
+    incident : DemoData or None
+        The weeks with the incident; None in themselves, and where the flights do not reach them.
     """
 
     config: Path
@@ -115,6 +128,8 @@ class DemoData:
     origin: Ints
     origins: tuple[str, ...]
     labelled: Any
+    reported: Floats
+    incident: DemoData | None = None
 
     def __len__(self) -> int:
         return len(self.time)
@@ -154,14 +169,41 @@ def prepare(
     flights = read_flights() if flights is None else flights
     tell("training the models on January to March")
     scored = train_and_score(flights, seed)
-    data = _assemble(flights, scored, paths, seed)
+    landed = flights.landed[scored.stream_rows]
+    data = _assemble(flights, scored, paths, seed, landed + LABEL_LAG_SECONDS)
     tell("writing the reference and the stream")
     try:
-        _write_all(data, flights, scored)
+        _write_all(data, flights, scored, _YEAR)
+        return replace(data, incident=_incident(folder, flights, scored, seed))
     except OSError as error:
         raise SinkError(
             f"{folder}: cannot be written: {error.strerror}; choose another folder or make room"
         ) from error
+
+
+def _incident(folder: Path, flights: Flights, scored: Scored, seed: int) -> DemoData | None:
+    """The weeks of the incident, in a folder of their own.
+
+    The labels of a day come together, at six (UTC) on the second day after it.
+    """
+    begin, middle, end = INCIDENT_WEEKS
+    dates = flights.date[scored.stream_rows]
+    known = flights.late[scored.stream_rows] >= 0
+    before = np.flatnonzero((dates >= begin) & (dates < middle) & known)
+    weeks = np.flatnonzero((dates >= middle) & (dates < end))
+    if not INCIDENT.hits(flights).any() or not len(before):
+        return None
+    part = replace(
+        scored,
+        reference_rows=scored.stream_rows[before],
+        reference_scores=scored.stream_scores[before],
+        stream_rows=scored.stream_rows[weeks],
+        stream_scores=scored.incident_scores[weeks],
+        incident_scores=scored.incident_scores[weeks],
+    )
+    reported = (flights.landed[part.stream_rows] // _DAY + 2) * _DAY + 6 * 3600
+    data = _assemble(flights, part, _claim(folder / "incident"), seed, reported)
+    _write_all(data, flights, part, _INCIDENT, groups="origin", refit_labels="null")
     return data
 
 
@@ -189,7 +231,9 @@ def _claim(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def _assemble(flights: Flights, scored: Scored, paths: dict[str, Path], seed: int) -> DemoData:
+def _assemble(
+    flights: Flights, scored: Scored, paths: dict[str, Path], seed: int, reported: Floats
+) -> DemoData:
     rows = scored.stream_rows
     late = flights.late[rows]
     right = (scored.reference_scores > 0.5) == (flights.late[scored.reference_rows] == 1)[:, None]
@@ -212,20 +256,23 @@ def _assemble(flights: Flights, scored: Scored, paths: dict[str, Path], seed: in
         origin=flights.origin[rows],
         origins=flights.origins,
         labelled=picked & (late >= 0),
+        reported=reported,
     )
 
 
-def _write_all(data: DemoData, flights: Flights, scored: Scored) -> None:
+def _write_all(
+    data: DemoData, flights: Flights, scored: Scored, about: str, groups: str = "", refit_labels: str = "500"
+) -> None:
     np.savez(
         data.truth, id=data.id, time=data.time, late=data.late, scores=data.scores, origin=data.origin,
         origins=data.origins, models=data.models, labelled=data.labelled,
     )  # fmt: skip
     _write_lines(data.reference, _reference_records(flights, scored))
-    _write_lines(data.stream, _stream_records(data, flights.landed[scored.stream_rows]))
-    data.config.write_text(_config(data), encoding="utf-8")
+    _write_lines(data.stream, _stream_records(data))
+    data.config.write_text(about + _config(data, groups, refit_labels), encoding="utf-8")
 
 
-def _config(data: DemoData) -> str:
+def _config(data: DemoData, groups: str, refit_labels: str) -> str:
     """With names alone as paths, which are taken from the configuration's folder: it may be moved."""
     return _CONFIG.format(
         task=TASK,
@@ -234,6 +281,8 @@ def _config(data: DemoData) -> str:
         size=WINDOW_SIZE,
         metrics=", ".join(METRICS),
         floor=data.floor,
+        groups=groups,
+        refit_labels=refit_labels,
         reference=data.reference.name,
         stream=data.stream.name,
         reports=data.reports.name,
@@ -256,10 +305,10 @@ def _reference_records(flights: Flights, scored: Scored) -> Iterator[list[dict[s
         yield records
 
 
-def _stream_records(data: DemoData, landed: Floats) -> Iterator[list[dict[str, Any]]]:
+def _stream_records(data: DemoData) -> Iterator[list[dict[str, Any]]]:
     """Predictions and labels in order of time; of one second, predictions first."""
     answered = np.flatnonzero(data.labelled)
-    reported = landed[answered] + LABEL_LAG_SECONDS
+    reported = data.reported[answered]
     order = np.argsort(np.concatenate([data.time, reported]), kind="stable")
     for start in range(0, len(order), _BLOCK_RECORDS):
         block = order[start : start + _BLOCK_RECORDS]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.cli.demo.flights import Flights, import_extra
@@ -38,6 +39,36 @@ _CATEGORIES = ("weekday", "carrier", "origin", "dest")
 
 
 @dataclass(frozen=True, slots=True)
+class Incident:
+    """A feature that one airport sends in another unit for some days.
+
+    Parameters
+    ----------
+    origin, feature : str
+    factor : float
+        What its values are multiplied by.
+    first, repaired : int
+        Scheduled local dates as numbers: the first day of it, and the first day without it.
+    """
+
+    origin: str
+    feature: str
+    factor: float
+    first: int
+    repaired: int
+
+    def hits(self, flights: Flights) -> NDArray[np.bool_]:
+        """Whether each flight's feature is wrong, (n,)."""
+        when = (flights.date >= self.first) & (flights.date < self.repaired)
+        found: NDArray[np.bool_] = when & (flights.origin == flights.origins.index(self.origin))
+        return found
+
+
+INCIDENT = Incident("JFK", "hour", 60.0, 20130903, 20130910)
+"""From a Tuesday to a Tuesday JFK sends the scheduled hour in minutes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scored:
     """The models' scores.
 
@@ -49,6 +80,8 @@ class Scored:
         flights from April on.
     reference_scores, stream_scores : (r, M), (n, M) float64
         Each model's probability that the flight is late, 0 to 1.
+    incident_scores : (n, M) float64
+        `stream_scores` as `INCIDENT` would have made them.
     trained_on : int
         Flights that the models were trained on.
     """
@@ -58,6 +91,7 @@ class Scored:
     stream_rows: Ints
     reference_scores: Floats
     stream_scores: Floats
+    incident_scores: Floats
     trained_on: int
 
 
@@ -82,6 +116,10 @@ def train_and_score(flights: Flights, seed: int = 0) -> Scored:
     training, reference, stream = split(flights)
     reference_scores = np.empty((len(reference), len(MODELS)))
     stream_scores = np.empty((len(stream), len(MODELS)))
+    hit = np.flatnonzero(INCIDENT.hits(flights)[stream])
+    wrong = features[stream[hit]]
+    wrong[:, _NUMBERS.index(INCIDENT.feature)] *= INCIDENT.factor
+    wrong_scores = np.empty((len(hit), len(MODELS)))
     with import_extra("threadpoolctl").threadpool_limits(_OPENMP_THREADS):
         for column, model in enumerate(_classifiers(seed).values()):
             model.fit(features[training], flights.late[training])
@@ -89,7 +127,11 @@ def train_and_score(flights: Flights, seed: int = 0) -> Scored:
                 model.set_params(n_jobs=1)  # threads would add the trees' votes up in an order of their own
             reference_scores[:, column] = _positive_scores(model, features, reference)
             stream_scores[:, column] = _positive_scores(model, features, stream)
-    return Scored(MODELS, reference, stream, reference_scores, stream_scores, len(training))
+            if len(hit):
+                wrong_scores[:, column] = model.predict_proba(wrong)[:, 1]
+    incident_scores = stream_scores.copy()
+    incident_scores[hit] = wrong_scores
+    return Scored(MODELS, reference, stream, reference_scores, stream_scores, incident_scores, len(training))
 
 
 def split(flights: Flights) -> tuple[Ints, Ints, Ints]:

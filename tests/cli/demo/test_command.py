@@ -109,14 +109,14 @@ def test_the_stream_keeps_its_name_and_the_positions_lead_into_it(
             assert position == 0 or stream[position - 1 : position] == b"\n"
             assert stream[position : position + 1] == b"{"
     assert sorted(path.name for path in data.config.parent.iterdir()) == [
-        *("config.yaml", "control-charts-ece.svg", "control-charts.svg", "flights.ndjson"),
+        *("config.yaml", "control-charts-ece.svg", "control-charts.svg", "flights.ndjson", "incident"),
         *("reference.ndjson", "report.html", "truth.npz", "windows.ndjson"),
     ]
 
 
 def test_what_is_left_on_the_disk_is_told(shown: Shown) -> None:
     data, text = shown.data, shown.text
-    size = sum(path.stat().st_size for path in data.config.parent.iterdir()) / 1e6
+    size = sum(path.stat().st_size for path in data.config.parent.rglob("*") if path.is_file()) / 1e6
     assert f"stay in {data.config.parent}: {size:.0f} MB. Delete the folder" in text
 
 
@@ -127,7 +127,18 @@ def test_no_table_and_no_sentence_is_cut_at_80_columns(shown: Shown) -> None:
     assert "…" not in text
     intervals = re.findall(r"\d\d\.\d \(\d\d\.\d–\d\d\.\d\)|\d\d\.\d \(\d\d\.\d–100\.0\)", text)
     assert len(intervals) == len(data.models)
-    assert text.count(" → ") == (9 + 1) * len(data.models) + 1, "by month, and a row a model; a heading"
+    of_models = 9 + 1 + 2  # by month, and in the row of the year; the incident's two
+    assert text.count(" → ") == of_models * len(data.models) + 1, "and a heading"
+
+
+def test_the_incident_has_a_row_a_model_and_a_report(shown: Shown) -> None:
+    text = shown.text
+    _, told = text.split("An incident: from Tuesday, 3 September, to 9 September JFK sends")
+    for model in shown.data.models:
+        row = rf"{model} +\d+ → \d+ % +\d+ → \d+ % +(none|\d+ September \d+:\d+) +\d+ % *\n"
+        assert len(re.findall(row, told)) == 1, model
+    [report] = re.findall(r"Its report: (\S+)", told)
+    assert "logistic" in Path(report).read_text(encoding="utf-8")
 
 
 def test_the_report_stands_beside_the_windows(shown: Shown) -> None:

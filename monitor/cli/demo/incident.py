@@ -1,0 +1,161 @@
+"""The demo's incident: when the chart raised its alarm, what it named, what turned out, what labels said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from monitor.base.records import Ints
+from monitor.base.results import Estimate
+from monitor.cli.demo.stream import TASK, WINDOW_SIZE, DemoData
+from monitor.cli.demo.training import INCIDENT
+from monitor.export.charts.pictures import Alarm
+from monitor.export.page.period import Period
+from monitor.reports.attribution import sentence
+from monitor.reports.window_report import WindowReport
+
+_METRIC = "accuracy"
+_NEW_YORK = 4 * 3600
+"""Seconds that New York's summer time is behind UTC."""
+
+WHY = (
+    "The alarm needs no label: a wrong feature makes a model that uses it less sure. Where it makes a model "
+    "surer instead, only labels can tell."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentStory:
+    """What the agent said of one model in the incident.
+
+    Parameters
+    ----------
+    model : str
+    estimated, turned_out : tuple of float
+        The accuracy at the incident's airport, 0 to 1, before it and during it, over the same windows.
+    alarm, back : Alarm or None
+        The first window of the whole model that raised an alarm of the accuracy during the incident, and the
+        first without it.
+    where : str
+        What that alarm named; empty without an alarm.
+    labelled : tuple of float and int
+        The share of right answers among the labelled ones of the airport's windows during the incident, by
+        the agent's newest revisions, and their number.
+    """
+
+    model: str
+    estimated: tuple[float, float]
+    turned_out: tuple[float, float]
+    alarm: Alarm | None
+    back: Alarm | None
+    where: str
+    labelled: tuple[float, int]
+
+
+def incident_time() -> tuple[float, float]:
+    """Begin of the incident and of the repair, seconds since the epoch."""
+    first, repaired = (
+        datetime.strptime(str(date), "%Y%m%d").replace(tzinfo=UTC).timestamp() + _NEW_YORK
+        for date in (INCIDENT.first, INCIDENT.repaired)
+    )
+    return first, repaired
+
+
+def first_label(data: DemoData) -> float:
+    """When the first label of the incident's flights came, seconds since the epoch."""
+    first, repaired = incident_time()
+    hit = (data.origin == data.origins.index(INCIDENT.origin)) & data.labelled
+    return float(data.reported[hit & (data.time >= first) & (data.time < repaired)].min())
+
+
+def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterator[IncidentStory]:
+    """One for each model.
+
+    Parameters
+    ----------
+    data : DemoData
+        Of the weeks with the incident.
+    reports : sequence of WindowReport
+        All of its windows.
+    """
+    group, (first, repaired) = f"origin={INCIDENT.origin}", incident_time()
+    period = Period({TASK: "average_confidence"})
+    period.add(reports)
+    spans = period.histories.alarm_spans()
+    closed = [report for report in reports if not report.revision]
+    rows = np.flatnonzero(data.origin == data.origins.index(INCIDENT.origin))
+    for column, model in enumerate(data.models):
+        own = [report for report in closed if report.model == model]
+        at = [report for report in own if report.group == group and report.size == WINDOW_SIZE]
+        before = [report for report in at if report.end_time <= first]
+        during = [report for report in at if report.start_time >= first and report.end_time <= repaired]
+        parts = [(_estimated(each), _turned_out(data, column, rows, each)) for each in (before, during)]
+        estimated, turned_out = zip(*parts, strict=True)
+        raised = spans.get((TASK, model, ""), {}).get(_METRIC, ())
+        alarm, back = next((span for span in raised if first <= span[0].time <= repaired), (None, None))
+        numbers = {each.window for each in during}
+        known = [each for each in reports if each.model == model and each.group == group]
+        labelled = _labelled([each for each in known if each.window in numbers])
+        yield IncidentStory(model, estimated, turned_out, alarm, back, _where(own, alarm), labelled)
+
+
+def told(data: DemoData, story: IncidentStory) -> str:
+    """The alarm in a sentence: what it named, how long before the first label, when it ended."""
+    assert story.alarm is not None
+    hours = (first_label(data) - story.alarm.time) / 3600
+    ended = f"; in control again from {moment(story.back.time)}" if story.back else ""
+    return f"{story.model}: {story.where}. The first label came {hours:.0f} hours later{ended}."
+
+
+def moment(seconds: float) -> str:
+    """Day and time in UTC.
+
+    Examples
+    --------
+    >>> moment(1378232000.0)
+    '3 September 18:13'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%-d %B %H:%M")
+
+
+def _estimated(reports: Sequence[WindowReport]) -> float:
+    return float(np.mean([found.value for found in _accuracy(reports, "average_confidence")]))
+
+
+def _labelled(reports: Sequence[WindowReport]) -> tuple[float, int]:
+    """Of windows' newest revisions."""
+    known = _accuracy(list({report.window: report for report in reports}.values()), "realised")
+    rows = sum(found.n for found in known)
+    return sum(found.value * found.n for found in known) / rows, rows
+
+
+def _accuracy(reports: Sequence[WindowReport], estimator: str) -> list[Estimate]:
+    return [
+        each.result
+        for report in reports
+        for each in report.estimates
+        if (each.metric, each.estimator) == (_METRIC, estimator) and isinstance(each.result, Estimate)
+    ]
+
+
+def _turned_out(data: DemoData, column: int, rows: Ints, reports: Sequence[WindowReport]) -> float:
+    """Share of right answers among the flights of these windows whose outcome is known."""
+    numbers = np.array([report.window for report in reports], dtype=np.int64)
+    own = rows[(numbers[:, None] * WINDOW_SIZE + np.arange(WINDOW_SIZE)).ravel()]
+    known = own[data.late[own] >= 0]
+    return float(((data.scores[known, column] > 0.5) == (data.late[known] == 1)).mean())
+
+
+def _where(reports: Sequence[WindowReport], alarm: Alarm | None) -> str:
+    """What the window of an alarm of a whole model named."""
+    named = (
+        sentence(found)
+        for report in reports
+        if alarm is not None and not report.group and report.window == alarm.window
+        for found in report.attributions
+        if found.metric == _METRIC
+    )
+    return next(named, "")
