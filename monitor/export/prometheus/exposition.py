@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -19,14 +18,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from monitor.export.prometheus.collector import Exported, SeriesFamily, family_of, left_out, sample_name
-from monitor.export.prometheus.distributions import (
-    DISTRIBUTION_ROWS,
-    distribution_rows,
-    distribution_values,
-)
-from monitor.export.prometheus.families import importance
-from monitor.export.prometheus.rows import Row
+from monitor.export.prometheus.collector import Part, SeriesFamily, family_of, left_out, sample_name
+from monitor.export.prometheus.families import GROUP_PREFIX, importance
 
 _EOF = "# EOF\n"
 _LEFT_OUT = left_out(0).name
@@ -90,7 +83,14 @@ def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> by
 
 
 _Client = Callable[[Collector], bytes]
-_number: Callable[[float], str] = floatToGoString
+_client_number: Callable[[float], str] = floatToGoString
+_MILLION = 1e6
+_WHO = ("group", "model", "task")
+
+
+def _number(value: float) -> str:
+    """As the client writes it: below a million as Python does, from there on as Go does."""
+    return repr(float(value)) if -_MILLION < value < _MILLION else _client_number(value)
 
 
 class _Only(Collector):
@@ -132,7 +132,9 @@ def _family(metric: Metric, client: _Client, labels: _Labels) -> str:
     if isinstance(metric, SeriesFamily):
         part, key = metric.part, metric.key
         head = _by(client, Metric(metric.name, metric.documentation, metric.type, metric.unit))
-        lines = (_lines(one, part.prefix, labels).get(key, "") for one in part.series)
+        if part.lines is None:
+            part.lines = _lines(part, labels)
+        lines = [each[key] for each in part.lines if key in each]
         return "".join([head, *lines, *_samples(part.more(key), labels)])
     if not _is_plain(metric):
         return _by(client, metric)
@@ -145,50 +147,45 @@ def _samples(samples: Iterable[Sample], labels: _Labels) -> list[str]:
     return [f"{sample[0]}{of(sample[1])} {_number(sample[2])}\n" for sample in samples]
 
 
-def _lines(one: Exported, prefix: str, labels: _Labels) -> dict[str, str]:
-    """The samples of a series as text, by family: the same in both formats, and kept with it."""
-    if one.lines is not None:
-        return one.lines
-    spread, rows, found = one.spread, one.rows(), one.distributions
-    if found is None:
-        spread = {}
-    elif "group" in one.who:  # which stands between the labels of a histogram
-        rows, spread = [*rows, *distribution_rows(found, one.who)], {}
-    elif spread is None:
-        who, begin = labels.joined(one.who)[1:], _distributions(prefix)
-        values = map(_number, distribution_values(found))
-        spread = _by_family(
-            (key, f"{text}{who} {value}\n") for (key, text), value in zip(begin, values, strict=True)
-        )
-    lines = ((family_of(row), _line(prefix, row, labels)) for row in rows)
-    return one.written(_by_family(lines), spread)
+def _lines(part: Part, labels: _Labels) -> list[dict[str, str]]:
+    """The samples of each series of a part as text, by family: the same in both formats, and kept with it."""
+    templates = _Templates(part.prefix, labels)
+    for one in part.series:
+        if (fresh := one.fresh) is not None:
+            who = {name: labels.pair(name, value) for name, value in one.who.items()}
+            group, model, task = who.get("group", ""), who["model"], who["task"]
+            lines: dict[str, list[str]] = {}
+            for key, own, value in fresh:
+                family, a, b, c, d = templates[key, own]
+                line = f"{a}{group}{b}{model}{c}{task}{d}{_number(value)}\n"
+                if family in lines:
+                    lines[family].append(line)
+                else:
+                    lines[family] = [line]
+            one.write({family: "".join(each) for family, each in lines.items()})
+    return [one.lines for one in part.series]
 
 
-def _line(prefix: str, row: Row, labels: _Labels) -> str:
-    return f"{_name(prefix, row[0])}{labels.joined(row[1])} {_number(row[2])}\n"
+class _Templates(dict[tuple[str, dict[str, str]], tuple[str, str, str, str, str]]):
+    """By key and labels of a row of a series its family, and its line around group, model and task.
 
-
-def _by_family(lines: Iterable[tuple[str, str]]) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
-    for key, line in lines:
-        found.setdefault(key, []).append(line)
-    return {key: "".join(lines) for key, lines in found.items()}
-
-
-_name = lru_cache(maxsize=None)(sample_name)
-
-
-@lru_cache(maxsize=2)
-def _distributions(prefix: str) -> tuple[tuple[str, str], ...]:
-    """Of each row of a model's distributions the family, and the text before the labels of the model.
-
-    By the alphabet its own label comes before those.
+    What thousands of series share is written once: all but the labels that tell them apart, and the value.
     """
-    return tuple(
-        (family, "".join([_name(prefix, key), "{", *(f'{name}="{value}",' for name, value in own)]))
-        for key, own in DISTRIBUTION_ROWS
-        for family in (key.partition(":")[0],)
-    )
+
+    def __init__(self, prefix: str, labels: _Labels) -> None:
+        super().__init__()
+        self._prefix, self._labels = prefix, labels
+
+    def __missing__(self, row: tuple[str, dict[str, str]]) -> tuple[str, str, str, str, str]:
+        key, own = row
+        pairs = {name: self._labels.pair(name, value) for name, value in own.items()}
+        # A line's end: what an escaped text never holds.
+        pairs |= dict.fromkeys(_WHO if self._prefix == GROUP_PREFIX else _WHO[1:], "\n")
+        text = ",".join(pairs[name] for name in sorted(pairs))
+        *begin, middle, end = f"{sample_name(self._prefix, key)}{{{text}}} ".split("\n")
+        first, second = begin if len(begin) == 2 else ("", *begin)
+        found = self[row] = family_of(key), first, second, middle, end
+        return found
 
 
 def _by(client: _Client, metric: Metric) -> str:
@@ -224,15 +221,14 @@ class _Labels:
     def joined(self, labels: Mapping[str, str]) -> str:
         if not labels:
             return ""
-        pairs = self._pairs
-        for pair in labels.items():
-            if pair not in pairs:
-                pairs[pair] = self._escaped(*pair)
-        return "{" + ",".join([pairs[pair] for pair in sorted(labels.items())]) + "}"
+        return "{" + ",".join([self.pair(*pair) for pair in sorted(labels.items())]) + "}"
 
-    def _escaped(self, name: str, value: str) -> str:
+    def pair(self, name: str, value: str) -> str:
         """Asked of the client, which knows the rules: what stands in the braces of a sample of its."""
-        metric = Metric("a", "", "gauge")
-        metric.samples = [Sample("a", {name: value}, 0.0)]
-        written = _by(self._client, metric)
-        return written[written.index("a{") + 2 : written.rindex("} ")]
+        found = self._pairs.get((name, value))
+        if found is None:
+            metric = Metric("a", "", "gauge")
+            metric.samples = [Sample("a", {name: value}, 0.0)]
+            written = _by(self._client, metric)
+            found = self._pairs[name, value] = written[written.index("a{") + 2 : written.rindex("} ")]
+        return found
