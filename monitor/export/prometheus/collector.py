@@ -28,6 +28,7 @@ from monitor.base.registry import load
 from monitor.base.results import Result, Unknown
 from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
 from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX, PREFIX
+from monitor.export.prometheus.lines import SUFFIX, SeriesLines, family_of
 from monitor.export.prometheus.rows import Row, SharedLabels, arena_rows, known, rank_rows, shared, text
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
@@ -42,8 +43,6 @@ OwnFamily = tuple[
     Callable[[Any], Iterable[tuple[dict[str, str], float]]] | None,
 ]
 """Key of a family in `FAMILIES`, what gives its one value of a view, or in its place labels and values."""
-
-_SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_"}
 
 
 class BlindsightCollector(Collector):
@@ -130,6 +129,7 @@ class BlindsightCollector(Collector):
         """Models, groups, and who was cut, for so many samples in all."""
         kept: tuple[list[Exported], list[Exported]] = ([], [])
         pieces = _pieces(self._distributions)
+        lines = SeriesLines(PREFIX), SeriesLines(GROUP_PREFIX)
         cut: set[tuple[str, str, str]] = set()
         before, self._exported = self._exported, {}
         for view in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
@@ -139,7 +139,7 @@ class BlindsightCollector(Collector):
                 continue
             one = before.get(name)
             if one is None or one.view is not view:
-                one = Exported(view, pieces, one)
+                one = Exported(view, pieces, lines[view.group != ""], one)
             if one.count > room:
                 cut.add(name)
                 continue
@@ -194,7 +194,7 @@ def _metric(prefix: str, key: str, rows: Iterable[Row] = ()) -> Metric:
 
 
 def _samples(prefix: str, key: str, rows: Iterable[Row]) -> list[Sample]:
-    name = prefix + key + _SUFFIX[FAMILIES[key].kind]
+    name = prefix + key + SUFFIX[FAMILIES[key].kind]
     # What follows the key is the part of the family that a row is: empty but for histograms.
     part = slice(len(key) + 1, None)
     return [Sample(name + row[part], labels, value) for row, labels, value in rows]
@@ -220,6 +220,7 @@ class Exported:
     view : SeriesView
     pieces : sequence of Piece
         No two have rows of one family.
+    writer : SeriesLines
     before : Exported, optional
         The same series at the scrape before.
 
@@ -229,32 +230,36 @@ class Exported:
         Its samples.
     families : list of frozenset of str
         Those of each piece.
-    fresh : list of Row or None
-        The rows of which no text is written yet; None once all is.
     lines : dict of str to str
-        By family, the samples as text, as far as it is written.
+        By family, the samples as text.
     """
 
-    __slots__ = ("_counts", "_pieces", "count", "families", "fresh", "lines", "view")
+    __slots__ = ("_counts", "_pieces", "count", "families", "lines", "view")
 
-    def __init__(self, view: SeriesView, pieces: Sequence[Piece], before: Exported | None = None) -> None:
+    def __init__(
+        self,
+        view: SeriesView,
+        pieces: Sequence[Piece],
+        writer: SeriesLines,
+        before: Exported | None = None,
+    ) -> None:
         self.view, self._pieces = view, pieces
-        kept = before if before is not None and before.fresh is None else None
-        self.lines: dict[str, str] = {} if kept is None else dict(kept.lines)
-        self.fresh: list[Row] | None = []
         self.families: list[frozenset[str]] = []
         self._counts: list[int] = []
+        kept: dict[str, str] = {} if before is None else dict(before.lines)
+        fresh: list[Row] = []
         for i, (of, rows_of) in enumerate(pieces):
-            if kept is not None and of(kept.view) == of(view):
-                self.families.append(kept.families[i])
-                self._counts.append(kept._counts[i])
+            if before is not None and of(before.view) == of(view):
+                self.families.append(before.families[i])
+                self._counts.append(before._counts[i])
                 continue
-            for key in () if kept is None else kept.families[i]:
-                del self.lines[key]
+            for key in () if before is None else before.families[i]:
+                del kept[key]
             rows = list(rows_of(view))
-            self.fresh += rows
+            fresh += rows
             self.families.append(_families(frozenset([row[0] for row in rows])))
             self._counts.append(len(rows))
+        self.lines: dict[str, str] = kept | writer.written(self.who, fresh)
         self.count = sum(self._counts)
 
     @property
@@ -270,12 +275,6 @@ class Exported:
             for key, labels, value in rows_of(self.view):
                 yield key, {**who, **labels}, value
 
-    def write(self, lines: dict[str, str]) -> None:
-        """Keep the text of the fresh rows, by family."""
-        # In this order, and no dict is changed that another scrape may be reading.
-        self.lines = self.lines | lines
-        self.fresh = None
-
 
 @cache
 def _families(keys: frozenset[str]) -> frozenset[str]:
@@ -290,8 +289,6 @@ class Part:
         self.prefix, self.series = prefix, series
         self._more = _by_family(more)
         self._every: dict[str, list[Row]] | None = None
-        self.lines: list[dict[str, str]] | None = None
-        """The text of each series, by family, once somebody has written it."""
 
     def families(self) -> Iterator[SeriesFamily]:
         """Those with a sample, in the table's order."""
@@ -324,17 +321,6 @@ class SeriesFamily(Metric):
     @samples.setter
     def samples(self, samples: list[Sample]) -> None:
         """Its base begins with none."""
-
-
-def family_of(key: str) -> str:
-    """The key in `FAMILIES` of the family that rows of this key are part of."""
-    return key.partition(":")[0]
-
-
-def sample_name(prefix: str, key: str) -> str:
-    """The name of the samples that are rows of this key."""
-    family, _, part = key.partition(":")
-    return prefix + family + _SUFFIX[FAMILIES[family].kind] + part
 
 
 def _pieces(distributions: bool) -> list[Piece]:
