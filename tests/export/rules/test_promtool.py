@@ -316,7 +316,7 @@ def an_alarm_from_before_the_first_scrape_fires() -> Question:
 def an_alarm_outlasts_a_day_in_which_no_window_broke_a_rule() -> Question:
     """Of a model with a window a day, or one that fell silent: its eight windows in control are to come."""
     case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
-    timeline = "H" * case.healthy + "S" * 3 * 24 * HOUR
+    timeline = "H" * case.healthy + "S" * 27 * HOUR
     end = len(timeline) - 1
     quiet = replace(case, series={n: gauge(0, 1) if "_total" in n else v for n, v in case.series.items()})
     return verdict(quiet, timeline, fires(quiet, end))
