@@ -152,10 +152,16 @@ def calibrate(calibration: Calibration, scores: Floats, predicted: Ints, shift: 
     return None if calibration.method == "none" else shifted(calibration.apply(scores), predicted, shift)
 
 
-def evaluate(requests: Sequence[EstimationRequest]) -> list[Evaluation]:
+def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool = True) -> list[Evaluation]:
     """Estimate every requested metric of every window.
 
     Windows of one size share a vectorised call for the accuracy, and one for the other metrics.
+
+    Parameters
+    ----------
+    requests : sequence of EstimationRequest
+    accuracy_interval : bool
+        Without it the accuracy has no width and no distribution for pooling: a baseline takes its value.
 
     Returns
     -------
@@ -166,14 +172,23 @@ def evaluate(requests: Sequence[EstimationRequest]) -> list[Evaluation]:
         confidence_of(request.scores if request.calibrated is None else request.calibrated, request.predicted)
         for request in requests
     ]
-    parts = zip(requests, confidences, counts_of_right(confidences), _others(requests), strict=True)
+    counts: Sequence[_Counts | None]
+    if accuracy_interval:
+        counts = counts_of_right(confidences)
+    else:
+        counts = [(float(each.mean()), None) if len(each) else None for each in confidences]
+    parts = zip(requests, confidences, counts, _others(requests), strict=True)
     return [_assemble(*each) for each in parts]
+
+
+_Counts = tuple[float, TrimmedPmf | None]
+"""Mean confidence, and the distribution of the number of right answers."""
 
 
 def _assemble(
     request: EstimationRequest,
     confidence: Floats,
-    counts: tuple[float, TrimmedPmf] | None,
+    counts: _Counts | None,
     others: Mapping[str, ClassificationEstimate],
 ) -> Evaluation:
     if request.adapted is not None and request.adapted.reason is not None:
@@ -228,14 +243,14 @@ def _unknown(request: EstimationRequest, confidence: Floats, reason: Reason) -> 
     )
 
 
-def _accuracy(request: EstimationRequest, counts: tuple[float, TrimmedPmf] | None) -> Result:
+def _accuracy(request: EstimationRequest, counts: _Counts | None) -> Result:
     """The accuracy with its exact interval, or with none where it is to be widened."""
     if counts is None:
         return Unknown(Reason.NO_ROWS)
     mean, pmf = counts
-    if request.predictive is None:
+    if request.predictive is None and pmf is not None:
         return exact_estimate(mean, pmf, request.level)
-    return Estimate(mean, mean, mean, request.level, pmf.n)
+    return Estimate(mean, mean, mean, request.level, len(request.predicted))
 
 
 def _standard_deviation(confidence: Floats) -> float:

@@ -224,7 +224,7 @@ def reference_windows(
     """Estimates of the reference, or of one group of it, cut into windows of the configured size.
 
     They are calibrated by `Reference.cross_fitted`, or each by a calibration for itself. The last rows that
-    fill no window are left out; fewer than `FEWEST_WINDOWS` windows are none.
+    fill no window are left out; fewer than `FEWEST_WINDOWS` windows are none. The accuracy has no interval.
     """
     cuts = _cuts(reference, group, task.window.size)
     if not cuts:
@@ -247,7 +247,7 @@ def reference_windows(
         outside = reference.covariates_outside(cuts, task.features)
         placed = zip(requests, outside, cuts, strict=True)
         requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in placed]
-    return evaluate(requests)
+    return evaluate(requests, accuracy_interval=False)
 
 
 def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:

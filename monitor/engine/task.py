@@ -146,6 +146,9 @@ class TaskEngine:
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.ageing)
         self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
         self.series: list[Series] = []
+        self.models: Ints = np.zeros(0, dtype=np.int64)
+        """The number in keys of every model that is watched."""
+        self._of_group: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)  # by series
         self._between: dict[tuple[str, str], BetweenGroups] = {}
         self._index = SeriesIndex(task.max_series, state.dropped, state.dropped_count)
         self._unlearnt: deque[int] = deque()  # series whose references may have more to say
@@ -333,7 +336,7 @@ class TaskEngine:
         if self.refits is not None:
             self.refits.labels_came(matches)
         matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
-        group = np.array([bool(each.settings.group) for each in self.series])[matches.series]
+        group = self._of_group[matches.series]
         if not group.any():
             self._audit_models(matches)
             return
@@ -437,12 +440,6 @@ class TaskEngine:
             return first_closing(batch, arrival, now, known, window)
         return first_concerned(batch, labels, arrival, now, known, window, self.join.may_know)
 
-    @property
-    def models(self) -> Ints:
-        """The number in keys of every model that is watched."""
-        whole = [series.settings.model for series in self.series if not series.settings.group]
-        return np.array([model_code(name) for name in whole], dtype=np.int64)
-
     def forget(self, ids: Keys) -> Forgotten:
         """Let go of all that is known by these ids."""
         if self.refits is not None:
@@ -513,6 +510,8 @@ class TaskEngine:
         series = settings.build(self._settings.references.get(model), saved)
         self._unlearnt.append(len(self.series))
         self.series.append(series)
+        self._of_group = np.append(self._of_group, bool(group))
+        self.models = self.models if group else np.append(self.models, model_code(model))
         self.revisions.add_series(series.tally)
         if self.refits is not None:
             self.refits.add_series(model, group)

@@ -228,6 +228,19 @@ class _Kept:
             groups[start:count] = rows[4]
         self.count = count
 
+    def add_piece(self, rows: AnswerRows, piece: slice) -> None:
+        """Copy a piece of these behind the others."""
+        start, count = self.count, self.count + piece.stop - piece.start
+        if count > self._room or rows.features.shape[1] or self._arrays[4].shape[1] or rows.groups.shape[1]:
+            features, groups = rows.features[piece], rows.groups[piece]
+            self.add((rows.scores[piece], rows.predicted[piece], rows.time[piece], features, groups))
+            return
+        scores, predicted, times, _, _ = self._arrays
+        scores[start:count] = rows.scores[piece]
+        predicted[start:count] = rows.predicted[piece]
+        times[start:count] = rows.time[piece]
+        self.count = count
+
     def columns(self) -> Columns:
         """The rows, as views; there must be some."""
         scores, predicted, times, features, groups = self._arrays
@@ -308,10 +321,12 @@ class WindowLogic:
         room = self._settings.size - self._count
         if self._count and start < end < start + room and rows.arrival[end - 1] <= self._deadline:
             # Where many models answer in turn most pieces are a few rows that close nothing.
-            features, groups = rows.features[piece], rows.groups[piece]
-            self._kept.add((rows.scores[piece], rows.predicted[piece], rows.time[piece], features, groups))
+            self._kept.add_piece(rows, piece)
             self._count = self._kept.count
-            self._note_positions(rows.partition[piece], rows.position[piece], partitions)
+            if len(partitions) == 1:
+                self._widen(partitions[0], int(rows.position[start]), int(rows.position[end - 1]))
+            else:
+                self._note_positions(rows.partition[piece], rows.position[piece], partitions)
             numbers[piece] = self._number
             return []
         closed: list[ClosedWindow] = []

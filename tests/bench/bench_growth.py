@@ -15,8 +15,9 @@ answers of every model: it includes the picture that it is drawn from; the one a
 is "again".
 
 The axis `many` is of an agent whose models have not filled their first window, and have no labels yet. The
-line under it is of the scrapes of models that export all that a model can: the first, the next where every
-model has changed, and the next where none has.
+lines under it are of the scrapes of models that export all that a model can: the first, then one for which
+every model has new answers in its open window, one for which none has, and one for which every model has
+closed a window, with other estimates, charts and confidences.
 
 Time is processor time in microseconds an answer, without start and learning. Memory is the peak of resident
 memory beyond the imports. An exponent is the slope of the total time between the last two points, in
@@ -26,6 +27,7 @@ them again, so a run can be interrupted.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import tempfile
@@ -39,13 +41,14 @@ import numpy as np
 
 from monitor.base.collector import tune_collector
 from monitor.base.records import Batch, Chunk, LabelBatch, mix
+from monitor.base.results import Estimate
 from monitor.cli.process import one_heap
 from monitor.config.root import Task
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.reference import Reference
 from monitor.export.prometheus import exposition
 from monitor.export.prometheus.collector import registry
-from monitor.reports.views import AgentView, EngineView
+from monitor.reports.views import AgentView, EngineView, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
 from tests.export.prometheus.scrape import crowd
@@ -238,21 +241,50 @@ def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
 
 
 def full_scrapes(models: int) -> str:
-    """Processor time of three scrapes of models that export everything."""
+    """Processor time of scrapes of models that export everything, and of packing the last one."""
     one_heap()
     tune_collector()
-    pictures = [crowd(models, 0)]
-    changed = tuple(replace(each, pending=each.pending + 1) for each in pictures[0].engine.series)
-    pictures.append(replace(pictures[0], engine=replace(pictures[0].engine, series=changed)))
-    turns, times, text = iter([*pictures, pictures[-1]]), [], b""
-    metrics = registry(lambda: next(turns), 10_000_000)
-    for _ in range(3):
+    began = crowd(models, 0)
+    series = began.engine.series
+    answered = replace(began.engine, series=tuple(replace(one, pending=one.pending + 1) for one in series))
+    closed = replace(began.engine, series=tuple(map(_closed, series)))
+    turns = {
+        "first": began.engine,
+        "new answers": answered,
+        "nothing new": answered,
+        "new windows": closed,
+    }
+    views, times, text = iter(turns.values()), [], b""
+    metrics = registry(lambda: replace(began, engine=next(views)), 10_000_000)
+    for name in turns:
         before = time.process_time()
         text = exposition.text(metrics)
-        times.append(f"{time.process_time() - before:.2f}")
-    series = sum(line[:1] != b"#" for line in text.splitlines())
-    return (
-        f"    {models:,} models, {series:,} series, {len(text) / 1e6:.0f} MB: {', '.join(times)} s a scrape"
+        times.append(f"{name} {time.process_time() - before:.2f}")
+    before = time.process_time()
+    packed = gzip.compress(text, 4)
+    times.append(f"gzip {time.process_time() - before:.2f}")
+    lines = sum(line[:1] != b"#" for line in text.splitlines())
+    size = f"{len(text) / 1e6:.0f} MB, {len(packed) / 1e6:.1f} with gzip"
+    return f"    {models:,} models, {lines:,} series, {size}; s a scrape: {', '.join(times)}"
+
+
+def _closed(one: SeriesView) -> SeriesView:
+    """The same after another window, in which every estimate, chart and confidence is another one."""
+    assert one.distributions is not None
+    spread = replace(one.distributions, confidence=one.distributions.confidence.plus(np.full(500, 0.97)))
+    return replace(
+        one,
+        windows_closed=one.windows_closed + 1,
+        predictions=one.predictions + 500,
+        estimates=tuple(
+            replace(e, result=replace(e.result, value=0.9 * e.result.value))
+            if isinstance(e.result, Estimate)
+            else e
+            for e in one.estimates
+        ),
+        charts=tuple(replace(c, verdict=replace(c.verdict, upper=0.99)) for c in one.charts),
+        violations={of: count + 1 for of, count in one.violations.items()},
+        distributions=spread,
     )
 
 

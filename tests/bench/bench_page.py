@@ -15,6 +15,7 @@ import gc
 import gzip
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +29,14 @@ from monitor.base.collector import tune_collector
 from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
 from monitor.export.http.app import build_app
+from monitor.export.http.messages import HttpRequest
 from monitor.export.http.server import HttpServer
 from monitor.export.page import assets, render_page
-from monitor.export.page.api import Data
+from monitor.export.page.api import ENDPOINTS, ApiEndpoint, Data, answered
 from monitor.export.page.document import shown_page
 from monitor.export.page.model import NamedModelQuery, render_model
 from monitor.export.page.routes import page_routes
-from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, chart_columns
+from monitor.export.page.windows import MOST_WINDOWS, RecentWindows, StoredWindows, chart_columns
 from monitor.export.prometheus import exposition
 from monitor.export.prometheus.collector import registry
 from monitor.reports.reader import from_json
@@ -166,6 +168,7 @@ def table() -> str:
         _row("page, 100 models, 1,000 groups", best(lambda: render_page(view), 5), page),
         f"{'page, one model with one group':34s} {'':>9s} {len(two) / 1024:9,.0f} KiB",
         *own,
+        *many_lines(),
         f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
         *in_chromium,
         _row("scrape, " + f"{scraped.count(NEW_SERIES):,} series", times[0], scraped),
@@ -188,6 +191,34 @@ def _model_line(view: AgentView, windows: StoredWindows, compare: str) -> str:
         times.append(time.process_time() - start)
     what = f"page of a model, {'compared' if compare else '500 windows'}"
     return f"{_row(what, min(times), body)}, of processor time"
+
+
+async def _no_body() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+def many_lines() -> Iterator[str]:
+    """The first page of many models, and the list of models of the API: their processor time and size."""
+    request = HttpRequest("GET", "/api/v1/models", {}, _no_body)
+    [models] = [endpoint for endpoint in ENDPOINTS if endpoint.name == "models"]
+    for many in (500, 10_000):
+        yield from _lines_of(fleet(many, 0), f"{many:,} models", models, request)
+
+
+def _lines_of(view: AgentView, name: str, models: ApiEndpoint, request: HttpRequest) -> Iterator[str]:
+    data = Data(lambda: view, RecentWindows())
+    makers = {
+        "page": lambda: render_page(view).encode(),
+        "/api/v1/models": lambda: answered(models, data, request).body,
+    }
+    for what, make in makers.items():
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            body = make()
+            times.append(time.process_time() - start)
+        yield f"{_row(f'{what}, {name}', min(times), body)}, of processor time"
 
 
 def _frozen(metrics: CollectorRegistry) -> float:

@@ -29,10 +29,15 @@ _TOGETHER = 4  # of so many ordinary windows the lowest and the highest stay
 
 
 class Alarm(NamedTuple):
-    """An alarm that was raised: the window's number and its end, seconds since the epoch."""
+    """An alarm of a chart: the number and the end of the window that raised it, and of the first without it.
+
+    Ends are seconds since the epoch; the last two are None while the alarm stands.
+    """
 
     window: int
     time: float
+    ended_window: int | None = None
+    ended_time: float | None = None
 
 
 @dataclass(slots=True)
@@ -147,22 +152,18 @@ class ChartHistory:
         A window that the chart could not judge leaves the latch as it was; a new version's chart begins
         without one.
         """
-        return tuple(raised for raised, _ in self.alarm_spans())
-
-    def alarm_spans(self) -> tuple[tuple[Alarm, Alarm | None], ...]:
-        """Each alarm where it was raised, and the first window without it; None while it stands."""
         number, end, *_, alarm, version = self.columns()
-        found: list[tuple[Alarm, Alarm | None]] = []
+        found: list[Alarm] = []
         latched, current = False, math.nan
         for row in zip(number.tolist(), end.tolist(), alarm.tolist(), version.tolist(), strict=True):
-            here, before = Alarm(int(row[0]), row[1]), latched
+            here, before = (int(row[0]), row[1]), latched
             latched = latched and row[3] == current
             current = row[3]
             stands = latched if math.isnan(row[2]) else row[2] == 1
             if before and not (latched and stands):
-                found[-1] = (found[-1][0], here)
+                found[-1] = Alarm(*found[-1][:2], *here)
             if stands and not latched:
-                found.append((here, None))
+                found.append(Alarm(*here))
             latched = stands
         return tuple(found)
 
@@ -240,13 +241,6 @@ class Histories:
         """For each series the alarms of each metric; metrics without one are left out."""
         return {
             series: {metric: raised for metric, history in metrics.items() if (raised := history.alarms())}
-            for series, metrics in self._found.items()
-        }
-
-    def alarm_spans(self) -> dict[tuple[str, str, str], dict[str, tuple[tuple[Alarm, Alarm | None], ...]]]:
-        """As `alarms`, each with the first window without it; None while it stands."""
-        return {
-            series: {metric: spans for metric, history in metrics.items() if (spans := history.alarm_spans())}
             for series, metrics in self._found.items()
         }
 

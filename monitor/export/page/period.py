@@ -13,7 +13,7 @@ from monitor import __version__
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.results import Estimate
 from monitor.config.task import CALIBRATION_ERRORS
-from monitor.export.charts.pictures import MOST_KEPT, Histories
+from monitor.export.charts.pictures import MOST_KEPT, Alarm, Histories
 from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
@@ -180,27 +180,26 @@ class Period:
 
     def _alarms(self) -> Iterator[str]:
         """The alarms of the period as a timeline, the newest first."""
-        spans = [
-            (raised, ended, series, metric)
-            for series, metrics in self.histories.alarm_spans().items()
+        alarms = [
+            (alarm, " ".join(filter(None, series[1:])), metric)
+            for series, metrics in self.histories.alarms().items()
             for metric, found in metrics.items()
-            for raised, ended in found
+            for alarm in found
         ]
         yield "<h2>Alarms</h2>"
-        if not spans:
+        if not alarms:
             yield "<p>No chart raised an alarm.</p>"
             return
-        spans.sort(key=lambda span: span[0].time, reverse=True)
+        alarms.sort(key=lambda each: each[0].time, reverse=True)
         rows = (
-            f'<tr><th scope="row">{text(" ".join(filter(None, (series[1], series[2]))))}</th>'
-            f"<td>{text(metric)}</td><td>{moment(raised.time)}</td>"
-            f"<td>{moment(ended.time) if ended else 'it stands'}</td>"
-            f"{numbers([f'{ended.window - raised.window:,}' if ended else ''])}</tr>"
-            for raised, ended, series, metric in spans[:_ALARMS_SHOWN]
+            f'<tr><th scope="row">{text(name)}</th><td>{text(metric)}</td><td>{moment(alarm.time)}</td>'
+            f"<td>{'it stands' if alarm.ended_time is None else moment(alarm.ended_time)}</td>"
+            f"{numbers([_windows(alarm)])}</tr>"
+            for alarm, name, metric in alarms[:_ALARMS_SHOWN]
         )
         yield from table("Alarms, the newest first", ("Model", "Metric", "From", "Until", "#Windows"), rows)
-        if len(spans) > _ALARMS_SHOWN:
-            yield f'<p class="soft">{len(spans) - _ALARMS_SHOWN:,} older alarms are in the charts.</p>'
+        if len(alarms) > _ALARMS_SHOWN:
+            yield f'<p class="soft">{len(alarms) - _ALARMS_SHOWN:,} older alarms are in the charts.</p>'
 
     def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
         """By month, or by day of a short period: the mean estimate of each model, and the share in alarm."""
@@ -293,6 +292,11 @@ class Period:
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
+
+
+def _windows(alarm: Alarm) -> str:
+    """How many windows it stood; nothing while it stands."""
+    return "" if alarm.ended_window is None else f"{alarm.ended_window - alarm.window:,}"
 
 
 def _key(one: SeriesView) -> Series:

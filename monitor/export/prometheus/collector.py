@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
+from functools import cache, reduce
 from operator import attrgetter
 from typing import Any
 
@@ -26,9 +26,10 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import RejectReason
 from monitor.base.registry import load
 from monitor.base.results import Result, Unknown
-from monitor.export.prometheus.distributions import DISTRIBUTION_ROWS, distribution_rows, histogram_rows
+from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
 from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX, PREFIX
-from monitor.export.prometheus.rows import Row, arena_rows, known, rank_rows, text
+from monitor.export.prometheus.lines import SUFFIX, SeriesLines, family_of
+from monitor.export.prometheus.rows import Row, SharedLabels, arena_rows, known, rank_rows, shared, text
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 
@@ -42,8 +43,6 @@ OwnFamily = tuple[
     Callable[[Any], Iterable[tuple[dict[str, str], float]]] | None,
 ]
 """Key of a family in `FAMILIES`, what gives its one value of a view, or in its place labels and values."""
-
-_SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_"}
 
 
 class BlindsightCollector(Collector):
@@ -129,7 +128,8 @@ class BlindsightCollector(Collector):
     ) -> tuple[list[Exported], list[Exported], set[tuple[str, str, str]]]:
         """Models, groups, and who was cut, for so many samples in all."""
         kept: tuple[list[Exported], list[Exported]] = ([], [])
-        own = _rows_by_table("series")
+        pieces = _pieces(self._distributions)
+        lines = SeriesLines(PREFIX), SeriesLines(GROUP_PREFIX)
         cut: set[tuple[str, str, str]] = set()
         before, self._exported = self._exported, {}
         for view in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
@@ -139,7 +139,7 @@ class BlindsightCollector(Collector):
                 continue
             one = before.get(name)
             if one is None or one.view is not view:
-                one = Exported(view, self._distributions, own, one)
+                one = Exported(view, pieces, lines[view.group != ""], one)
             if one.count > room:
                 cut.add(name)
                 continue
@@ -194,7 +194,7 @@ def _metric(prefix: str, key: str, rows: Iterable[Row] = ()) -> Metric:
 
 
 def _samples(prefix: str, key: str, rows: Iterable[Row]) -> list[Sample]:
-    name = prefix + key + _SUFFIX[FAMILIES[key].kind]
+    name = prefix + key + SUFFIX[FAMILIES[key].kind]
     # What follows the key is the part of the family that a row is: empty but for histograms.
     part = slice(len(key) + 1, None)
     return [Sample(name + row[part], labels, value) for row, labels, value in rows]
@@ -204,19 +204,23 @@ def _by_family(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Rows by family."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(family_of(row), []).append(row)
+        found.setdefault(family_of(row[0]), []).append(row)
     return found
 
 
+Piece = tuple[Callable[[SeriesView], object], Callable[[SeriesView], Iterable[Row]]]
+"""What rows of a series are made from, and how: where the first is equal, so are the rows."""
+
+
 class Exported:
-    """What is exported of one series; for as long as its view is the same it is written once.
+    """What is exported of one series. Its text is written once for each piece of it that changes.
 
     Parameters
     ----------
     view : SeriesView
-    distributions : bool
-        As in `BlindsightCollector`.
-    own : sequence of OwnFamily
+    pieces : sequence of Piece
+        No two have rows of one family.
+    writer : SeriesLines
     before : Exported, optional
         The same series at the scrape before.
 
@@ -224,34 +228,39 @@ class Exported:
     ----------
     count : int
         Its samples.
-    keys : set of str
-        Their families.
-    lines : dict of str to str or None
-        By family, the samples as text, once they have been written.
-    spread : dict of str to str or None
-        Those of its distributions among them: half of all, which change less often than the rest.
+    families : list of frozenset of str
+        Those of each piece.
+    lines : dict of str to str
+        By family, the samples as text.
     """
 
-    __slots__ = ("_own", "_rows", "count", "distributions", "keys", "lines", "spread", "view")
+    __slots__ = ("_counts", "_pieces", "count", "families", "lines", "view")
 
     def __init__(
         self,
         view: SeriesView,
-        distributions: bool,
-        own: Sequence[OwnFamily],
+        pieces: Sequence[Piece],
+        writer: SeriesLines,
         before: Exported | None = None,
     ) -> None:
-        self.view, self._own = view, own
-        self.distributions = view.distributions if distributions else None
-        self._rows: list[Row] | None = _series_rows(view, self.who, own)
-        self.keys = {family_of(row) for row in self._rows}
-        self.count = len(self._rows)
-        if self.distributions is not None:
-            self.keys |= _DISTRIBUTIONS
-            self.count += len(DISTRIBUTION_ROWS)
-        self.lines: dict[str, str] | None = None
-        same = before is not None and before.distributions == self.distributions
-        self.spread: dict[str, str] | None = before.spread if before is not None and same else None
+        self.view, self._pieces = view, pieces
+        self.families: list[frozenset[str]] = []
+        self._counts: list[int] = []
+        kept: dict[str, str] = {} if before is None else dict(before.lines)
+        fresh: list[Row] = []
+        for i, (of, rows_of) in enumerate(pieces):
+            if before is not None and of(before.view) == of(view):
+                self.families.append(before.families[i])
+                self._counts.append(before._counts[i])
+                continue
+            for key in () if before is None else before.families[i]:
+                del kept[key]
+            rows = list(rows_of(view))
+            fresh += rows
+            self.families.append(_families(frozenset([row[0] for row in rows])))
+            self._counts.append(len(rows))
+        self.lines: dict[str, str] = kept | writer.written(self.who, fresh)
+        self.count = sum(self._counts)
 
     @property
     def who(self) -> dict[str, str]:
@@ -259,16 +268,18 @@ class Exported:
         who = {"task": text(self.view.task), "model": text(self.view.model)}
         return who | ({"group": text(self.view.group)} if self.view.group else {})
 
-    def rows(self) -> list[Row]:
-        """All rows but those of its distributions."""
-        # Taken once: another scrape may write it at the same time.
-        rows = self._rows
-        return _series_rows(self.view, self.who, self._own) if rows is None else rows
+    def rows(self) -> Iterator[Row]:
+        """All rows, with the labels that all of them have."""
+        who = self.who
+        for _, rows_of in self._pieces:
+            for key, labels, value in rows_of(self.view):
+                yield key, {**who, **labels}, value
 
-    def written(self, lines: dict[str, str], spread: dict[str, str]) -> dict[str, str]:
-        """Keep its text, by family, in place of the rows; that of its distributions apart."""
-        self.spread, self.lines, self._rows = spread, lines | spread, None
-        return self.lines
+
+@cache
+def _families(keys: frozenset[str]) -> frozenset[str]:
+    """Those that rows of these keys are part of: one object, for thousands of series."""
+    return frozenset(map(family_of, keys))
 
 
 class Part:
@@ -281,7 +292,7 @@ class Part:
 
     def families(self) -> Iterator[SeriesFamily]:
         """Those with a sample, in the table's order."""
-        keys = set(self._more).union(*(one.keys for one in self.series))
+        keys = set(self._more).union(*{piece for one in self.series for piece in one.families})
         return (SeriesFamily(self, key) for key in FAMILIES if key in keys)
 
     def more(self, key: str) -> list[Sample]:
@@ -291,12 +302,7 @@ class Part:
     def samples(self, key: str) -> list[Sample]:
         """All samples of a family."""
         if self._every is None:
-            rows: list[Row] = []
-            for one in self.series:
-                rows += one.rows()
-                if one.distributions is not None:
-                    rows += distribution_rows(one.distributions, one.who)
-            self._every = _by_family(rows)
+            self._every = _by_family(row for one in self.series for row in one.rows())
         return _samples(self.prefix, key, self._every.get(key, [])) + self.more(key)
 
 
@@ -317,33 +323,39 @@ class SeriesFamily(Metric):
         """Its base begins with none."""
 
 
-def family_of(row: Row) -> str:
-    """The key in `FAMILIES` of the family that a row is part of."""
-    return row[0].partition(":")[0]
+def _pieces(distributions: bool) -> list[Piece]:
+    """Of a series; those of a table's line come last, as nobody knows what they look at."""
+    own = _rows_by_table("series")
+    spread: list[Piece] = [(attrgetter("distributions"), lambda one: distribution_rows(one.distributions))]
+    return [
+        *_PIECES,
+        *(spread if distributions else []),
+        (lambda _: math.nan, lambda one: _table_rows(one, own)),
+    ]
 
 
-def sample_name(prefix: str, key: str) -> str:
-    """The name of the samples that are rows of this key."""
-    family, _, part = key.partition(":")
-    return prefix + family + _SUFFIX[FAMILIES[family].kind] + part
+def _table_rows(one: SeriesView, own: Sequence[OwnFamily]) -> Iterator[Row]:
+    for key, labels, value in _own_rows(one, shared(), own):
+        yield key, shared(*labels.items()), value
 
 
-_DISTRIBUTIONS = frozenset(key.partition(":")[0] for key, _ in DISTRIBUTION_ROWS)
+def _state_rows(one: SeriesView) -> Iterator[Row]:
+    for state in SeriesState:
+        yield "state", shared(("state", state.value)), float(state is one.state)
 
 
-def _series_rows(one: SeriesView, who: dict[str, str], own: Sequence[OwnFamily]) -> list[Row]:
-    rows = [*_estimate_rows(one, who), *_chart_rows(one, who), *_objective_rows(one, who)]
-    rows += [("state", {**who, "state": state.value}, float(state is one.state)) for state in SeriesState]
-    rows.append(("model", {**who, **_model_info(one)}, 1))
+def _audit_rows(one: SeriesView) -> Iterator[Row]:
     if one.coverage is not None:
-        audited = {**who, "metric": "accuracy", "estimator": AVERAGE_CONFIDENCE}
-        rows.append(("interval_coverage_ratio", audited, one.coverage.ratio))
-        rows.append(("interval_audited_rows", audited, one.coverage.rows))
+        audited = shared(("metric", "accuracy"), ("estimator", AVERAGE_CONFIDENCE))
+        yield "interval_coverage_ratio", audited, one.coverage.ratio
+        yield "interval_audited_rows", audited, one.coverage.rows
+
+
+def _recalibration_rows(one: SeriesView) -> Iterator[Row]:
     if one.recalibrations is not None:
         for outcome, count in one.recalibrations.outcomes.items():
-            rows.append(("recalibrations", {**who, "outcome": outcome}, count))
-        rows.append(("recalibration_held", who, float(one.recalibrations.held)))
-    return [*rows, *_trust_rows(one, who), *_own_rows(one, who, own)]
+            yield "recalibrations", shared(("outcome", outcome)), count
+        yield "recalibration_held", shared(), float(one.recalibrations.held)
 
 
 def _rows_by_table(of: str) -> list[OwnFamily]:
@@ -375,11 +387,11 @@ def _own_rows(view: Any, who: dict[str, str], own: Sequence[OwnFamily]) -> list[
     return found
 
 
-def _trust_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+def _trust_rows(one: SeriesView) -> Iterator[Row]:
     """Nothing before the first label: an estimate that was never tested is not one that passed."""
     if one.trust is None:
         return
-    labels = {**who, "metric": "accuracy"}
+    labels = shared(("metric", "accuracy"))
     yield "estimate_trusted", labels, float(one.trust.trusted)
     yield "estimate_evidence", labels, one.trust.evidence
     if one.trust.bias is not None:
@@ -388,52 +400,75 @@ def _trust_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
         yield "estimate_bias_upper_ratio", labels, one.trust.bias.upper
 
 
-def _model_info(one: SeriesView) -> dict[str, str]:
-    return {
-        "version": text(one.version),
-        "window_size": str(one.window_size),
-        "calibration": text(one.calibration.method),
-        "calibration_foreign": str(one.calibration.foreign).lower(),
-    }
+def _model_rows(one: SeriesView) -> Iterator[Row]:
+    info = shared(
+        ("version", text(one.version)),
+        ("window_size", str(one.window_size)),
+        ("calibration", text(one.calibration.method)),
+        ("calibration_foreign", str(one.calibration.foreign).lower()),
+    )
+    yield "model", info, 1
 
 
-def _estimate_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+def _estimate_rows(one: SeriesView) -> Iterator[Row]:
     for e in one.estimates:
-        labels = {**who, "metric": e.metric, "estimator": e.estimator}
+        labels = shared(("metric", e.metric), ("estimator", e.estimator))
         yield from _result_rows("", labels, e.result)
         yield from rank_rows(labels, e.rank, e.rank_chi_square)
-    for of in one.classes:  # apart, so that sums and means over the metrics stay what they are
-        labels = {**who, "metric": of.metric, "estimator": of.estimator, "class": text(of.of_class)}
+
+
+def _class_rows(one: SeriesView) -> Iterator[Row]:
+    """Apart, so that sums and means over the metrics stay what they are."""
+    for of in one.classes:
+        labels = shared(("metric", of.metric), ("estimator", of.estimator), ("class", text(of.of_class)))
         yield from _result_rows("class_", labels, of.result)
 
 
-def _result_rows(prefix: str, labels: dict[str, str], result: Result) -> Iterator[Row]:
+def _result_rows(prefix: str, labels: SharedLabels, result: Result) -> Iterator[Row]:
     found = finite(result)
     if isinstance(found, Unknown):
-        yield f"{prefix}unknown", {**labels, "reason": text(found.reason)}, 1
+        yield f"{prefix}unknown", shared(*labels.items(), ("reason", text(found.reason))), 1
     else:
         yield f"{prefix}estimate_ratio", labels, found.value
         yield f"{prefix}estimate_lower_ratio", labels, found.lower
         yield f"{prefix}estimate_upper_ratio", labels, found.upper
 
 
-def _chart_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+def _chart_rows(one: SeriesView) -> Iterator[Row]:
     for chart in one.charts:
-        labels = {**who, "metric": chart.metric}
+        labels = shared(("metric", chart.metric))
         yield from known("control_center_ratio", labels, chart.verdict.center)
         yield from known("control_lower_ratio", labels, chart.verdict.lower)
         yield from known("control_upper_ratio", labels, chart.verdict.upper)
         yield "out_of_control", labels, float(chart.verdict.out_of_control)
+
+
+def _violation_rows(one: SeriesView) -> Iterator[Row]:
     for (metric, rule), count in one.violations.items():
-        yield "control_violations", {**who, "metric": metric, "rule": rule}, count
+        yield "control_violations", shared(("metric", metric), ("rule", rule)), count
 
 
-def _objective_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+def _objective_rows(one: SeriesView) -> Iterator[Row]:
     for objective in one.objectives:
-        labels = {**who, "metric": objective.metric}
+        labels = shared(("metric", objective.metric))
         yield "objective_ratio", labels, objective.bound
         for state in ObjectiveState:
-            yield "objective_state", {**labels, "state": state.value}, float(state is objective.state)
+            of_state = shared(*labels.items(), ("state", state.value))
+            yield "objective_state", of_state, float(state is objective.state)
+
+
+_PIECES: tuple[Piece, ...] = (
+    (attrgetter("estimates"), _estimate_rows),
+    (attrgetter("classes"), _class_rows),
+    (attrgetter("charts"), _chart_rows),
+    (attrgetter("violations"), _violation_rows),
+    (attrgetter("objectives"), _objective_rows),
+    (attrgetter("state"), _state_rows),
+    (attrgetter("version", "window_size", "calibration"), _model_rows),
+    (attrgetter("coverage"), _audit_rows),
+    (attrgetter("recalibrations"), _recalibration_rows),
+    (attrgetter("trust"), _trust_rows),
+)
 
 
 def _agent_rows(view: AgentView) -> Iterator[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.utils import floatToGoString
 
-from monitor.export.prometheus.rows import Row
+from monitor.export.prometheus.rows import Row, SharedLabels, shared
 from monitor.stats.histograms import BIN_ENDS, BIN_NAMES, Distributions
 
 
@@ -43,33 +43,27 @@ def histogram_rows(
     yield f"{key}:count", who, cumulative[-1]
 
 
-def distribution_rows(found: Distributions, who: dict[str, str]) -> Iterator[Row]:
-    """Histogram of a model's confidences and its calibration curve: 42 series, from the start.
+def distribution_rows(found: Distributions | None) -> list[Row]:
+    """A model's histogram of confidences and calibration curve: 42 series, from the start; none of groups.
 
     Parameters
     ----------
-    found : Distributions
-    who : dict
-        Labels of the model.
+    found : Distributions or None
     """
-    for (key, label), value in zip(DISTRIBUTION_ROWS, distribution_values(found), strict=True):
-        yield key, {**who, **dict(label)}, value
-
-
-def distribution_values(found: Distributions) -> tuple[float, ...]:
-    """The values of `distribution_rows`, in the order of `DISTRIBUTION_ROWS`."""
+    if found is None:
+        return []
     spread, curve = found.confidence, found.curve
     up_to = spread.cumulative()
-    return *up_to, spread.total, up_to[-1], *curve.labelled, *curve.correct, *curve.confidence
+    values = *up_to, spread.total, up_to[-1], *curve.labelled, *curve.correct, *curve.confidence
+    return [(key, labels, value) for (key, labels), value in zip(_ROWS, values, strict=True)]
 
 
-def _distribution_rows() -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+def _names() -> Iterator[tuple[str, SharedLabels]]:
     for key, labels, _ in histogram_rows("confidence_ratio", {}, BIN_ENDS, (0,) * (len(BIN_ENDS) + 1), 0.0):
-        yield key, tuple(labels.items())
+        yield key, shared(*labels.items())
     for part in ("labelled", "correct", "confidence"):
         for of_bin in BIN_NAMES:
-            yield f"calibration_curve_{part}", (("bin", of_bin),)
+            yield f"calibration_curve_{part}", shared(("bin", of_bin))
 
 
-DISTRIBUTION_ROWS = tuple(_distribution_rows())
-"""Key and label, if any, of each of the rows that a model's distributions are, beside those of the model."""
+_ROWS = tuple(_names())

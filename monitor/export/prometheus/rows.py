@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from monitor.base.results import Unknown
 from monitor.reports.arena_report import ESTIMATOR, METRIC
@@ -14,7 +15,28 @@ from monitor.stats.pairwise.ranking import RankInterval
 from monitor.stats.pairwise.standing import Standing
 
 Row = tuple[str, dict[str, str], float]
-"""Key in `FAMILIES`, labels, value. A histogram's key has the part of it behind a colon: `…:bucket`."""
+"""Key in `FAMILIES`, labels, value. A histogram's key has the part of it behind a colon: `…:bucket`.
+
+Rows of a series lack what all of them have: task, model and group. Their other labels are `shared`.
+"""
+
+
+class SharedLabels(dict[str, str]):
+    """Labels that rows of many series have in common, one object wherever they are the same: see `shared`."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@lru_cache(maxsize=10_000)
+def shared(*labels: tuple[str, str]) -> SharedLabels:
+    """Labels of rows of a series, from names and values.
+
+    Examples
+    --------
+    >>> shared(("metric", "ece")), shared(("metric", "ece")) is shared(("metric", "ece"))
+    ({'metric': 'ece'}, True)
+    """
+    return SharedLabels(labels)
 
 
 def known(key: str, labels: dict[str, str], value: float | None) -> list[Row]:

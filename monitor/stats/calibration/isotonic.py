@@ -9,6 +9,7 @@ from functools import cache
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input, check_weights
@@ -48,12 +49,20 @@ def pool_adjacent_violators(y: Floats, weight: Floats, of: Ints | None = None) -
         blocks = len(starts)
         while not (rising := _rising(sums, rows, starts, of)).all():
             few = of is None and _FEW * np.count_nonzero(~rising) < len(rising)
-            kept = np.array(_pooled(sums, rows)) if few else np.flatnonzero(np.append(True, rising))
+            kept = np.array(_pooled(sums, rows)) if few else _firsts(rising)
             starts, sums, rows = starts[kept], np.add.reduceat(sums, kept), np.add.reduceat(rows, kept)
         if len(starts) == blocks:
             return starts, sums / rows
         # Sums of sums are quick. Those of the rows round alike, whatever merged first.
         sums, rows = np.add.reduceat(total, starts), np.add.reduceat(weight, starts)
+
+
+def _firsts(rising: NDArray[np.bool_]) -> Ints:
+    """The blocks that stay: the first, and those that lie above the one before."""
+    places = rising.nonzero()[0]
+    found = np.zeros(len(places) + 1, dtype=np.int64)
+    np.add(places, 1, out=found[1:])
+    return found
 
 
 def _rising(sums: Floats, rows: Floats, starts: Ints, of: Ints | None) -> np.ndarray:
@@ -129,10 +138,12 @@ def fit_placed_curve(distinct: Floats, place: Ints, success: Floats, weights: Fl
     if not present.all():
         distinct, weight, hits = distinct[present], weight[present], hits[present]
     starts, values = pool_adjacent_violators(hits / weight, weight)
-    ends = np.append(starts[1:], len(distinct)) - 1
-    knots = np.stack([starts, ends], axis=1).ravel()
-    first = np.diff(knots, prepend=-1) > 0  # the end of a block of one score is its start
-    return Curve(distinct[knots[first]], np.clip(np.repeat(values, 2)[first], 0.0, 1.0))
+    knots = np.empty((len(starts), 2), dtype=np.int64)
+    knots[:, 0], knots[:-1, 1], knots[-1, 1] = starts, starts[1:] - 1, len(distinct) - 1
+    first = np.ones(knots.shape, dtype=np.bool_)
+    first[:, 1] = knots[:, 1] > starts  # the end of a block of one score is its start
+    y = np.minimum(np.maximum(values, 0.0), 1.0)
+    return Curve(distinct[knots[first]], y.repeat(2)[first.ravel()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -160,7 +160,7 @@ def test_alarms_are_a_timeline_and_a_list_that_leads_to_their_windows(
 
 
 def test_the_alarms_are_those_of_the_pictures(reports: list[WindowReport]) -> None:
-    """The starts as `ChartHistory` finds them, with a version that changes and an alarm that ends."""
+    """As `ChartHistory` finds them, with a version that changes and an alarm that ends."""
     own = of(reports)
     calm = [
         replace(report, window=15 + i, end_time=report.end_time + 1e4) for i, report in enumerate(own[6:9])
@@ -172,8 +172,8 @@ def test_the_alarms_are_those_of_the_pictures(reports: list[WindowReport]) -> No
     starts = histories.alarms()["t", "erm", ""]
     found = alarms_of(told)
     for metric, raised in starts.items():
-        mine = [(a.raised_window, a.raised_time) for a in found if a.metric == metric]
-        assert mine == [(one.window, rfc3339(one.time)) for one in raised]
+        mine = [(a.raised_window, a.raised_time, a.ended_window) for a in found if a.metric == metric]
+        assert mine == [(one.window, rfc3339(one.time), one.ended_window) for one in raised]
     accuracy = [alarm for alarm in found if alarm.metric == "accuracy"]
     assert [alarm.ended_window for alarm in accuracy] == [15, 21, None]
 

@@ -83,9 +83,9 @@ CASES = [
     Case(
         "BlindsightOutOfControl",
         "warning",
-        {**WHO, "rule": "we1"},
-        "accuracy of model erm, task toxicity is out of control: about 31 windows of the last 1d broke rule "
-        "we1. The alarm stays until eight windows in a row are in control. Against the baseline: -3.1 "
+        WHO,
+        "accuracy of model erm, task toxicity is out of control: windows of the last 1d broke we1 (31), we2 "
+        "(62). The alarm stays until eight windows in a row are in control. Against the baseline: -3.1 "
         "points: 2.4 from region=eu, 0.5 from region=us",
         {
             f"blindsight_out_of_control{{{ACCURACY}}}": gauge(0, 1),
@@ -93,6 +93,7 @@ CASES = [
             f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="region=us"}}': gauge(None, -0.005),
             f'blindsight_alarm_part_change_ratio{{{ACCURACY},part="region=eu"}}': gauge(None, -0.024),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we1"}}': counter(0, 1),
+            f'blindsight_control_violations_total{{{ACCURACY},rule="we2"}}': counter(0, 2),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we4"}}': counter(0, 0),
         },
         *(60, 31, 25, 32, 40, 50),
@@ -100,9 +101,9 @@ CASES = [
     Case(
         "BlindsightOutOfControl",
         "warning",
-        {**WHO, "rule": "we1", "group": "region=eu"},
-        "accuracy of model erm, task toxicity, group region=eu is out of control: about 31 windows of the "
-        "last 1d broke rule we1. The alarm stays until eight windows in a row are in control. Against the "
+        {**WHO, "group": "region=eu"},
+        "accuracy of model erm, task toxicity, group region=eu is out of control: windows of the last 1d "
+        "broke we1 (31). The alarm stays until eight windows in a row are in control. Against the "
         "baseline: +2.0 points: 2.1 from class=toxic",
         {
             f'blindsight_group_out_of_control{{{EU},metric="accuracy"}}': gauge(0, 1),

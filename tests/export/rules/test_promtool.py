@@ -294,6 +294,35 @@ def a_rolled_over_pod_is_the_same_alert() -> Question:
 
 
 @once
+def an_alarm_from_before_the_first_scrape_fires() -> Question:
+    """The violations were counted before Prometheus saw the counter: it came later, or there is a store."""
+    case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
+    old = replace(case, series={n: gauge(7, 7) if "_total" in n else v for n, v in case.series.items()})
+    said = {
+        "summary": "A control chart shows that a model has changed.",
+        "description": case.description.replace(": windows of the last 1d broke we1 (31), we2 (62)", ""),
+        "runbook_url": f"deploy/runbooks/{case.alert}.md",
+    }
+    told = {
+        "eval_time": "30m",
+        "alertname": case.alert,
+        "exp_alerts": [{"exp_labels": case.identity(), "exp_annotations": said}],
+    }
+    checks = {"promql_expr_test": [never(old, 29), fires(old, 30)], "alert_rule_test": [told]}
+    return question(alone(case.alert), samples(old, "S" * HOUR), checks)
+
+
+@once
+def an_alarm_outlasts_a_day_in_which_no_window_broke_a_rule() -> Question:
+    """Of a model with a window a day, or one that fell silent: its eight windows in control are to come."""
+    case = next(case for case in CASES if case.alert == "BlindsightOutOfControl")
+    timeline = "H" * case.healthy + "S" * 27 * HOUR
+    end = len(timeline) - 1
+    quiet = replace(case, series={n: gauge(0, 1) if "_total" in n else v for n, v in case.series.items()})
+    return verdict(quiet, timeline, fires(quiet, end))
+
+
+@once
 def a_models_lost_trust_stands_for_that_of_its_groups() -> Question:
     of_model, of_group = (case for case in CASES if case.alert == "BlindsightEstimateUntrusted")
     series = of_group.series | of_model.series  # both lost
