@@ -186,8 +186,7 @@ class Written:
     """
 
     def __init__(self, config: Config, out: Path) -> None:
-        judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
-        self.period = Period(judged, external_url=config.export.external_url or "")
+        self.period = period_of(config)
         self.windows = 0
         self._reports = ReportWriter(str(out / REPORTS))
         self._rejects: RejectWriter | None = None
@@ -202,10 +201,14 @@ class Written:
 
     def closed(self, reports: Sequence[WindowReport]) -> None:
         """Write windows."""
-        for report in reports:
-            self._reports.write(to_json(report), wait_seconds=_WRITE_SECONDS)
+        self.lines(map(to_json, reports), sum(not report.revision for report in reports))
         self.period.add(reports)
-        self.windows += sum(not report.revision for report in reports)
+
+    def lines(self, lines: Iterable[bytes], windows: int) -> None:
+        """Write lines, so many of windows that closed, of which `period` learns elsewhere."""
+        for line in lines:
+            self._reports.write(line, wait_seconds=_WRITE_SECONDS)
+        self.windows += windows
 
     def rejected(self, rejects: Iterable[Rejected]) -> None:
         """Write what could not be used, where that is wanted."""
@@ -220,6 +223,12 @@ class Written:
         if self._rejects is None:
             return complete
         return self._rejects.close(_WRITE_SECONDS) and not self._rejects.lost and complete
+
+
+def period_of(config: Config) -> Period:
+    """What takes the windows that a configuration closes, for their pictures."""
+    judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
+    return Period(judged, external_url=config.export.external_url or "")
 
 
 def check_files(files: Sequence[Path], out: Path) -> None:

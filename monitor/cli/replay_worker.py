@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
@@ -27,13 +27,16 @@ from monitor.base.errors import SinkError, SourceError
 from monitor.base.records import Reject
 from monitor.base.source import Raw, RawBlock, RawTable
 from monitor.cli.process import one_heap
+from monitor.cli.replay import period_of
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, joined
 from monitor.engine.planning import Facts, note, note_share
-from monitor.engine.report_order import OrderedReport
+from monitor.engine.report_order import OrderedReport, StreamPosition
+from monitor.export.page.period import Period
 from monitor.reports.views import EngineView
+from monitor.reports.window_report import to_json
 
 PIECE_BYTES = BLOCK_BYTES
 """As much as one process reads at once, and cut at the same places.
@@ -70,9 +73,10 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadPiece:
-    """An order: read and decode the next piece of a split."""
+    """An order: read and decode the next piece of a split, into a file, over what it may hold."""
 
     split: int
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,11 @@ class Slice:
     besides: str
     start: int
     stop: int
+
+    def read(self, file: BinaryIO) -> Any:
+        """What was written there."""
+        file.seek(self.start)
+        return pickle.loads(file.read(self.stop - self.start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +147,26 @@ class PlacedShares:
     shares: tuple[Slice, ...]
 
 
+class ComputedLine(NamedTuple):
+    """A line of the reports, and what the first process must know of it; its report stays where it is."""
+
+    position: StreamPosition
+    line: bytes
+    window: int
+    revision: int
+    series: tuple[str, str, str]
+
+    @classmethod
+    def of(cls, ordered: OrderedReport) -> ComputedLine:
+        """The line of a report."""
+        report = ordered.report
+        names = report.task, report.model, report.group
+        return cls(ordered.position, to_json(report), report.window, report.revision, names)
+
+
 @dataclass(frozen=True, slots=True)
 class ComputePieces:
-    """An order: take these, in the order of the stream; the answer is a list of `OrderedReport`.
+    """An order: take these, in the order of the stream; the answer is a list of `ComputedLine`.
 
     Parameters
     ----------
@@ -164,8 +190,10 @@ class EndedStream:
 
     Parameters
     ----------
-    reports : list of OrderedReport
+    lines : list of ComputedLine
         Those that the end brought.
+    period : Period
+        All windows of this process.
     views : list of EngineView
     labelled : mapping
         As `Engine.labelled` gives it.
@@ -175,7 +203,8 @@ class EndedStream:
         Of the processor.
     """
 
-    reports: list[OrderedReport]
+    lines: list[ComputedLine]
+    period: Period
     views: list[EngineView]
     labelled: Labelled
     resident: int
@@ -183,7 +212,7 @@ class EndedStream:
 
 
 Order = ReadPiece | ComputePieces | EndStream
-Answer = Piece | list[OrderedReport] | EndedStream
+Answer = Piece | list[ComputedLine] | EndedStream
 
 
 def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
@@ -222,37 +251,40 @@ class ReplayWorker:
         self._models = models
         self._reading: SplitReader | None = None
         self._engines: dict[str, Engine] = {}
+        self._period = period_of(job.config)
 
     def do(self, order: Order) -> Answer:
         """Carry out one order."""
         if isinstance(order, ReadPiece):
-            return self._read(order.split)
+            return self._read(order)
         if isinstance(order, ComputePieces):
             return self._compute(order)
         return self._end()
 
-    def _read(self, split: int) -> Piece:
+    def _read(self, order: ReadPiece) -> Piece:
         if self._reading is None:
-            self._reading = SplitReader(self._job, split)
-        piece = self._reading.next_piece()
+            self._reading = SplitReader(self._job, order.split)
+        piece = self._reading.next_piece(order.path)
         if piece.last:
             self._reading = None
         return piece
 
-    def _compute(self, order: ComputePieces) -> list[OrderedReport]:
+    def _compute(self, order: ComputePieces) -> list[ComputedLine]:
         together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
         for number, piece in enumerate(order.pieces):
             with piece.path.open("rb") as file:
                 for share in piece.shares:
-                    file.seek(share.start)
-                    found = pickle.loads(file.read(share.stop - share.start))
                     step = share.task, number if share.task in order.one_by_one else 0
-                    together.setdefault(step, []).append((found, piece.begin))
+                    together.setdefault(step, []).append((share.read(file), piece.begin))
         return [
-            report
+            line
             for (task, _), shares in together.items()
-            for report in self._engine(task).take(joined(shares, "replay"), 0.0)
+            for line in self._lines(self._engine(task).take(joined(shares, "replay"), 0.0))
         ]
+
+    def _lines(self, reports: Sequence[OrderedReport]) -> list[ComputedLine]:
+        self._period.add([ordered.report for ordered in reports])
+        return [ComputedLine.of(ordered) for ordered in reports]
 
     def _engine(self, name: str) -> Engine:
         if name not in self._engines:
@@ -267,9 +299,9 @@ class ReplayWorker:
             if own:
                 self._engine(name)  # models that never answered show, as silent
         engines = self._engines.values()
-        reports = [report for engine in engines for report in engine.end()]
+        lines = [line for engine in engines for line in self._lines(engine.end())]
         labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
-        return EndedStream(reports, [engine.view() for engine in engines], labelled, *used())
+        return EndedStream(lines, self._period, [engine.view() for engine in engines], labelled, *used())
 
 
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
@@ -297,18 +329,17 @@ class SplitReader:
         at_once = _READS_OF_PIECE if is_plain(source.path) else 1
         self._raws: Iterator[Sequence[Raw]] = read_split(source, split, at_once)
         self._next: Sequence[Raw] | None = next(self._raws, None)
-        self._pieces = 0
 
-    def next_piece(self) -> Piece:
+    def next_piece(self, path: Path) -> Piece:
         """Decode the next reads, and write their shares to a file; an empty split is one empty piece."""
         raws = self._next or ()
         chunk = self._decoder.decode(raws)
         sharing, facts = StreamPartitioner(), Facts()
         note(facts, chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
-        path = self._job.folder / f"{self._number}-{self._pieces}"
         shares = []
         try:
-            with path.open("wb") as file:
+            # Bytes that are there are written over: the system need not find memory for them anew.
+            with path.open("r+b" if path.exists() else "wb") as file:
                 for share in sharing.share(chunk):
                     names = share.task, share.model, share.besides
                     shares.append(_written(file, share, *names))
@@ -324,12 +355,11 @@ class SplitReader:
         size = sum(len(raw.data) for raw in raws if isinstance(raw, RawBlock))
         kept = chunk.rejects if self._job.config.rejects else ()
         self._next = next(self._raws, None)
-        self._pieces += 1
         last = self._next is None
         return Piece(self._number, last, path, facts, tuple(shares), times, size, kept, chunk.source)
 
 
-def _written(file: Any, value: object, task: str, model: str, besides: str) -> Slice:
+def _written(file: BinaryIO, value: object, task: str = "", model: str = "", besides: str = "") -> Slice:
     start = file.tell()
     pickle.dump(value, file, protocol=5)
     return Slice(task, model, besides, start, file.tell())

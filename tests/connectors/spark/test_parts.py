@@ -22,6 +22,8 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
+from connectors.files import FileSource  # noqa: E402
+from connectors.formats.files.line_cutter import BLOCK_BYTES  # noqa: E402
 from connectors.formats.files.tables import ROWS  # noqa: E402
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
 from connectors.spark.inputs import files_of  # noqa: E402
@@ -37,7 +39,7 @@ from connectors.spark.job import (  # noqa: E402
 from connectors.spark.reading import blocks_of  # noqa: E402
 from connectors.spark.session import check_ready, meaning, refuse_java, settings_from  # noqa: E402
 from connectors.spark.tables import WindowTable, refuse_types  # noqa: E402
-from connectors.splits import Split, splits_of  # noqa: E402
+from connectors.splits import Split, read_split, splits_of  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
 from monitor.base.records import DRAW  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
@@ -151,6 +153,20 @@ def test_splits_of_lines_hold_each_line_once(tmp_path: Path, size: int) -> None:
     assert {split.stop for split in splits[:-1]} <= ends
     assert len(splits) <= len(lines)
     assert (len(splits) > 5) == (size < 500)
+
+
+def test_a_split_of_a_block_of_lines_is_one_read(tmp_path: Path) -> None:
+    """What is read beyond a split is read for nothing."""
+    path = tmp_path / "p.ndjson"
+    sizes = np.random.default_rng(0).integers(1, 2000, 4000)
+    path.write_bytes(b"".join(b"x" * int(n) + b"\n" for n in sizes))
+    splits = splits_of(path, BLOCK_BYTES)
+
+    found = [list(read_split(FileSource(path), split, 1)) for split in splits]
+
+    assert len(splits) == 4
+    assert [len(raws) for reads in found for raws in reads] == [1] * len(splits)
+    assert b"".join(raws[0].data for (raws,) in found) == path.read_bytes()
 
 
 def test_parquet_is_split_between_row_groups_and_read_from_there(tmp_path: Path) -> None:
