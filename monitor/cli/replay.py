@@ -39,7 +39,6 @@ REPORTS = "windows.ndjson"
 REJECTS = "rejects.ndjson"
 PAGE = "report.html"
 OURS = (REPORTS, REJECTS, f"{REJECTS}.1", PAGE)
-MESSAGES_KEPT = 5
 _NAME_BYTES = 150  # file systems allow 255; the ending and a number come on top
 _READ_SECONDS = 0.2  # of a pipe only; a file is always ready
 _WRITE_SECONDS = 60.0  # a replay waits for its disk: a missing line would be worse than a late one
@@ -52,7 +51,7 @@ Progress = Callable[[Path, int], None]
 
 @dataclass(slots=True)
 class Unused:
-    """What could not be used, counted as it goes by.
+    """What could not be used.
 
     Parameters
     ----------
@@ -71,18 +70,6 @@ class Unused:
     rows_left: Counter[str] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
     received: int = 0
-
-    def add(self, chunk: Chunk, unit: str) -> None:
-        """Count a chunk, whose positions are of this unit: `byte` or `row`."""
-        self.received += chunk.answers + chunk.labels_received
-        self.rows_left.update(chunk.rows_left)
-        for reject in chunk.rejects:
-            if reject.answers:
-                self.answers[reject.reason.value] += reject.answers
-            else:
-                self.labels[reject.reason.value] += 1
-            if len(self.first) < MESSAGES_KEPT:
-                self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
     @property
     def everything(self) -> bool:
@@ -137,14 +124,16 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     SinkError
         The disk did not take everything.
     """
+    from monitor.engine.planning import Facts, notes_of_order
+
     config = load_config(config_path)
     engine = engine_settings(config, event_time=True).build()
     check_files(files, out)
     written = Written(config, out)
-    unused = Unused()
+    facts = Facts()
     try:
         for chunk, unit in _chunks(config, files, progress):
-            unused.add(chunk, unit)
+            facts.note(chunk, unit)
             written.rejected((reject, chunk.source) for reject in chunk.rejects)
             written.closed(engine.absorb(chunk, 0.0))
         written.closed(engine.finish())
@@ -159,8 +148,9 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         written.windows,
         draw(engine.labelled(), written.period, out),
         written.period.histories.alarms(),
-        unused,
+        unused_of([facts]),
         out / REJECTS if config.rejects else None,
+        tuple(notes_of_order([facts])),
     )
 
 
@@ -323,6 +313,8 @@ def series_of(
 
 def unused_of(facts: Sequence[Facts]) -> Unused:
     """What could not be used of the parts of a stream, in their order."""
+    from monitor.engine.planning import MESSAGES_KEPT
+
     found = Unused()
     for each in facts:
         found.answers.update(each.answers_rejected)

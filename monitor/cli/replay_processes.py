@@ -63,6 +63,7 @@ from monitor.engine.planning import (
     kept,
     note_share,
     notes_of,
+    notes_of_order,
     rows_of,
     too_many,
     units_of,
@@ -198,7 +199,7 @@ def _told(
         written.period.histories.alarms(),
         unused_of([run.facts]),
         out / REJECTS if config.rejects else None,
-        (*notes_of(units, reasons, len(ended)), memory),
+        (*notes_of(units, reasons, len(ended)), *notes_of_order([run.facts]), memory),
         tuple(one.seconds for one in ended),
     )
 

@@ -32,7 +32,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, joined
-from monitor.engine.planning import Facts, note, note_share
+from monitor.engine.planning import Facts, note_share
 from monitor.engine.report_order import OrderedReport, StreamPosition
 from monitor.export.page.period import Period
 from monitor.reports.views import EngineView
@@ -335,7 +335,7 @@ class SplitReader:
         raws = self._next or ()
         chunk = self._decoder.decode(raws)
         sharing, facts = StreamPartitioner(), Facts()
-        note(facts, chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
+        facts.note(chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
         shares = []
         try:
             # Bytes that are there are written over: the system need not find memory for them anew.

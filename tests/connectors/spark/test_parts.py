@@ -46,7 +46,16 @@ from monitor.cli.replay import replay  # noqa: E402
 from monitor.cli.settings import engine_settings  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
 from monitor.engine.partitioning import begins  # noqa: E402
-from monitor.engine.planning import Facts, Unit, notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
+from monitor.engine.planning import (  # noqa: E402
+    Facts,
+    Unit,
+    notes_of,
+    notes_of_order,
+    rows_of,
+    spread,
+    units_of,
+    why_whole,
+)
 from tests.connectors.spark.routing import wanted  # noqa: E402
 from tests.connectors.spark.streams import SETTINGS, TASKS, records, write_input  # noqa: E402
 from tests.daemon import ndjson  # noqa: E402
@@ -87,6 +96,21 @@ def test_splits_and_units_give_the_lines_of_one_process(tmp_path: Path) -> None:
     assert len(splits) > 6
     assert [unit.model for unit in units if unit.task == "s"] == [None], "`ssme` estimates models together"
     assert sorted(unit.model or "" for unit in units if unit.task == "t") == ["coral", "erm", "irm"]
+
+
+def test_the_files_of_splits_are_counted_for_the_note_about_their_order(tmp_path: Path) -> None:
+    config = write_input(tmp_path, {"u": TASKS["u"]}, files=1)
+    labels = tmp_path / "labels.ndjson"
+    labels.write_bytes(ndjson([{"id": f"r{i}", "task": "u", "label": "ok"} for i in range(300)]))
+    splits = [s for p in (tmp_path / "parts" / "part-000.ndjson", labels) for s in splits_of(p, 8_000)]
+    loaded = load_config(str(config))
+    job = Job(loaded, engine_settings(loaded, event_time=True), tuple(splits))
+
+    blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]
+    found = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
+
+    assert sum(each.files.get(str(labels), [0, 0])[1] for each in found) == 300
+    assert f"the labels of {labels} came after all answers of" in notes_of_order(found)[0]
 
 
 @pytest.mark.parametrize(
