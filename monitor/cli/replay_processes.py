@@ -291,6 +291,11 @@ class Owners:
             for name, task in self.settings.tasks.items()
         }
 
+    def own(self, process: int, told: int) -> tuple[tuple[str, str], ...]:
+        """The models of a process but for the first so many of all; none is ever taken from it."""
+        later = itertools.islice(self.order.items(), told, None)
+        return tuple(name for name, owner in later if owner == process)
+
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
         """The shares of a piece by process."""
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
@@ -326,6 +331,7 @@ class _Worker:
     connection: Connection
     order: Order | None = None
     reading: int | None = None
+    told: int = 0
     computing: list[_Placed] = field(default_factory=list)
     waiting: deque[_Placed] = field(default_factory=deque)
 
@@ -438,7 +444,10 @@ class Scheduler:
         if split is not None and self._may_read(split):
             if worker.reading is None:
                 worker.reading = self._unread.popleft()
-            self._send(worker, ReadPiece(split, self._files.pop() if self._files else next(self._new_files)))
+            file = self._files.pop() if self._files else next(self._new_files)
+            own = self._owners.own(worker.number, worker.told)
+            worker.told = len(self._owners.order)
+            self._send(worker, ReadPiece(split, file, own))
 
     def _may_read(self, split: int) -> bool:
         """Whether there is room; for what all wait for there always is."""

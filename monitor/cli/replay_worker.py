@@ -1,7 +1,8 @@
 """One process of a replay on several: it reads pieces of the input, and computes the models that are its own.
 
-It does one order after another, and keeps nothing between them but the split that it has begun to read and
-its engines. What it has read lies in a file until the processes have computed it that its models belong to.
+It does one order after another, and keeps nothing between them but the split that it has begun to read, its
+engines, and what it has read of its own models. The rest of that lies in a file until the processes have
+computed it that it belongs to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -73,15 +74,29 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadPiece:
-    """An order: read and decode the next piece of a split, into a file, over what it may hold."""
+    """An order: read and decode the next piece of a split, into a file, over what it may hold.
+
+    Answers of models that are its own a process keeps in its memory, until it computes them.
+
+    Parameters
+    ----------
+    split : int
+    path : Path
+    own : tuple of (task, model)
+        Models that have become its own since the order before.
+    """
 
     split: int
     path: Path
+    own: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Where in a piece's file a share lies; `task`, `model` and `besides` as of `Partition`."""
+    """Where in a piece's file a share lies; `task`, `model` and `besides` as of `Partition`.
+
+    Nowhere, and as long as nothing, if the process that has read it keeps it.
+    """
 
     task: str
     model: str
@@ -252,6 +267,8 @@ class ReplayWorker:
         self._reading: SplitReader | None = None
         self._engines: dict[str, Engine] = {}
         self._period = period_of(job.config)
+        self._own: set[tuple[str, str]] = set()
+        self._kept: dict[tuple[Path, str, str], Partition] = {}
 
     def do(self, order: Order) -> Answer:
         """Carry out one order."""
@@ -264,7 +281,9 @@ class ReplayWorker:
     def _read(self, order: ReadPiece) -> Piece:
         if self._reading is None:
             self._reading = SplitReader(self._job, order.split)
-        piece = self._reading.next_piece(order.path)
+        self._own.update(order.own)
+        piece, kept = self._reading.next_piece(order.path, self._own)
+        self._kept.update(((order.path, *name), share) for name, share in kept.items())
         if piece.last:
             self._reading = None
         return piece
@@ -274,8 +293,10 @@ class ReplayWorker:
         for number, piece in enumerate(order.pieces):
             with piece.path.open("rb") as file:
                 for share in piece.shares:
+                    kept = self._kept.pop((piece.path, share.task, share.model), None)
+                    found = share.read(file) if kept is None else kept
                     step = share.task, number if share.task in order.one_by_one else 0
-                    together.setdefault(step, []).append((share.read(file), piece.begin))
+                    together.setdefault(step, []).append((found, piece.begin))
         return [
             line
             for (task, _), shares in together.items()
@@ -330,19 +351,27 @@ class SplitReader:
         self._raws: Iterator[Sequence[Raw]] = read_split(source, split, at_once)
         self._next: Sequence[Raw] | None = next(self._raws, None)
 
-    def next_piece(self, path: Path) -> Piece:
-        """Decode the next reads, and write their shares to a file; an empty split is one empty piece."""
+    def next_piece(
+        self, path: Path, own: Set[tuple[str, str]]
+    ) -> tuple[Piece, dict[tuple[str, str], Partition]]:
+        """Decode the next reads, and write their shares to a file; an empty split is one empty piece.
+
+        The answers of `own` models, by task and name, are given back instead.
+        """
         raws = self._next or ()
         chunk = self._decoder.decode(raws)
         sharing, facts = StreamPartitioner(), Facts()
         facts.note(chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
-        shares = []
+        shares, kept = [], {}
         try:
             # Bytes that are there are written over: the system need not find memory for them anew.
             with path.open("r+b" if path.exists() else "wb") as file:
                 for share in sharing.share(chunk):
-                    names = share.task, share.model, share.besides
-                    shares.append(_written(file, share, *names))
+                    if (share.task, share.model) in own:
+                        kept[share.task, share.model] = share
+                        shares.append(Slice(share.task, share.model, "", 0, 0))
+                    else:
+                        shares.append(_written(file, share, share.task, share.model, share.besides))
                     note_share(facts, share, 0, self._job.settings.tasks[share.task].max_series)
                 times = _written(file, sharing.times(), "", "", "")
         except OSError as error:
@@ -353,10 +382,11 @@ class SplitReader:
             ) from error
         facts.stretch = sharing.stretch
         size = sum(len(raw.data) for raw in raws if isinstance(raw, RawBlock))
-        kept = chunk.rejects if self._job.config.rejects else ()
+        rejects = chunk.rejects if self._job.config.rejects else ()
         self._next = next(self._raws, None)
         last = self._next is None
-        return Piece(self._number, last, path, facts, tuple(shares), times, size, kept, chunk.source)
+        piece = Piece(self._number, last, path, facts, tuple(shares), times, size, rejects, chunk.source)
+        return piece, kept
 
 
 def _written(file: BinaryIO, value: object, task: str = "", model: str = "", besides: str = "") -> Slice:
