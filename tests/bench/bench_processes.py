@@ -91,9 +91,13 @@ def table(
     roots = {"now": ROOT} if against.resolve() == ROOT else {"before": against.resolve(), "now": ROOT}
     with tempfile.TemporaryDirectory() as name:
         folders = {checkout: Path(name) / checkout for checkout in roots}
+        inputs = Path(name) / "inputs"
+        inputs.mkdir()
+        write_inputs(inputs, records, labelled_every=labelled_every)
         for folder in folders.values():
             folder.mkdir()
-            write_inputs(folder, records, labelled_every=labelled_every)
+            for path in inputs.iterdir():
+                os.link(path, folder / path.name)
         found = []
         for _ in range(rounds):
             found.append(one_round(roots, folders, processes, at_once))
