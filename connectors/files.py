@@ -20,7 +20,7 @@ from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
 from connectors.formats.files.folder import Folder, LocalFiles, RemoteFiles, is_address, is_folder
 from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
-from connectors.formats.files.line_cutter import LineCutter
+from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
 from connectors.formats.files.tables import read_csv, read_parquet
 from connectors.formats.wires.choice import columns_of, wire_of
@@ -147,6 +147,11 @@ class FileSource(Source[Any]):
     complete_seconds : float, default 5.0
         A table of a pattern is read once it has not changed for so long.
 
+    Attributes
+    ----------
+    block_bytes : int
+        Of lines that are read at once, of a plain file that is not followed.
+
     Examples
     --------
     >>> import tempfile, pathlib
@@ -235,6 +240,7 @@ class FileSource(Source[Any]):
         self.mapped = mapped
         self.options = options or {}
         self.complete_seconds = complete_seconds
+        self.block_bytes = BLOCK_BYTES
         self._reader: FileReader | None = None
         self._damage: DamagedFileError | None = None
         self._gaps = 0
@@ -329,7 +335,7 @@ class FileSource(Source[Any]):
             return Table(read_parquet(self.path, self.partition, start, self.mapped))
         if kind in DECOMPRESSORS:
             return Compressed(self.path, DECOMPRESSORS[kind](self.path), self._cutter(start), start)
-        return Plain(self.path.open("rb", buffering=0), self._cutter, start)
+        return Plain(self.path.open("rb", buffering=0), self._cutter, start, self.block_bytes)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Read about 1 MiB of whole lines, or one table; waits only at the end of a followed file.

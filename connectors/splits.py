@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connectors.files import FileSource
+from connectors.formats.files.line_cutter import BLOCK_BYTES
 from connectors.formats.files.tables import ROWS, open_parquet
 from monitor.base.errors import SourceError
 from monitor.base.source import (
@@ -120,6 +121,8 @@ def is_plain(path: Path) -> bool:
 def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[Raw]]:
     """What is in a split, so many reads at a time: each brings a MiB of lines, or a table of 8,192 rows.
 
+    A split of lines that is not much larger is one read, which ends where the split does.
+
     Raises
     ------
     SourceError
@@ -127,6 +130,8 @@ def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[
     """
     if split.start == split.stop:
         return
+    if is_plain(source.path) and split.stop is not None and split.stop - split.start <= 2 * BLOCK_BYTES:
+        source.block_bytes = split.stop - split.start
     source.open({source.partition: split.start})
     pending: list[Raw] = []
     try:
@@ -150,15 +155,15 @@ def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[
 
 
 def _until(raw: OfFile, stop: int | None) -> tuple[OfFile | None, bool]:
-    """What of it lies before a place, and whether all of it does not."""
+    """What of it lies before a place, and whether nothing else does."""
     if stop is None:
         return raw, False
     if raw.start >= stop:
         return None, True
     left = stop - raw.start
-    if isinstance(raw, RawBlock) and len(raw.data) > left:
+    if isinstance(raw, RawBlock) and len(raw.data) >= left:
         return replace(raw, data=raw.data[:left]), True
-    if isinstance(raw, RawTable) and max(map(len, raw.columns.values()), default=0) > left:
+    if isinstance(raw, RawTable) and len(raw) >= left:
         columns = {name: column[:left] for name, column in raw.columns.items()}
         broken = {row: why for row, why in raw.broken.items() if row < left}
         return replace(raw, columns=columns, broken=broken), True

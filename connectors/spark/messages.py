@@ -21,7 +21,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSourceConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.partitioning import Partition, StreamPartitioner
-from monitor.engine.planning import Facts, note, note_share
+from monitor.engine.planning import Facts, note_share
 
 MESSAGES = (
     "concat(topic, '-', partition) AS partition",
@@ -110,7 +110,7 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
         milliseconds = np.maximum.accumulate(np.maximum(times, newest.get(raw.partition, 0)))
         newest[raw.partition] = int(milliseconds[-1])
         chunk, places = decoder.decode_with_places([raw])
-        note(facts, chunk, "offset")
+        facts.note(chunk, "offset")
         for part in _parts(chunk, places, np.asarray(raw.offsets, dtype=np.int64), milliseconds):
             share, data = part.share, packed(part)
             facts.newest = max(facts.newest, float(np.minimum(part.time, part.stamp + _DAY).max()))

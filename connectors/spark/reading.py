@@ -14,7 +14,7 @@ from connectors.splits import read_split
 from monitor.base.source import RawTable
 from monitor.config.layouts import layouts
 from monitor.engine.partitioning import StreamPartitioner
-from monitor.engine.planning import Facts, note, note_share
+from monitor.engine.planning import Facts, note_share
 
 _BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: of a thousand models each share has some rows
 _BYTES_AT_ONCE = 8 << 20
@@ -45,7 +45,7 @@ def blocks_of(job: Job, number: int) -> Iterator[Block]:
     at = 0
     for at, raws in enumerate(read_split(source, split, _BLOCKS_AT_ONCE)):
         chunk = decoder.decode(raws)
-        note(facts, chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
+        facts.note(chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
         for share in sharing.share(chunk):
             block = Block(BlockKind.SHARE, share.task, share.model, share.besides, number, at, packed(share))
             note_share(facts, share, len(block.data), caps[share.task])

@@ -39,7 +39,6 @@ REPORTS = "windows.ndjson"
 REJECTS = "rejects.ndjson"
 PAGE = "report.html"
 OURS = (REPORTS, REJECTS, f"{REJECTS}.1", PAGE)
-MESSAGES_KEPT = 5
 _NAME_BYTES = 150  # file systems allow 255; the ending and a number come on top
 _READ_SECONDS = 0.2  # of a pipe only; a file is always ready
 _WRITE_SECONDS = 60.0  # a replay waits for its disk: a missing line would be worse than a late one
@@ -52,7 +51,7 @@ Progress = Callable[[Path, int], None]
 
 @dataclass(slots=True)
 class Unused:
-    """What could not be used, counted as it goes by.
+    """What could not be used.
 
     Parameters
     ----------
@@ -71,18 +70,6 @@ class Unused:
     rows_left: Counter[str] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
     received: int = 0
-
-    def add(self, chunk: Chunk, unit: str) -> None:
-        """Count a chunk, whose positions are of this unit: `byte` or `row`."""
-        self.received += chunk.answers + chunk.labels_received
-        self.rows_left.update(chunk.rows_left)
-        for reject in chunk.rejects:
-            if reject.answers:
-                self.answers[reject.reason.value] += reject.answers
-            else:
-                self.labels[reject.reason.value] += 1
-            if len(self.first) < MESSAGES_KEPT:
-                self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
     @property
     def everything(self) -> bool:
@@ -137,14 +124,16 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     SinkError
         The disk did not take everything.
     """
+    from monitor.engine.planning import Facts, notes_of_order
+
     config = load_config(config_path)
     engine = engine_settings(config, event_time=True).build()
     check_files(files, out)
     written = Written(config, out)
-    unused = Unused()
+    facts = Facts()
     try:
         for chunk, unit in _chunks(config, files, progress):
-            unused.add(chunk, unit)
+            facts.note(chunk, unit)
             written.rejected((reject, chunk.source) for reject in chunk.rejects)
             written.closed(engine.absorb(chunk, 0.0))
         written.closed(engine.finish())
@@ -159,8 +148,9 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         written.windows,
         draw(engine.labelled(), written.period, out),
         written.period.histories.alarms(),
-        unused,
+        unused_of([facts]),
         out / REJECTS if config.rejects else None,
+        tuple(notes_of_order([facts])),
     )
 
 
@@ -186,8 +176,7 @@ class Written:
     """
 
     def __init__(self, config: Config, out: Path) -> None:
-        judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
-        self.period = Period(judged, external_url=config.export.external_url or "")
+        self.period = period_of(config)
         self.windows = 0
         self._reports = ReportWriter(str(out / REPORTS))
         self._rejects: RejectWriter | None = None
@@ -202,10 +191,14 @@ class Written:
 
     def closed(self, reports: Sequence[WindowReport]) -> None:
         """Write windows."""
-        for report in reports:
-            self._reports.write(to_json(report), wait_seconds=_WRITE_SECONDS)
+        self.lines(map(to_json, reports), sum(not report.revision for report in reports))
         self.period.add(reports)
-        self.windows += sum(not report.revision for report in reports)
+
+    def lines(self, lines: Iterable[bytes], windows: int) -> None:
+        """Write lines, so many of windows that closed, of which `period` learns elsewhere."""
+        for line in lines:
+            self._reports.write(line, wait_seconds=_WRITE_SECONDS)
+        self.windows += windows
 
     def rejected(self, rejects: Iterable[Rejected]) -> None:
         """Write what could not be used, where that is wanted."""
@@ -220,6 +213,12 @@ class Written:
         if self._rejects is None:
             return complete
         return self._rejects.close(_WRITE_SECONDS) and not self._rejects.lost and complete
+
+
+def period_of(config: Config) -> Period:
+    """What takes the windows that a configuration closes, for their pictures."""
+    judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
+    return Period(judged, external_url=config.export.external_url or "")
 
 
 def check_files(files: Sequence[Path], out: Path) -> None:
@@ -314,6 +313,8 @@ def series_of(
 
 def unused_of(facts: Sequence[Facts]) -> Unused:
     """What could not be used of the parts of a stream, in their order."""
+    from monitor.engine.planning import MESSAGES_KEPT
+
     found = Unused()
     for each in facts:
         found.answers.update(each.answers_rejected)

@@ -8,7 +8,7 @@ whether reading or computing takes longer, and what is read and not yet computed
 
 from __future__ import annotations
 
-import pickle
+import itertools
 import tempfile
 from bisect import bisect_right
 from collections import Counter, deque
@@ -39,6 +39,7 @@ from monitor.cli.replay import (
 from monitor.cli.replay_worker import (
     PIECE_BYTES,
     Answer,
+    ComputedLine,
     ComputePieces,
     EndedStream,
     EndStream,
@@ -62,12 +63,13 @@ from monitor.engine.planning import (
     kept,
     note_share,
     notes_of,
+    notes_of_order,
     rows_of,
     too_many,
     units_of,
     why_whole,
 )
-from monitor.engine.report_order import OrderedReport, Phase
+from monitor.engine.report_order import Phase
 from monitor.reports.views import EngineView
 
 BYTES_A_PROCESS = 32 << 20
@@ -181,6 +183,7 @@ def _told(
     config: Config, out: Path, owners: Owners, run: Scheduler, ended: Sequence[EndedStream], written: Written
 ) -> Replayed:
     labelled = {series: rows for one in ended for series, rows in one.labelled.items()}
+    written.period.join([one.period for one in ended], run.series)
     views = [view for one in ended for view in one.views]
     units = units_of([run.facts], owners.whole)
     reasons = owners.whole | why_whole(owners.settings, [run.facts])
@@ -196,7 +199,7 @@ def _told(
         written.period.histories.alarms(),
         unused_of([run.facts]),
         out / REJECTS if config.rejects else None,
-        (*notes_of(units, reasons, len(ended)), memory),
+        (*notes_of(units, reasons, len(ended)), *notes_of_order([run.facts]), memory),
         tuple(one.seconds for one in ended),
     )
 
@@ -288,6 +291,11 @@ class Owners:
             for name, task in self.settings.tasks.items()
         }
 
+    def own(self, process: int, told: int) -> tuple[tuple[str, str], ...]:
+        """The models of a process but for the first so many of all; none is ever taken from it."""
+        later = itertools.islice(self.order.items(), told, None)
+        return tuple(name for name, owner in later if owner == process)
+
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
         """The shares of a piece by process."""
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
@@ -323,6 +331,7 @@ class _Worker:
     connection: Connection
     order: Order | None = None
     reading: int | None = None
+    told: int = 0
     computing: list[_Placed] = field(default_factory=list)
     waiting: deque[_Placed] = field(default_factory=deque)
 
@@ -335,7 +344,7 @@ class _Placed:
     begin: Begin
     shares: Mapping[int, tuple[Slice, ...]]
     missing: int
-    reports: list[OrderedReport] = field(default_factory=list)
+    lines: list[ComputedLine] = field(default_factory=list)
 
 
 @contextmanager
@@ -373,6 +382,8 @@ class Scheduler:
     ----------
     facts : Facts
         What has been read up to the last piece whose place is known.
+    series : dict of (task, model, group)
+        Those that have closed a window, in the order in which each closed its first.
     """
 
     def __init__(
@@ -381,6 +392,8 @@ class Scheduler:
         self._job, self._workers, self._owners = job, workers, owners
         self._written, self._progress = written, progress
         self._most_held = 2 * len(workers) + 2
+        self._files: list[Path] = []
+        self._new_files = (job.folder / str(number) for number in itertools.count())
         self._unread = deque(range(len(job.splits)))
         self._head = 0
         self._read: dict[int, deque[Piece]] = {}
@@ -391,6 +404,7 @@ class Scheduler:
         self._windows: Counter[str] = Counter()
         self._caps = {name: task.max_series for name, task in owners.settings.tasks.items()}
         self.facts = Facts()
+        self.series: dict[tuple[str, str, str], None] = {}
 
     def run(self) -> list[EndedStream]:
         """Everything; what became of each process.
@@ -408,7 +422,7 @@ class Scheduler:
             self._send(worker, EndStream())
         ended = [self._answer(worker) for worker in self._workers]
         found = [one for one in ended if isinstance(one, EndedStream)]
-        self._write([report for one in found for report in one.reports])
+        self._write([line for one in found for line in one.lines])
         return found
 
     def _hand_out(self) -> None:
@@ -430,7 +444,10 @@ class Scheduler:
         if split is not None and self._may_read(split):
             if worker.reading is None:
                 worker.reading = self._unread.popleft()
-            self._send(worker, ReadPiece(split))
+            file = self._files.pop() if self._files else next(self._new_files)
+            own = self._owners.own(worker.number, worker.told)
+            worker.told = len(self._owners.order)
+            self._send(worker, ReadPiece(split, file, own))
 
     def _may_read(self, split: int) -> bool:
         """Whether there is room; for what all wait for there always is."""
@@ -482,8 +499,8 @@ class Scheduler:
             self._place_what_follows()
         elif isinstance(answer, list):
             begins = [placed.begin.sequence for placed in worker.computing]
-            for report in answer:
-                worker.computing[bisect_right(begins, report.position.sequence) - 1].reports.append(report)
+            for line in answer:
+                worker.computing[bisect_right(begins, line.position.sequence) - 1].lines.append(line)
             for placed in worker.computing:
                 placed.missing -= 1
         self._write_what_is_complete()
@@ -517,8 +534,7 @@ class Scheduler:
     def _times(self) -> Any:
         assert self._placing is not None
         with self._placing.path.open("rb") as file:
-            file.seek(self._placing.times.start)
-            return pickle.load(file)
+            return self._placing.times.read(file)
 
     def _refuse(self, whole: Mapping[str, str]) -> None:
         if more := {name: why for name, why in whole.items() if name not in self._owners.whole}:
@@ -527,21 +543,25 @@ class Scheduler:
     def _write_what_is_complete(self) -> None:
         while self._placed and not self._placed[0].missing:
             placed = self._placed.popleft()
-            placed.path.unlink()
-            self._write(placed.reports)
+            self._files.append(placed.path)
+            self._write(placed.lines)
 
-    def _write(self, reports: list[OrderedReport]) -> None:
+    def _write(self, lines: list[ComputedLine]) -> None:
         """Write the lines of a piece in the order in which one process would."""
         numbers = {name: number for number, name in enumerate(self._owners.settings.tasks)}
 
-        def place(line: OrderedReport) -> tuple[Any, ...]:
+        def place(line: ComputedLine) -> tuple[Any, ...]:
             ended = numbers[line.position.task] if line.position.phase == Phase.ENDED else 0
             return line.position[:2], ended, line.position[2:]
 
-        reports.sort(key=place)
-        self._written.closed([line.report for line in reports])
-        for line in reports:
-            self._windows[line.report.task] += not line.report.revision
+        lines.sort(key=place)
+        closed = [line for line in lines if not line.revision]
+        self._written.lines((line.line for line in lines), len(closed))
+        for line in closed:
+            if line.window == 0:  # it may have begun anew
+                self.series.pop(line.series, None)
+            self.series.setdefault(line.series)
+            self._windows[line.series[0]] += 1
         self._refuse(
             {
                 task: too_many(self._owners.settings, task, self.facts.rows(task))

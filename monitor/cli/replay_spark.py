@@ -14,7 +14,7 @@ from monitor.cli.replay import OURS, REJECTS, Replayed, Written, draw, series_of
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
-from monitor.engine.planning import rows_of
+from monitor.engine.planning import notes_of_order, rows_of
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
@@ -101,7 +101,7 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
         period.histories.alarms(),
         unused_of(done.facts),
         out / REJECTS if config.rejects else None,
-        tuple(done.notes),
+        (*done.notes, *notes_of_order(done.facts)),
     )
 
 

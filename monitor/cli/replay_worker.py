@@ -1,7 +1,8 @@
 """One process of a replay on several: it reads pieces of the input, and computes the models that are its own.
 
-It does one order after another, and keeps nothing between them but the split that it has begun to read and
-its engines. What it has read lies in a file until the processes have computed it that its models belong to.
+It does one order after another, and keeps nothing between them but the split that it has begun to read, its
+engines, and what it has read of its own models. The rest of that lies in a file until the processes have
+computed it that it belongs to.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
@@ -27,13 +28,16 @@ from monitor.base.errors import SinkError, SourceError
 from monitor.base.records import Reject
 from monitor.base.source import Raw, RawBlock, RawTable
 from monitor.cli.process import one_heap
+from monitor.cli.replay import period_of
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, joined
-from monitor.engine.planning import Facts, note, note_share
-from monitor.engine.report_order import OrderedReport
+from monitor.engine.planning import Facts, note_share
+from monitor.engine.report_order import OrderedReport, StreamPosition
+from monitor.export.page.period import Period
 from monitor.reports.views import EngineView
+from monitor.reports.window_report import to_json
 
 PIECE_BYTES = BLOCK_BYTES
 """As much as one process reads at once, and cut at the same places.
@@ -70,20 +74,40 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadPiece:
-    """An order: read and decode the next piece of a split."""
+    """An order: read and decode the next piece of a split, into a file, over what it may hold.
+
+    Answers of models that are its own a process keeps in its memory, until it computes them.
+
+    Parameters
+    ----------
+    split : int
+    path : Path
+    own : tuple of (task, model)
+        Models that have become its own since the order before.
+    """
 
     split: int
+    path: Path
+    own: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Where in a piece's file a share lies; `task`, `model` and `besides` as of `Partition`."""
+    """Where in a piece's file a share lies; `task`, `model` and `besides` as of `Partition`.
+
+    Nowhere, and as long as nothing, if the process that has read it keeps it.
+    """
 
     task: str
     model: str
     besides: str
     start: int
     stop: int
+
+    def read(self, file: BinaryIO) -> Any:
+        """What was written there."""
+        file.seek(self.start)
+        return pickle.loads(file.read(self.stop - self.start))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +162,26 @@ class PlacedShares:
     shares: tuple[Slice, ...]
 
 
+class ComputedLine(NamedTuple):
+    """A line of the reports, and what the first process must know of it; its report stays where it is."""
+
+    position: StreamPosition
+    line: bytes
+    window: int
+    revision: int
+    series: tuple[str, str, str]
+
+    @classmethod
+    def of(cls, ordered: OrderedReport) -> ComputedLine:
+        """The line of a report."""
+        report = ordered.report
+        names = report.task, report.model, report.group
+        return cls(ordered.position, to_json(report), report.window, report.revision, names)
+
+
 @dataclass(frozen=True, slots=True)
 class ComputePieces:
-    """An order: take these, in the order of the stream; the answer is a list of `OrderedReport`.
+    """An order: take these, in the order of the stream; the answer is a list of `ComputedLine`.
 
     Parameters
     ----------
@@ -164,8 +205,10 @@ class EndedStream:
 
     Parameters
     ----------
-    reports : list of OrderedReport
+    lines : list of ComputedLine
         Those that the end brought.
+    period : Period
+        All windows of this process.
     views : list of EngineView
     labelled : mapping
         As `Engine.labelled` gives it.
@@ -175,7 +218,8 @@ class EndedStream:
         Of the processor.
     """
 
-    reports: list[OrderedReport]
+    lines: list[ComputedLine]
+    period: Period
     views: list[EngineView]
     labelled: Labelled
     resident: int
@@ -183,7 +227,7 @@ class EndedStream:
 
 
 Order = ReadPiece | ComputePieces | EndStream
-Answer = Piece | list[OrderedReport] | EndedStream
+Answer = Piece | list[ComputedLine] | EndedStream
 
 
 def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
@@ -222,37 +266,46 @@ class ReplayWorker:
         self._models = models
         self._reading: SplitReader | None = None
         self._engines: dict[str, Engine] = {}
+        self._period = period_of(job.config)
+        self._own: set[tuple[str, str]] = set()
+        self._kept: dict[tuple[Path, str, str], Partition] = {}
 
     def do(self, order: Order) -> Answer:
         """Carry out one order."""
         if isinstance(order, ReadPiece):
-            return self._read(order.split)
+            return self._read(order)
         if isinstance(order, ComputePieces):
             return self._compute(order)
         return self._end()
 
-    def _read(self, split: int) -> Piece:
+    def _read(self, order: ReadPiece) -> Piece:
         if self._reading is None:
-            self._reading = SplitReader(self._job, split)
-        piece = self._reading.next_piece()
+            self._reading = SplitReader(self._job, order.split)
+        self._own.update(order.own)
+        piece, kept = self._reading.next_piece(order.path, self._own)
+        self._kept.update(((order.path, *name), share) for name, share in kept.items())
         if piece.last:
             self._reading = None
         return piece
 
-    def _compute(self, order: ComputePieces) -> list[OrderedReport]:
+    def _compute(self, order: ComputePieces) -> list[ComputedLine]:
         together: dict[tuple[str, int], list[tuple[Partition, Begin]]] = {}
         for number, piece in enumerate(order.pieces):
             with piece.path.open("rb") as file:
                 for share in piece.shares:
-                    file.seek(share.start)
-                    found = pickle.loads(file.read(share.stop - share.start))
+                    kept = self._kept.pop((piece.path, share.task, share.model), None)
+                    found = share.read(file) if kept is None else kept
                     step = share.task, number if share.task in order.one_by_one else 0
                     together.setdefault(step, []).append((found, piece.begin))
         return [
-            report
+            line
             for (task, _), shares in together.items()
-            for report in self._engine(task).take(joined(shares, "replay"), 0.0)
+            for line in self._lines(self._engine(task).take(joined(shares, "replay"), 0.0))
         ]
+
+    def _lines(self, reports: Sequence[OrderedReport]) -> list[ComputedLine]:
+        self._period.add([ordered.report for ordered in reports])
+        return [ComputedLine.of(ordered) for ordered in reports]
 
     def _engine(self, name: str) -> Engine:
         if name not in self._engines:
@@ -267,9 +320,9 @@ class ReplayWorker:
             if own:
                 self._engine(name)  # models that never answered show, as silent
         engines = self._engines.values()
-        reports = [report for engine in engines for report in engine.end()]
+        lines = [line for engine in engines for line in self._lines(engine.end())]
         labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
-        return EndedStream(reports, [engine.view() for engine in engines], labelled, *used())
+        return EndedStream(lines, self._period, [engine.view() for engine in engines], labelled, *used())
 
 
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
@@ -297,21 +350,28 @@ class SplitReader:
         at_once = _READS_OF_PIECE if is_plain(source.path) else 1
         self._raws: Iterator[Sequence[Raw]] = read_split(source, split, at_once)
         self._next: Sequence[Raw] | None = next(self._raws, None)
-        self._pieces = 0
 
-    def next_piece(self) -> Piece:
-        """Decode the next reads, and write their shares to a file; an empty split is one empty piece."""
+    def next_piece(
+        self, path: Path, own: Set[tuple[str, str]]
+    ) -> tuple[Piece, dict[tuple[str, str], Partition]]:
+        """Decode the next reads, and write their shares to a file; an empty split is one empty piece.
+
+        The answers of `own` models, by task and name, are given back instead.
+        """
         raws = self._next or ()
         chunk = self._decoder.decode(raws)
         sharing, facts = StreamPartitioner(), Facts()
-        note(facts, chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
-        path = self._job.folder / f"{self._number}-{self._pieces}"
-        shares = []
+        facts.note(chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
+        shares, kept = [], {}
         try:
-            with path.open("wb") as file:
+            # Bytes that are there are written over: the system need not find memory for them anew.
+            with path.open("r+b" if path.exists() else "wb") as file:
                 for share in sharing.share(chunk):
-                    names = share.task, share.model, share.besides
-                    shares.append(_written(file, share, *names))
+                    if (share.task, share.model) in own:
+                        kept[share.task, share.model] = share
+                        shares.append(Slice(share.task, share.model, "", 0, 0))
+                    else:
+                        shares.append(_written(file, share, share.task, share.model, share.besides))
                     note_share(facts, share, 0, self._job.settings.tasks[share.task].max_series)
                 times = _written(file, sharing.times(), "", "", "")
         except OSError as error:
@@ -322,14 +382,14 @@ class SplitReader:
             ) from error
         facts.stretch = sharing.stretch
         size = sum(len(raw.data) for raw in raws if isinstance(raw, RawBlock))
-        kept = chunk.rejects if self._job.config.rejects else ()
+        rejects = chunk.rejects if self._job.config.rejects else ()
         self._next = next(self._raws, None)
-        self._pieces += 1
         last = self._next is None
-        return Piece(self._number, last, path, facts, tuple(shares), times, size, kept, chunk.source)
+        piece = Piece(self._number, last, path, facts, tuple(shares), times, size, rejects, chunk.source)
+        return piece, kept
 
 
-def _written(file: Any, value: object, task: str, model: str, besides: str) -> Slice:
+def _written(file: BinaryIO, value: object, task: str = "", model: str = "", besides: str = "") -> Slice:
     start = file.tell()
     pickle.dump(value, file, protocol=5)
     return Slice(task, model, besides, start, file.tell())

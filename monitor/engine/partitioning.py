@@ -17,6 +17,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch, Within
 from monitor.engine.clock import LEAP_SECONDS, EventClock
@@ -151,38 +152,54 @@ class StreamPartitioner:
 
 def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partition]:
     """A batch by model, each with its labels for the others: by id they reach whichever model answered."""
-    by_model = np.argsort(batch.model, kind="stable")
-    edges = np.searchsorted(batch.model[by_model], np.arange(len(batch.models) + 1))
-    for code, name in enumerate(batch.models):
-        rows = by_model[edges[code] : edges[code + 1]]
-        if not len(rows):
+    by_model = _sorted_by(batch.model, len(batch.models))
+    batch, clock = _take(batch, by_model), clock[by_model]
+    edges = np.searchsorted(batch.model, np.arange(len(batch.models) + 1)).tolist()
+    for name, first, last in zip(batch.models, edges, edges[1:], strict=False):
+        if first == last:
             continue
-        own = _take(batch, rows)
-        yield Partition(batch.task, name, "", own, clock[rows], partition)
+        own, of_own = _with_fewest_names(_take(batch, slice(first, last))), clock[first:last]
+        yield Partition(batch.task, name, "", own, of_own, partition)
         # Right or wrong, of a task without classes, is said of the one model.
-        labelled = np.flatnonzero(own.label >= 0) if own.scores.shape[1] > 1 else rows[:0]
-        told = labels_along(own, labelled)
-        if len(told):
-            yield Partition(
-                batch.task, "", name, told, clock[rows][np.searchsorted(own.order, told.order)], partition
-            )
+        if own.scores.shape[1] > 1 and len(told := labels_along(own, np.flatnonzero(own.label >= 0))):
+            known = of_own[np.searchsorted(own.order, told.order)]
+            yield Partition(batch.task, "", name, told, known, partition)
 
 
-def _take(batch: Batch, rows: Ints) -> Batch:
-    """Rows of a batch, with the names that they need and no others."""
+def _sorted_by(codes: Ints, names: int) -> Ints:
+    """The rows in the order of their codes, each code's in theirs; small numbers numpy sorts by counting."""
+    return np.argsort(codes.astype(np.min_scalar_type(names)), kind="stable")
+
+
+def _take(batch: Batch, rows: Ints | slice) -> Batch:
+    """Rows of a batch."""
     columns: dict[str, Any] = {
-        each.name: value[rows]
+        each.name: _rows_of(value, rows)
         for each in fields(batch)
         if isinstance(value := getattr(batch, each.name), np.ndarray)
     }
-    columns["models"], columns["model"] = _fewest((batch.models, batch.model[rows]))
-    columns["versions"], columns["version"] = _fewest((batch.versions, batch.version[rows]))
-    groups = {name: _fewest((values, codes[rows])) for name, (values, codes) in batch.groups.items()}
+    groups = {name: (values, codes[rows]) for name, (values, codes) in batch.groups.items()}
     return replace(batch, **columns, groups=groups)
+
+
+def _rows_of(column: NDArray[Any], rows: Ints | slice) -> NDArray[Any]:
+    """Rows of a column; of a matrix, `take` is ten times as fast as an index of many rows."""
+    return column[rows] if isinstance(rows, slice) or column.ndim == 1 else column.take(rows, axis=0)
+
+
+def _with_fewest_names(batch: Batch) -> Batch:
+    """A batch with the names that it needs and no others."""
+    models, model = _fewest((batch.models, batch.model))
+    versions, version = _fewest((batch.versions, batch.version))
+    groups = {name: _fewest(named) for name, named in batch.groups.items()}
+    return replace(batch, models=models, model=model, versions=versions, version=version, groups=groups)
 
 
 def _fewest(named: Named) -> Named:
     names, codes = named
+    if len(codes) and (codes == codes[0]).all():
+        only = int(codes[0])
+        return (() if only < 0 else (names[only],)), np.full(len(codes), min(only, 0), dtype=np.int64)
     used, place = np.unique(codes, return_inverse=True)
     absent = int(bool(len(used)) and used[0] < 0)
     return tuple(names[code] for code in used[absent:].tolist()), place.astype(np.int64) - absent
@@ -280,10 +297,12 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
     clocks = [begin.clock_at(share) for share, begin in parts]
     whole = np.concatenate(sequences)
     by_sequence = np.argsort(whole, kind="stable")
-    whole = whole[by_sequence]
+    order = np.empty(len(whole), dtype=np.int64)
+    order[by_sequence] = np.arange(len(whole))
+    ends = np.cumsum([len(sequence) for sequence in sequences])[:-1]
     placed = [
-        (replace(share.records, order=np.searchsorted(whole, sequence)), partitions.index(share.partition))
-        for (share, _), sequence in zip(parts, sequences, strict=True)
+        (replace(share.records, order=own), partitions.index(share.partition))
+        for (share, _), own in zip(parts, np.split(order, ends), strict=True)
     ]
     batches = [
         replace(part, partition=np.full(len(part), partition, dtype=np.int64))
@@ -298,7 +317,7 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
         partitions=partitions,
         answers=sum(map(len, batches)),
         labels_received=sum(map(len, labels)),
-        within=Within(whole, np.concatenate(clocks)[by_sequence]),
+        within=Within(whole[by_sequence], np.concatenate(clocks)[by_sequence]),
     )
 
 
@@ -308,7 +327,7 @@ def _one(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     by_order = np.argsort(np.concatenate([batch.order for batch in batches]), kind="stable")
     columns = {
-        each.name: np.concatenate([getattr(batch, each.name) for batch in batches])[by_order]
+        each.name: _rows_of(np.concatenate([getattr(batch, each.name) for batch in batches]), by_order)
         for each in fields(Batch)
         if isinstance(getattr(batches[0], each.name), np.ndarray)
     }

@@ -47,6 +47,8 @@ class Facts:
         Events without answers that were passed over.
     rows_left : Counter of str
         Rows that the mapping did not read, by the path of the one beside them that it read.
+    files : dict of str to [answers, labels]
+        Those that could be used and came by themselves, by file.
     newest : float
         Of a stream: the largest time of a record, where it is no more than a day after that of its message.
     """
@@ -62,6 +64,7 @@ class Facts:
     largest: int = 0
     ignored: int = 0
     rows_left: Counter[str] = field(default_factory=Counter)
+    files: dict[str, list[int]] = field(default_factory=dict)
     newest: float = -math.inf
 
     def absorb(self, later: Facts, sequence: int, caps: Mapping[str, int]) -> None:
@@ -79,9 +82,31 @@ class Facts:
         self.answers_rejected.update(later.answers_rejected)
         self.labels_rejected.update(later.labels_rejected)
         self.rows_left.update(later.rows_left)
+        for file, counts in later.files.items():
+            self._count(file, *counts)
         self.first += later.first[: MESSAGES_KEPT - len(self.first)]
         self.received += later.received
         self.ignored += later.ignored
+
+    def _count(self, file: str, answers: int, labels: int) -> None:
+        known = self.files.setdefault(file, [0, 0])
+        known[0] += answers
+        known[1] += labels
+
+    def note(self, chunk: Chunk, unit: str) -> None:
+        """Count what a chunk of one file brought, used or not; `unit` is what its positions count."""
+        self.received += chunk.answers + chunk.labels_received
+        self.ignored += chunk.ignored
+        self.rows_left.update(chunk.rows_left)
+        for file in chunk.partitions:
+            self._count(file, sum(map(len, chunk.batches)), sum(map(len, chunk.labels)))
+        for reject in chunk.rejects:
+            if reject.answers:
+                self.answers_rejected[reject.reason.value] += reject.answers
+            else:
+                self.labels_rejected[reject.task, reject.reason.value] += 1
+            if len(self.first) < MESSAGES_KEPT:
+                self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
     def rows(self, task: str) -> int:
         """Answers of a task."""
@@ -104,20 +129,6 @@ class Unit:
     task: str
     model: str | None
     rows: int
-
-
-def note(facts: Facts, chunk: Chunk, unit: str) -> None:
-    """Count what a chunk brought, used or not; `unit` is what its positions count."""
-    facts.received += chunk.answers + chunk.labels_received
-    facts.ignored += chunk.ignored
-    facts.rows_left.update(chunk.rows_left)
-    for reject in chunk.rejects:
-        if reject.answers:
-            facts.answers_rejected[reject.reason.value] += reject.answers
-        else:
-            facts.labels_rejected[reject.task, reject.reason.value] += 1
-        if len(facts.first) < MESSAGES_KEPT:
-            facts.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
 
 def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
@@ -250,3 +261,28 @@ def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> lis
                 "reading faster."
             )
     return found
+
+
+def notes_of_order(facts: Sequence[Facts]) -> list[str]:
+    """A sentence where a file has labels alone and follows one with answers, as files are not merged by time.
+
+    Examples
+    --------
+    >>> notes_of_order([Facts(files={"a.ndjson": [900, 0]}), Facts(files={"labels.csv": [0, 40]})])[0][:88]
+    'Files are read one after another: the labels of labels.csv came after all answers of a.n'
+    >>> notes_of_order([Facts(files={"labels.csv": [0, 40], "a.ndjson": [900, 0]})])
+    []
+    """
+    together = Facts()
+    for each in facts:
+        together.absorb(replace(each, groups={}), 0, {})
+    before = ""
+    for file, (answers, labels) in together.files.items():
+        if before and labels and not answers:
+            return [
+                f"Files are read one after another: the labels of {file} came after all answers of {before}, "
+                "so every window closed without them. To replay them when they came, put answers and labels "
+                "into one file, sorted by time."
+            ]
+        before = file if answers else before
+    return []

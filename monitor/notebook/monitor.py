@@ -22,13 +22,14 @@ from monitor.base.errors import ConfigError, SinkError
 from monitor.base.source import RawTable
 from monitor.cli.examine import no_probabilities
 from monitor.cli.init import answers_a_day, fitting_age, fitting_size, regression
-from monitor.cli.replay import Unused
+from monitor.cli.replay import unused_of
 from monitor.cli.settings import engine_settings
 from monitor.config.file import config_from
 from monitor.config.layouts import layouts
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
+from monitor.engine.planning import Facts
 from monitor.engine.reference import split_by_model
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
@@ -200,11 +201,12 @@ class Monitor:
         columns = ReadFrame(frame, "frame").columns(places, optional=("label",))
         engine = fitted.settings.build()
         decoder = Decoder(layouts(fitted.config.tasks), "frame", wire=fitted.wire)
-        unused, reports = Unused(), list[WindowReport]()
+        facts, reports = Facts(), list[WindowReport]()
         for table in _tables(self._judged(columns, places), "frame"):
             chunk = decoder.decode([table])
-            unused.add(chunk, "row")
+            facts.note(chunk, "row")
             reports += engine.absorb(chunk, 0.0)
+        unused = unused_of([facts])
         if unused.everything or not unused.received:
             self._refuse(columns, places)
             raise ConfigError(f"frame: no row can be used: {'; '.join(unused.first) or 'it has none'}")

@@ -130,6 +130,26 @@ def test_several_files_are_one_stream(plain: tuple[Path, Replayed]) -> None:
     assert len(split) == 3, "a window of each series lies across the two files"
 
 
+def test_labels_in_a_file_after_their_answers_are_said_to_come_after_all_windows(tmp_path: Path) -> None:
+    records = stream()
+    labels = [{key: record[key] for key in ("id", "label", "time")} for record in records]
+    alone = [{key: record[key] for key in record if key != "label"} for record in records]
+    answered, labelled, both = (tmp_path / f"{name}.ndjson" for name in ("answers", "labels", "both"))
+    answered.write_bytes(ndjson(alone))
+    labelled.write_bytes(ndjson([*labels, {"id": "unreadable"}]))
+    both.write_bytes(ndjson([*alone[:50], *labels]))
+
+    said = (
+        f"Files are read one after another: the labels of {labelled} came after all answers of {answered}, "
+        "so every window closed without them. To replay them when they came, put answers and labels into "
+        "one file, sorted by time."
+    )
+    assert replayed(tmp_path, answered, labelled, labelled).notes == (said,)
+    assert replayed(tmp_path, answered).notes == ()
+    assert replayed(tmp_path, labelled, answered).notes == (), "they wait, and are there as windows close"
+    assert replayed(tmp_path, answered, both).notes == ()
+
+
 def test_a_window_ages_by_the_records_own_times(tmp_path: Path) -> None:
     early, late = stream()[0::2][:50], stream()[-30:]
     (tmp_path / "a.ndjson").write_bytes(ndjson([*early, *late]))

@@ -177,6 +177,19 @@ def test_files_without_a_record_and_a_file_twice(tmp_path: Path) -> None:
     both(config, files, processes=3, piece=9000)
 
 
+def test_labels_after_all_windows_are_noted_as_by_one_process(tmp_path: Path) -> None:
+    records = long_stream(400)
+    labels = [{"id": r["id"], "label": CLASSES[0], "time": r["time"]} for r in records]
+    for record in records:
+        record.pop("label", None)
+    (tmp_path / "a.ndjson").write_bytes(ndjson(records))
+    (tmp_path / "labels.ndjson").write_bytes(ndjson(labels))
+    config = write_configuration(tmp_path, configuration())
+    alone, found = both(config, [tmp_path / "a.ndjson", tmp_path / "labels.ndjson"], piece=9000)
+    assert "labels.ndjson came after all answers of" in alone.notes[0]
+    assert alone.notes[0] in found.notes
+
+
 def test_nothing_but_rejects_is_told_as_by_one_process(tmp_path: Path) -> None:
     (tmp_path / "a.ndjson").write_bytes(b'{"id": 1}\n' * 300)
     config = write_configuration(tmp_path, configuration(rejects={"path": "rejects.ndjson"}))

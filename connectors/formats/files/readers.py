@@ -46,10 +46,19 @@ class Plain:
         From a position to a `LineCutter` that begins there.
     start : int
         Byte offset to begin at; past the end, the file is taken for a new one and begun at 0.
+    block_bytes : int
+        Read at once.
     """
 
-    def __init__(self, file: FileIO, make_cutter: Callable[[int], LineCutter], start: int) -> None:
+    def __init__(
+        self,
+        file: FileIO,
+        make_cutter: Callable[[int], LineCutter],
+        start: int,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
         self.file = file
+        self._block_bytes = block_bytes
         size = file.seek(0, os.SEEK_END)
         self._first = start if start <= size else 0
         self._lines = 0
@@ -63,9 +72,9 @@ class Plain:
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """About 1 MiB of lines."""
+        """About a block of lines."""
         while not self._ended:
-            data = self.file.read(BLOCK_BYTES)
+            data = self.file.read(self._block_bytes)
             self._ended = not data
             found = self.take(data) if data else self.cutter.finish()
             if found:

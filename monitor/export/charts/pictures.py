@@ -233,6 +233,10 @@ class Histories:
                     series[metric] = ChartHistory(estimator=judged or AVERAGE_CONFIDENCE)
                 series[metric].add(metric, report)
 
+    def take_over(self, series: tuple[str, str, str], other: Histories) -> None:
+        """Take the windows of a series from another's."""
+        self._found[series] = other._found[series]
+
     def forget(self, series: tuple[str, str, str]) -> None:
         """Drop the windows of a series."""
         self._found.pop(series, None)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
+from typing import Any
 
 from monitor import __version__
 from monitor.base.names import AVERAGE_CONFIDENCE
@@ -99,6 +100,23 @@ class Period:
                 self._last[series] = report
             self.histories.add([report])
 
+    def join(self, others: Sequence[Period], order: Iterable[Series]) -> None:
+        """Take over the windows of others, each of them with series that no other has.
+
+        `order` has every series, in the order in which their first windows were written.
+        """
+        of = {series: other for other in others for series in other._last}
+        for series in order:
+            for own, theirs in zip(self._by_series, of[series]._by_series, strict=True):
+                if series in theirs:
+                    own[series] = theirs[series]
+            self.histories.take_over(series, of[series].histories)
+
+    @property
+    def _by_series(self) -> Sequence[dict[Series, Any]]:
+        of_windows = self._first, self._last, self._windows, self._left_out
+        return *of_windows, self._attributions, self._days
+
     def _attribute(self, series: Series, report: WindowReport) -> None:
         """Keep the newest attribution of each latched alarm."""
         latched = {chart.metric for chart in report.charts if chart.verdict.out_of_control}
@@ -122,7 +140,7 @@ class Period:
     def _begin_anew(self, series: Series) -> None:
         """Windows that count from 0 again are of another beginning: a chart of both would be of neither."""
         self._left_out[series] += self._windows.pop(series)
-        del self._first[series]
+        del self._first[series], self._last[series]
         self._attributions.pop(series, None)
         self._days.pop(series, None)
         self.histories.forget(series)

@@ -22,6 +22,8 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
+from connectors.files import FileSource  # noqa: E402
+from connectors.formats.files.line_cutter import BLOCK_BYTES  # noqa: E402
 from connectors.formats.files.tables import ROWS  # noqa: E402
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
 from connectors.spark.inputs import files_of  # noqa: E402
@@ -37,14 +39,23 @@ from connectors.spark.job import (  # noqa: E402
 from connectors.spark.reading import blocks_of  # noqa: E402
 from connectors.spark.session import check_ready, meaning, refuse_java, settings_from  # noqa: E402
 from connectors.spark.tables import WindowTable, refuse_types  # noqa: E402
-from connectors.splits import Split, splits_of  # noqa: E402
+from connectors.splits import Split, read_split, splits_of  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
 from monitor.base.records import DRAW  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
 from monitor.cli.settings import engine_settings  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
 from monitor.engine.partitioning import begins  # noqa: E402
-from monitor.engine.planning import Facts, Unit, notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
+from monitor.engine.planning import (  # noqa: E402
+    Facts,
+    Unit,
+    notes_of,
+    notes_of_order,
+    rows_of,
+    spread,
+    units_of,
+    why_whole,
+)
 from tests.connectors.spark.routing import wanted  # noqa: E402
 from tests.connectors.spark.streams import SETTINGS, TASKS, records, write_input  # noqa: E402
 from tests.daemon import ndjson  # noqa: E402
@@ -85,6 +96,21 @@ def test_splits_and_units_give_the_lines_of_one_process(tmp_path: Path) -> None:
     assert len(splits) > 6
     assert [unit.model for unit in units if unit.task == "s"] == [None], "`ssme` estimates models together"
     assert sorted(unit.model or "" for unit in units if unit.task == "t") == ["coral", "erm", "irm"]
+
+
+def test_the_files_of_splits_are_counted_for_the_note_about_their_order(tmp_path: Path) -> None:
+    config = write_input(tmp_path, {"u": TASKS["u"]}, files=1)
+    labels = tmp_path / "labels.ndjson"
+    labels.write_bytes(ndjson([{"id": f"r{i}", "task": "u", "label": "ok"} for i in range(300)]))
+    splits = [s for p in (tmp_path / "parts" / "part-000.ndjson", labels) for s in splits_of(p, 8_000)]
+    loaded = load_config(str(config))
+    job = Job(loaded, engine_settings(loaded, event_time=True), tuple(splits))
+
+    blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]
+    found = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
+
+    assert sum(each.files.get(str(labels), [0, 0])[1] for each in found) == 300
+    assert f"the labels of {labels} came after all answers of" in notes_of_order(found)[0]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +177,20 @@ def test_splits_of_lines_hold_each_line_once(tmp_path: Path, size: int) -> None:
     assert {split.stop for split in splits[:-1]} <= ends
     assert len(splits) <= len(lines)
     assert (len(splits) > 5) == (size < 500)
+
+
+def test_a_split_of_a_block_of_lines_is_one_read(tmp_path: Path) -> None:
+    """What is read beyond a split is read for nothing."""
+    path = tmp_path / "p.ndjson"
+    sizes = np.random.default_rng(0).integers(1, 2000, 4000)
+    path.write_bytes(b"".join(b"x" * int(n) + b"\n" for n in sizes))
+    splits = splits_of(path, BLOCK_BYTES)
+
+    found = [list(read_split(FileSource(path), split, 1)) for split in splits]
+
+    assert len(splits) == 4
+    assert [len(raws) for reads in found for raws in reads] == [1] * len(splits)
+    assert b"".join(raws[0].data for (raws,) in found) == path.read_bytes()
 
 
 def test_parquet_is_split_between_row_groups_and_read_from_there(tmp_path: Path) -> None:

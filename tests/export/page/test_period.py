@@ -186,6 +186,21 @@ def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport])
     assert "No window closed in this period." in words(page_of(reports, since=2e9))
 
 
+def test_periods_by_series_together_are_the_period_of_all(reports: list[WindowReport]) -> None:
+    """As the processes of a replay keep them; the model begins anew, so that its group comes first then."""
+    again = [replace(r, window=r.window - 15) for r in reports if r.window >= 15 and not r.group]
+    written = [*reports, *again]
+    apart = [Period({}) for _ in range(2)]
+    for period, group in zip(apart, ("region=eu", ""), strict=True):
+        period.add([r for r in written if r.group == group])
+
+    joined = Period({})
+    joined.join(apart, [("t", "erm", "region=eu"), ("t", "erm", "")])
+
+    assert joined.html({}) == page_of(written)
+    assert list(joined.histories.alarms()) == [("t", "erm", "region=eu"), ("t", "erm", "")]
+
+
 def test_windows_from_before_a_new_beginning_are_left_out_and_counted(reports: list[WindowReport]) -> None:
     again = [*reports, *(replace(report, version="2") for report in reports[:6])]
     said = words(page_of(again))
