@@ -36,9 +36,8 @@ class IncidentStory:
     model : str
     estimated, turned_out : tuple of float
         The accuracy at the incident's airport, 0 to 1, before it and during it, over the same windows.
-    alarm, back : Alarm or None
-        The first window of the whole model that raised an alarm of the accuracy during the incident, and the
-        first without it.
+    alarm : Alarm or None
+        The first of the whole model's accuracy during the incident.
     where : str
         What that alarm named; empty without an alarm.
     labelled : tuple of float and int
@@ -50,7 +49,6 @@ class IncidentStory:
     estimated: tuple[float, float]
     turned_out: tuple[float, float]
     alarm: Alarm | None
-    back: Alarm | None
     where: str
     labelled: tuple[float, int]
 
@@ -84,7 +82,7 @@ def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterato
     group, (first, repaired) = f"origin={INCIDENT.origin}", incident_time()
     period = Period({TASK: "average_confidence"})
     period.add(reports)
-    spans = period.histories.alarm_spans()
+    alarms = period.histories.alarms()
     closed = [report for report in reports if not report.revision]
     rows = np.flatnonzero(data.origin == data.origins.index(INCIDENT.origin))
     for column, model in enumerate(data.models):
@@ -94,19 +92,19 @@ def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterato
         during = [report for report in at if report.start_time >= first and report.end_time <= repaired]
         parts = [(_estimated(each), _turned_out(data, column, rows, each)) for each in (before, during)]
         estimated, turned_out = zip(*parts, strict=True)
-        raised = spans.get((TASK, model, ""), {}).get(_METRIC, ())
-        alarm, back = next((span for span in raised if first <= span[0].time <= repaired), (None, None))
+        raised = alarms.get((TASK, model, ""), {}).get(_METRIC, ())
+        alarm = next((each for each in raised if first <= each.time <= repaired), None)
         numbers = {each.window for each in during}
         known = [each for each in reports if each.model == model and each.group == group]
         labelled = _labelled([each for each in known if each.window in numbers])
-        yield IncidentStory(model, estimated, turned_out, alarm, back, _where(own, alarm), labelled)
+        yield IncidentStory(model, estimated, turned_out, alarm, _where(own, alarm), labelled)
 
 
 def told(data: DemoData, story: IncidentStory) -> str:
     """The alarm in a sentence: what it named, how long before the first label, when it ended."""
     assert story.alarm is not None
     hours = (first_label(data) - story.alarm.time) / 3600
-    ended = f"; in control again from {moment(story.back.time)}" if story.back else ""
+    ended = f"; in control again from {moment(story.alarm.ended_time)}" if story.alarm.ended_time else ""
     return f"{story.model}: {story.where}. The first label came {hours:.0f} hours later{ended}."
 
 

@@ -191,8 +191,8 @@ def _incident(folder: Path, flights: Flights, scored: Scored, seed: int) -> Demo
     known = flights.late[scored.stream_rows] >= 0
     before = np.flatnonzero((dates >= begin) & (dates < middle) & known)
     weeks = np.flatnonzero((dates >= middle) & (dates < end))
-    if not INCIDENT.hits(flights).any() or not len(before):
-        return None
+    if np.count_nonzero(INCIDENT.hits(flights)) < 3 * WINDOW_SIZE or not len(before):
+        return None  # no two windows of the airport would lie in it
     part = replace(
         scored,
         reference_rows=scored.stream_rows[before],

@@ -20,7 +20,7 @@ import pytest
 
 from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights
-from monitor.cli.demo.stream import DemoData, prepare
+from monitor.cli.demo.stream import INCIDENT_WEEKS, DemoData, prepare
 from monitor.cli.demo_screen import _free, _poured
 from tests.daemon import command, read_windows
 from tests.services.process import PATIENCE_SECONDS
@@ -52,9 +52,11 @@ class Shown:
 def shown(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
 ) -> Shown:
-    """Of every second flight: with fewer, windows would close by age."""
-    half, folder = take(np.arange(0, len(flights), 2)), tmp_path_factory.mktemp("demo")
-    data = prepare(folder / "shown", seed=3, flights=half)
+    """Of every second flight, with fewer windows would close by age; and of all in the incident's weeks."""
+    weeks = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
+    some = take(np.flatnonzero(weeks | (np.arange(len(flights)) % 2 == 0)))
+    folder = tmp_path_factory.mktemp("demo")
+    data = prepare(folder / "shown", seed=3, flights=some)
     stream = data.stream.read_bytes()
     (folder / "data.pickle").write_bytes(pickle.dumps(data))
     (folder / "watched.py").write_text(_WATCHED, encoding="utf-8")

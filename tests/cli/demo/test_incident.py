@@ -17,7 +17,7 @@ from monitor.cli.demo.incident import (
     incident_time,
     told,
 )
-from monitor.cli.demo.stream import DemoData, prepare
+from monitor.cli.demo.stream import INCIDENT_WEEKS, DemoData, prepare
 from monitor.cli.demo.training import INCIDENT, Scored
 from monitor.cli.replay import replay
 from monitor.reports.reader import from_json
@@ -30,7 +30,7 @@ def weeks(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
 ) -> DemoData:
     """All flights of the winter, on which the models are trained, and of the weeks."""
-    then = (flights.date >= 20130722) & (flights.date < 20130924)
+    then = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
     folder: Path = tmp_path_factory.mktemp("demo") / "weeks"
     found = prepare(folder, flights=take(np.flatnonzero((flights.month <= 3) | then))).incident
     assert found is not None
@@ -75,8 +75,8 @@ def test_the_alarm_comes_within_a_day_and_names_the_airport_before_the_first_lab
     assert (
         f"points: {story.where.split('points: ')[1][:3]} from origin={INCIDENT.origin} (conf" in story.where
     )
-    assert story.back is not None
-    assert repaired < story.back.time < repaired + 5 * DAY
+    assert story.alarm.ended_time is not None
+    assert repaired < story.alarm.ended_time < repaired + 5 * DAY
     hours = (first_label(weeks) - story.alarm.time) / 3600
     assert f"The first label came {hours:.0f} hours later; in control again from 1" in told(weeks, story)
 
