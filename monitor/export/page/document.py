@@ -87,7 +87,7 @@ def whole(
             f'<script defer src="{root}{address("page.js")}"></script></head>',
             f'<body data-refresh="{REFRESH_SECONDS}"><a class="skip" href="#main">Skip to the models</a>',
             f"<header><h1>Blindsight <small>{text(__version__)}</small></h1>",
-            "<p>How good the deployed models are now, estimated without waiting for labels.</p>",
+            "<p>How good the deployed models are now, estimated without waiting for labels</p>",
             f'<nav aria-label="Agent">{leave}<a href="{root}metrics">Metrics</a>',
             f'<a href="{root}-/healthy">Health</a><a href="{root}-/ready">Readiness</a>',
             f'<a href="{root}api/v1/">API</a></nav></header>',
@@ -123,14 +123,14 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
 
 def _condition(view: AgentView) -> Iterator[str]:
     words = [
-        '<span class="good">healthy</span>' if view.healthy else '<span class="bad">not healthy</span>',
-        '<span class="good">ready</span>' if view.ready else '<span class="warn">not ready</span>',
+        "healthy" if view.healthy else '<span class="bad">not healthy</span>',
+        "ready" if view.ready else '<span class="warn">not ready</span>',
     ]
     if not view.reload_successful:
         words.append('<span class="warn">the new configuration could not be read; the old one is kept</span>')
     if view.reports_lost:
         words.append(f'<span class="warn">windows missing in a sink of reports: {view.reports_lost:,}</span>')
-    yield f"<p>The agent is {', '.join(words)}.</p>"
+    yield f'<p class="soft">The agent is {", ".join(words)}.</p>'
     failing = [f"{sink.name}: {sink.trouble}." for sink in view.sinks if sink.trouble]
     if view.reasons or failing:
         yield f"<ul>{''.join(f'<li>{text(reason)}</li>' for reason in (*view.reasons, *failing))}</ul>"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from monitor.base.names import BATCH_ROWS, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate
+from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
-from monitor.export.page.overview import MOST_SERIES, chart_query, own_page, worst_word
+from monitor.export.page.overview import MOST_SERIES, chart_query, own_page, untrusted, worst_word
 from monitor.export.page.words import (
     anchor,
     broken_rules,
@@ -30,6 +31,9 @@ from monitor.reports.views import (
     SeriesView,
 )
 from monitor.stats.estimate.predictive_fit import short_sentence
+
+NOT_MEANINGFUL = "not meaningful until labels agree again"
+"""What is said of the chart of an estimate that labels contradict."""
 
 _RESTS_ON = {
     REALISED: " of the newest labelled window",
@@ -60,6 +64,7 @@ class Form:
     page: Callable[[SeriesView], str]
 
 
+_TIMELINE_WIDTH, _TIMELINE_HEIGHT = 600, 16
 _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 
@@ -70,10 +75,13 @@ def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
     shown = engine.series[:MOST_SERIES]
     for task in dict.fromkeys(one.task for one in shown):
-        yield f"<h2>Task {text(task)}</h2>"
+        yield f'<h2>Task {text(task)}</h2><div class="models">'
         own = [one for one in shown if one.task == task]
         for model in dict.fromkeys(one.model for one in own):
+            yield "<div>"
             yield from _model([one for one in own if one.model == model], form)
+            yield "</div>"
+        yield "</div>"
     missing = len(engine.series) - len(shown)
     if missing:
         yield f'<p class="soft">{missing:,} more models and groups: {form.rest}.</p>'
@@ -106,7 +114,7 @@ def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
 
 
 def _series(one: SeriesView, form: Form) -> Iterator[str]:
-    yield f'<section id="{anchor(one.task, one.model, one.group)}" class="series">'
+    yield f'<section id="{anchor(one.task, one.model, one.group)}"{untrusted(one, "series")}>'
     yield introduction(one, "h4" if one.group else "h3", form.progress(one), form.page(one))
     yield from metrics_table(one)
     if one.windows_closed:
@@ -184,14 +192,28 @@ def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more:
     """
     name = " ".join(filter(None, (one.model, one.group)))
     words = text(f"Control chart of {name}: {metric}, up to window {one.windows_closed - 1:,}")
-    picture = f"{root}chart.svg?{text(chart_query(one, metric))}"
-    of = f' class="{kind}"' if kind else ""
-    of += " data-select" if kind == "large" else ""
+    words += f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
+    picture = f"{root}chart.svg?{text(chart_query(one, metric, **more))}"
+    of = untrusted(one, kind) + (" data-select" if kind == "large" else "")
     return (
         f'<figure{of} data-history="{root}api/v1/chart?{text(chart_query(one, metric, **more))}" '
         f'data-windows="{one.windows_closed}"><figcaption>{words}</figcaption>'
         f'<noscript><div class="scroll"><img loading="lazy" width="1200" height="420" alt="{words}. '
         f'The table above has its newest figures." src="{picture}"></div></noscript></figure>'
+    )
+
+
+def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
+    """A bar for each stretch in which an alarm was on, from a share of the whole to another, 0 to 1."""
+    bars = "".join(
+        f'<rect x="{number(start * _TIMELINE_WIDTH)}" fill="#e69f00" height="{_TIMELINE_HEIGHT}" '
+        f'width="{number(max((end - start) * _TIMELINE_WIDTH, 2.0))}"/>'
+        for start, end in spans
+    )
+    back = f'<rect width="{_TIMELINE_WIDTH}" height="{_TIMELINE_HEIGHT}" fill="#e6e6e6"/>'
+    return (
+        f'<svg class="timeline" viewBox="0 0 {_TIMELINE_WIDTH} {_TIMELINE_HEIGHT}" '
+        f'preserveAspectRatio="none" role="img" aria-label="{text(label)}">{back}{bars}</svg>'
     )
 
 
@@ -277,7 +299,7 @@ def _limits(one: SeriesView, metric: str) -> str:
             verdict = chart.verdict
             limits = f'<span class="nowrap">{percent(verdict.lower)} to {percent(verdict.upper)} %</span>'
             if _untrusted(one, metric):
-                return f'{limits}<br><span class="soft">not meaningful until labels agree again</span>'
+                return f'{limits}<br><span class="soft">{NOT_MEANINGFUL}</span>'
             broken = broken_rules(verdict.rules)
             if not verdict.out_of_control:
                 return f'{limits}<br><span class="good">in control</span>{broken and f"; {broken}"}'

@@ -24,7 +24,7 @@ FEW_MODELS = 5
 """Models that a glance takes in: of no more than these the first page has all, of more rows and filters."""
 
 _LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # what rests on most labels first
-_GROUPS_SHOWN = 3
+_GROUPS_SHOWN = 10
 _TASKS_SHOWN = 20
 _TREND_WINDOWS = 60
 
@@ -168,7 +168,7 @@ def models_table(series: Sequence[SeriesView], link: Link, trend: Trend | None =
             f"{one.task} {one.model}" if several else one.model,
             link,
             trend,
-            _of_groups(groups.get((one.task, one.model), ()), link),
+            _of_groups(one, groups.get((one.task, one.model), ()), link),
         )
         for one in models
     )
@@ -264,7 +264,13 @@ def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str
     end = one.window_end_time
     when = "" if end is None else time_words(end)
     cells.append(f'<td data-sort="{"" if end is None else end}">{when}</td>')
-    return f"<tr>{''.join(cells)}</tr>"
+    return f"<tr{untrusted(one)}>{''.join(cells)}</tr>"
+
+
+def untrusted(one: SeriesView, more: str = "") -> str:
+    """The class of what shows a model: nothing of one that labels contradict is in the tones of good news."""
+    names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
+    return f' class="{names}"' if names else ""
 
 
 def worst_metric(one: SeriesView) -> str:
@@ -338,8 +344,8 @@ def time_words(seconds: float) -> str:
     return f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>'
 
 
-def _of_groups(groups: Sequence[SeriesView], link: Link) -> str:
-    """The groups that want looking at, the worst first."""
+def _of_groups(one: SeriesView, groups: Sequence[SeriesView], link: Link) -> str:
+    """The groups of a model that want looking at, the worst first, folded away."""
     wrong = sorted((each for each in groups if worst_state(each) <= WorstState.AT_RISK), key=worst_state)
     shown = [
         f'<a href="{text(link(each))}">{text(each.group)}</a> {worst_word(each)}'
@@ -347,14 +353,18 @@ def _of_groups(groups: Sequence[SeriesView], link: Link) -> str:
     ]
     more = len(wrong) - len(shown)
     shown += [f"{more:,} more"] if more else []
-    return f"<br>{', '.join(shown)}" if shown else ""
+    if not shown:
+        return ""
+    summary = f"{len(wrong):,} of {count(len(groups), 'group')}: {worst_word(wrong[0])}"
+    key = anchor(one.task, one.model, "groups in a row of")
+    return f'<details id="{key}"><summary>{summary}</summary>{", ".join(shown)}</details>'
 
 
 def live_trend(one: SeriesView, metric: str, root: str = "") -> str:
     """Where the script draws the newest windows of a metric."""
     asked = chart_query(one, metric, limit=_TREND_WINDOWS)
     return (
-        f'<svg class="trend" viewBox="0 0 120 28" role="img" aria-label="Last windows of {text(one.model)}" '
+        f'<svg class="trend" viewBox="0 0 150 35" role="img" aria-label="Last windows of {text(one.model)}" '
         f'data-history="{root}api/v1/chart?{text(asked)}" data-windows="{one.windows_closed}"></svg>'
     )
 

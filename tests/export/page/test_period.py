@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
+from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.addresses import external_address
@@ -103,10 +105,16 @@ def of_models(reports: list[WindowReport], *models: str, apart: float = 0.0) -> 
     ]
 
 
+def raised(reports: list[WindowReport]) -> WindowReport:
+    """The first window of the model at which the alarm was on."""
+    return next(r for r in reports if not r.group and any(c.verdict.out_of_control for c in r.charts))
+
+
 def test_alarms_are_a_timeline_the_newest_first(reports: list[WindowReport]) -> None:
     said = words(page_of(reports)).partition("Alarms, the newest first")[2]
-    standing = "erm accuracy 2023-11-14 22:31:39 UTC it stands"
-    assert standing in said
+    where = sentence(raised(reports).attributions[0])
+    standing = "erm accuracy 2023-11-14 22:31:39 UTC still on "
+    assert f"{standing}{where}" in said, "and where the change is"
     whole = [report for report in reports if not report.group]
     calm = [
         replace(
@@ -118,7 +126,16 @@ def test_alarms_are_a_timeline_the_newest_first(reports: list[WindowReport]) -> 
         for n in range(2)
     ]
     over = words(page_of([*reports, *calm]))
-    assert "erm accuracy 2023-11-14 22:31:39 UTC 2023-11-14 22:48:19 UTC 10" in over
+    past = f"erm accuracy 2023-11-14 22:31:39 UTC 2023-11-14 22:48:19 UTC 10 {where}"
+    assert past in over, "where it was is kept when the alarm is over"
+    bars = re.findall(r'class="timeline".*?</svg>', page_of([*reports, *calm]))
+    assert [bar.count("<rect") for bar in bars] == [2, 2], (
+        "a bar on its ground, of the model and of its group"
+    )
+    (x, width) = map(float, re.findall(r'<rect x="([\d.]+)".*? width="([\d.]+)"', bars[0])[0])
+    start, length = whole[0].start_time, calm[-1].end_time - whole[0].start_time
+    assert x == pytest.approx(600 * (whole[10].end_time - start) / length, abs=0.01)
+    assert x + width == pytest.approx(600 * (calm[0].end_time - start) / length, abs=0.01)
     assert "No chart raised an alarm." in words(page_of(reports[:20]))
 
 
@@ -131,6 +148,46 @@ def test_estimates_stand_by_day_and_of_a_longer_period_by_month(reports: list[Wi
     long = words(page_of(of_models(twice, "erm", "irm", apart=3 * 86_400.0)))
     first = f"2023-11 {100 * np.mean(values[:6]):.1f} % in 6 windows"
     assert f"{first} {first.removeprefix('2023-11 ')}" in long, "a column a model"
+
+
+def test_labels_stand_beside_the_estimates_of_the_same_windows(reports: list[WindowReport]) -> None:
+    pairs = [
+        (by["average_confidence"].value, by["realised"].value)
+        for report in reports
+        for by in [{each.estimator: each.result for each in report.estimates if each.metric == "accuracy"}]
+        if not report.group and isinstance(by.get("realised"), Estimate)
+    ]
+    own, labels = np.mean(pairs, axis=0)
+    assert len(pairs) == 20
+    said = words(page_of(reports)).partition("what labels said")[2]
+    shown = re.search(r"erm accuracy 20 ([\d.]+) % ([\d.]+) % ([+-][\d.]+) ", said)
+    assert shown
+    assert [float(each) for each in shown.groups()] == pytest.approx(
+        [100 * own, 100 * labels, 100 * (own - labels)], abs=0.051
+    )
+    silent = [
+        replace(each, estimates=tuple(e for e in each.estimates if e.estimator != "realised"))
+        for each in reports
+    ]
+    assert "What labels said No window has labels." in words(page_of(silent))
+
+
+def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:
+    both = [replace(each, task=name) for each in reports for name in ("spam", "toxicity")]
+    said = words(page_of(both))
+    for caption in ("Models, the worst first", "Alarms over the period", "Alarms, the newest first",
+                    "The worst windows", "what labels said"):  # fmt: skip
+        table = said.partition(caption)[2]
+        assert 0 < table.find("spam erm") < 1200, caption
+        assert 0 < table.find("toxicity erm") < 1200, caption
+    assert "Mean accuracy of spam erm Mean accuracy of toxicity erm" in said
+    assert "spam" not in words(page_of(reports))
+
+
+def test_a_name_keeps_its_number_sign(reports: list[WindowReport]) -> None:
+    said = words(page_of([replace(each, model="#1") for each in reports]))
+    assert "Mean accuracy of #1" in said
+    assert said.count("#1") > 5
 
 
 def test_of_windows_of_groups_alone_the_groups_are_shown(reports: list[WindowReport]) -> None:
@@ -167,7 +224,8 @@ def test_a_report_says_where_the_change_of_an_alarm_is(reports: list[WindowRepor
     calm = replace(broken[-1], window=20, charts=broken[-1].charts, attributions=())
     assert sentence(broken[-1].attributions[0]) in words(page_of([*reports, calm])), "while it is latched"
     released = replace(calm, charts=tuple(_released(chart) for chart in calm.charts))
-    assert " points" not in words(page_of([*reports, released])).partition("Groups of erm")[0]
+    figures = words(page_of([*reports, released])).partition("Figures and charts")[2]
+    assert " points" not in figures.partition("Groups of erm")[0]
 
 
 def _released(chart: ChartView) -> ChartView:
@@ -182,7 +240,8 @@ def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport])
     assert "14 windows from 2023-11-14 22:36:39 UTC until" in late, (
         "the window that ends at this moment counts"
     )
-    assert "objective breached , out of control region" in late, "since when is not known: it may be older"
+    unknown = "objective breached , out of control 1 of 1 group"
+    assert unknown in late, "since when is not known: it may be older"
     assert "No window closed in this period." in words(page_of(reports, since=2e9))
 
 
@@ -269,6 +328,21 @@ def test_a_replay_writes_it_too_with_what_its_labels_said(tmp_path: Path) -> Non
     (chart,) = re.findall(r"<svg xmlns.*?</figure>", page, flags=re.DOTALL)
     assert (tmp_path / "out" / "t-erm.svg").read_text(encoding="utf-8") in chart
     assert "realised, 95 % interval" in chart
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("models", ["a", "abcdefg"])
+def test_axe_finds_nothing_in_a_report(
+    browser: Browser, reports: list[WindowReport], tmp_path: Path, models: str, scheme: str
+) -> None:
+    (tmp_path / "report.html").write_text(page_of(of_models(reports, *models)), encoding="utf-8")
+    with browser.tab("file://", color_scheme=scheme) as tab:
+        tab.page.goto((tmp_path / "report.html").as_uri())
+        folded = Axe().run(tab.page)
+        tab.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        found = Axe().run(tab.page)
+    assert (folded.violations_count, found.violations_count) == (0, 0), found.generate_report()
+    assert len(found.response["passes"]) > 15, "it looked"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
