@@ -47,24 +47,21 @@ CUT = """() => {
 """The texts that do not lie wholly within the window, the table and the picture that they stand in."""
 
 OVER_EACH_OTHER = """() => {
-  const cells = [...document.querySelectorAll("td, th, h1, h2, h3, h4, p, summary, figcaption")]
-    .filter((one) => one.checkVisibility() && one.innerText.trim())
-    .filter((one) => !one.closest(".unseen, #made, #condition, nav"))
-    .map((one) => {
-      const range = document.createRange();
-      range.selectNodeContents(one);
-      return [one, [...range.getClientRects()].filter((box) => box.width > 2 && box.height > 2)];
-    });
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), all = [];
+  while (texts.nextNode()) {
+    const [node, one] = [texts.currentNode, texts.currentNode.parentElement];
+    if (!node.data.trim() || !one.checkVisibility() || one.closest("script, style, .unseen, .skip")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    all.push([node.data.trim(), [...range.getClientRects()].filter((box) => box.width > 2)]);
+  }
   const meet = (a, b) =>
-    a.left < b.right - 2 && b.left < a.right - 2 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
-  const found = [];
-  cells.forEach(([one, boxes], i) => cells.slice(i + 1, i + 30).forEach(([other, others]) => {
-    if (!one.contains(other) && boxes.some((a) => others.some((b) => meet(a, b))))
-      found.push([one.innerText, other.innerText]);
-  }));
-  return found;
+    a.left < b.right - 2 && b.left < a.right - 2 && a.top < b.bottom - 5 && b.top < a.bottom - 5;
+  return all.flatMap(([one, boxes], i) => all.slice(i + 1)
+    .filter(([, others]) => boxes.some((a) => others.some((b) => meet(a, b))))
+    .map(([other]) => [one, other]));
 }"""
-"""Pairs of texts of different cells and headings that overlap."""
+"""Pairs of texts that overlap."""
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +120,7 @@ def test_a_text_that_is_cut_and_one_over_another_are_found(browser: Browser) -> 
         tab.page.set_content(
             '<p>Right</p><div class="scroll" style="overflow: auto"><table><tr>'
             f'<td style="white-space: nowrap">{"Too long " * 20}</td></tr></table></div>'
-            '<p style="margin-top: -40px">Over it</p>'
+            '<p style="margin-top: -22px">Over it</p>'
         )
         assert [found.strip()[:8] for found in tab.page.evaluate(CUT)] == ["Too long"]
         assert [pair[1] for pair in tab.page.evaluate(OVER_EACH_OTHER)] == ["Over it"]

@@ -258,7 +258,7 @@ class _Picture:
         x = self._x[rows]
         crowded = len(rows) > 1 and (x[-1] - x[0]) / (len(rows) - 1) < _CROWDED_PIXELS
         whiskers = marks.whiskers(x, y["realised_lower"][rows], y["realised_upper"][rows])
-        faint = f' stroke-opacity="{0.2 if crowded else 0.45}"'
+        faint = f' stroke-opacity="{0.2 if crowded else 0.4}"'
         radius = 1.7 if crowded else 3.2
         circles = [
             f'<circle cx="{marks.number(across)}" cy="{marks.number(down)}" r="{radius}"/>'

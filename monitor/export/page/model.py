@@ -266,7 +266,7 @@ class _Page:
             f"{_timeline(metric, [each for each in alarms if each.metric == metric], reports)}</td></tr>"
             for metric in metrics
         )
-        yield from table("Alarms over the windows", ("Metric", "When the alarm was on"), rows)
+        yield from table("Alarms over the windows", ("Metric", "When the alarm was on"), rows, "timelines")
         listed = (self._alarm(alarm) for alarm in alarms[::-1][:_MOST_ALARMS])
         heads = ("Metric", "Raised", "Ended", "What the window showed")
         yield from table("Alarms, the newest first", heads, listed)

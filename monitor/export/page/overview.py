@@ -315,7 +315,7 @@ def _gap(objective: ObjectiveView | None, result: Result | None) -> str:
     side = "above" if gap > 0 else "below" if gap < 0 else "on it"
     wrong = gap < 0 if objective.is_floor else gap > 0
     points = f"{abs(gap):.1f} {side}" if gap else side
-    return f'{words}<br><span class="{"bad" if wrong else "soft"}">{points}</span>'
+    return f'{words}<br><span class="{"bad" if wrong else "soft"} nowrap">{points}</span>'
 
 
 def _by_labels(one: SeriesView, metric: str) -> str:
@@ -325,7 +325,7 @@ def _by_labels(one: SeriesView, metric: str) -> str:
             if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
                 value = f"{percent(result.value)} %"
                 value = f"<b>{value}</b>" if one.state is SeriesState.UNTRUSTED else value
-                return f"{value} of {result.n:,}<br>{_interval(result)}"
+                return f'<span class="nowrap">{value} of {result.n:,}</span><br>{_interval(result)}'
     return '<span class="soft">none yet</span>'
 
 

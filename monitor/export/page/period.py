@@ -303,11 +303,13 @@ class Period:
         yield "<h2>Worst windows</h2>"
         rows = (
             f'<tr><th scope="row">{text(self._name(_key(one)))}</th><td>{text(metric)}</td>'
-            f"{numbers([f'{number:,}'])}<td>{time_words(end)}</td>"
-            f"{numbers([f'{percent(value)} % ({percent(lower)} to {percent(upper)})'])}</tr>"
+            f"{numbers([f'{percent(value)} % ({percent(lower)} to {percent(upper)})', f'{number:,}'])}"
+            f"<td>{time_words(end)}</td></tr>"
             for one, metric, (_, number, end, value, lower, upper) in found[:_WORST_SHOWN]
         )
-        yield from table("The worst windows", ("Model", "Metric", "#Window", "Until", "#Estimate"), rows)
+        yield from table(
+            "The worst windows", ("Model", "Metric", "#Estimate", "#Window", "Until"), rows, "sheet"
+        )
 
     def _by_labels(self, whole: Sequence[SeriesView], figures: _Figures) -> Iterator[str]:
         """What labels said of the windows that have some, beside the estimates of the same windows."""
@@ -318,9 +320,10 @@ class Period:
             if chart is None or not both.any():
                 continue
             own, labels = float(chart.value[both].mean()), float(chart.realised[both].mean())
+            points = round(100 * (own - labels), 1)
             cells = [f"{both.sum():,}", f"{percent(own)} %", f"{percent(labels)} %"]
             name = f'<th scope="row">{text(self._name(_key(one)))}</th><td>{text(self._metric(one))}</td>'
-            rows.append(f"<tr>{name}{numbers([*cells, f'{100 * (own - labels):+.1f}'])}</tr>")
+            rows.append(f"<tr>{name}{numbers([*cells, f'{points:+.1f}' if points else '0.0'])}</tr>")
         yield "<h2>What labels said</h2>"
         if not rows:
             yield "<p>No window has labels.</p>"

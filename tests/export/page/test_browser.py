@@ -379,7 +379,9 @@ def test_the_whole_page_with_seven_models_weighs_less_than_200_kib(browser: Brow
         origin = str(client.base_url).rstrip("/")
         with browser.tab(origin) as tab:
             tab.page.goto(origin + "/")
-            tab.page.wait_for_function("document.querySelectorAll('.trend path.value').length === 7")
+            for row in range(1, 8):
+                drawn = f".overview tbody tr:nth-child({row}) .trend path.value"
+                tab.page.wait_for_selector(drawn, state="attached")
             came = tab.page.evaluate(
                 """() => ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
                     .map((one) => [one.name, one.encodedBodySize, one.decodedBodySize])"""

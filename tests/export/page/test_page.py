@@ -419,7 +419,7 @@ def test_an_untrusted_model_has_nothing_green_and_its_labels_lead() -> None:
     assert 'class="good"' not in body
     assert body.index("realised:") < body.index("<s ") or body.count("<s ") == 2
     assert "not meaningful until labels agree again" in body
-    assert "<b>80.0 %</b> of 400<br>" in body
+    assert "<b>80.0 %</b> of 400</span><br>" in body
 
 
 def test_each_thing_that_wants_looking_at_leads_to_its_page() -> None:
@@ -475,7 +475,7 @@ def test_few_models_have_no_filters_and_the_page_says_when_it_was_made() -> None
 
 def test_groups_are_folded_away_unless_one_is_out_of_control() -> None:
     group = dataclasses.replace(MODEL, group="region=eu")
-    calm = dataclasses.replace(group, state=SeriesState.IN_CONTROL)
+    calm = dataclasses.replace(group, state=SeriesState.IN_CONTROL, objectives=())
     page = read(of(MODEL, group, dataclasses.replace(group, group="region=us", state=SeriesState.SILENT)))
     assert "Groups of erm: 2, 1 out of control" in page.text
     folded = [("open" in attrs) for tag, attrs in page.tags if tag == "details"]

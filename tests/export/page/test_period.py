@@ -196,11 +196,17 @@ def test_of_windows_of_groups_alone_the_groups_are_shown(reports: list[WindowRep
     assert "No window closed in this period." not in said
 
 
+def _upper(report: WindowReport) -> float:
+    found = report.estimates[0].result
+    assert isinstance(found, Estimate)
+    return 100 * found.upper
+
+
 def test_the_worst_windows_are_named(reports: list[WindowReport]) -> None:
     whole = [report for report in reports if not report.group]
     worst = sorted(whole, key=lambda report: report.estimates[0].result.value)[:3]
     said = words(page_of(reports)).partition("The worst windows")[2]
-    places = [said.index(f"erm accuracy {report.window} ") for report in worst]
+    places = [said.index(f"to {_upper(report):.1f}) {report.window} 2023-") for report in worst]
     assert places == sorted(places)
 
 
@@ -353,7 +359,7 @@ def test_a_browser_opens_the_file_alone_and_its_charts_follow_the_scheme(
     with browser.tab("file://", color_scheme=scheme, viewport={"width": 360, "height": 740}) as tab:
         tab.page.goto((tmp_path / "report.html").as_uri())
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
-        fill = "getComputedStyle(document.querySelector('svg > rect')).fill"
+        fill = "getComputedStyle(document.querySelector('figure svg > rect')).fill"
         paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}[scheme]
         assert tab.page.evaluate(fill) == paper
         assert (tab.complaints, tab.elsewhere) == ([], [])

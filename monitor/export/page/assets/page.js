@@ -71,7 +71,7 @@
       ctx.strokeStyle = css("--ink");
       ctx.fillStyle = css("--back");
       if (data.realised_lower[i] != null) {
-        ctx.globalAlpha = data.time.length > 100 ? 0.2 : 0.4;
+        ctx.globalAlpha = data.time.length > 100 ? 0.2 : 0.35;
         ctx.beginPath();
         ctx.moveTo(x(i), y(data.realised_lower[i]));
         ctx.lineTo(x(i), y(data.realised_upper[i]));
