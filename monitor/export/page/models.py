@@ -9,7 +9,14 @@ from monitor.base.names import BATCH_ROWS, REALISED, REALISED_COHORT, REALISED_H
 from monitor.base.results import Estimate
 from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
-from monitor.export.page.overview import MOST_SERIES, chart_query, own_page, untrusted, worst_word
+from monitor.export.page.overview import (
+    MOST_SERIES,
+    NOT_MEANINGFUL,
+    chart_query,
+    own_page,
+    untrusted,
+    worst_word,
+)
 from monitor.export.page.words import (
     anchor,
     broken_rules,
@@ -31,9 +38,6 @@ from monitor.reports.views import (
     SeriesView,
 )
 from monitor.stats.estimate.predictive_fit import short_sentence
-
-NOT_MEANINGFUL = "not meaningful until labels agree again"
-"""What is said of the chart of an estimate that labels contradict."""
 
 _RESTS_ON = {
     REALISED: " of the newest labelled window",
@@ -192,7 +196,7 @@ def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more:
     """
     name = " ".join(filter(None, (one.model, one.group)))
     words = text(f"Control chart of {name}: {metric}, up to window {one.windows_closed - 1:,}")
-    words += f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
+    words += doubt(one, metric)
     picture = f"{root}chart.svg?{text(chart_query(one, metric, **more))}"
     of = untrusted(one, kind) + (" data-select" if kind == "large" else "")
     return (
@@ -255,6 +259,11 @@ def _trust(one: SeriesView) -> str:
 def _untrusted(one: SeriesView, metric: str) -> bool:
     """Whether labels contradict a metric; their test is of the accuracy."""
     return metric == "accuracy" and one.state is SeriesState.UNTRUSTED
+
+
+def doubt(one: SeriesView, metric: str) -> str:
+    """What a chart's caption ends in where labels contradict its estimate."""
+    return f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
 
 
 def _estimates(one: SeriesView, metric: str) -> str:

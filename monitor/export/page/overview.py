@@ -23,6 +23,9 @@ MOST_SERIES = 500
 FEW_MODELS = 5
 """Models that a glance takes in: of no more than these the first page has all, of more rows and filters."""
 
+NOT_MEANINGFUL = "not meaningful until labels agree again"
+"""What is said of the chart of an estimate that labels contradict."""
+
 _LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # what rests on most labels first
 _GROUPS_SHOWN = 10
 _TASKS_SHOWN = 20
@@ -331,6 +334,8 @@ def _by_labels(one: SeriesView, metric: str) -> str:
 
 def _alarm(one: SeriesView, now: WorstState) -> str:
     """Since when the oldest alarm of a chart is on, said even where something else is worse."""
+    if one.state is SeriesState.UNTRUSTED:
+        return f'<span class="soft">, chart {NOT_MEANINGFUL}</span>'
     if not any(chart.verdict.out_of_control for chart in one.charts):
         return ""
     known = [since for since in one.alarmed_since.values() if since is not None]

@@ -459,7 +459,8 @@ class _Figures:
             else ""
         )
         return (
-            f"<figure{untrusted(one)}><figcaption>Control chart of {title}.{thinned}</figcaption>"
+            f"<figure{untrusted(one)}><figcaption>Control chart of {title}"
+            f"{models.doubt(one, metric)}.{thinned}</figcaption>"
             f'<div class="scroll" tabindex="0" role="region" aria-label="Chart of {title}">'
             f"{control_chart_svg(chart)}</div></figure>"
         )

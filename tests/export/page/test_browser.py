@@ -327,9 +327,10 @@ def test_text_stands_out_from_its_background(browser: Browser, origin: str, sche
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("address", ["/", "/models/t/erm?window=1&compare=irm"])
-def test_axe_finds_nothing(browser: Browser, origin: str, address: str, scheme: Any) -> None:
+@pytest.mark.parametrize("viewport", [{"width": 1400, "height": 900}, PHONE], ids=["wide", "phone"])
+def test_axe_finds_nothing(browser: Browser, origin: str, viewport: Any, address: str, scheme: Any) -> None:
     """axe-core, with the rules of WCAG 2.2 and its own best practices."""
-    with browser.tab(origin, color_scheme=scheme) as tab:
+    with browser.tab(origin, color_scheme=scheme, viewport=viewport) as tab:
         tab.page.goto(origin + address)
         tab.page.wait_for_selector(".plot canvas")
         found = Axe().run(tab.page)

@@ -172,6 +172,19 @@ def test_labels_stand_beside_the_estimates_of_the_same_windows(reports: list[Win
     assert "What labels said No window has labels." in words(page_of(silent))
 
 
+def test_of_an_untrusted_model_the_chart_says_that_it_means_nothing() -> None:
+    rng = np.random.default_rng(4)
+    wrong = [one | {"label": "ok"} for one in answers(rng, 2000)]
+    page = page_of(Rig(task()).feed(wrong))
+    assert "1 model is untrusted" in page
+    assert (
+        '<figure class="untrusted"><figcaption>Control chart of erm: accuracy; not meaningful until' in page
+    )
+    overview = page.partition("<h2>Alarms")[0]
+    assert '<tr class="untrusted">' in overview
+    assert 'class="good"' not in overview
+
+
 def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:
     both = [replace(each, task=name) for each in reports for name in ("spam", "toxicity")]
     said = words(page_of(both))
