@@ -1,6 +1,7 @@
 """Weight and time of the page, of its charts and of a scrape, for a fleet.
 
     python -m tests.bench.bench_page
+    python -m tests.bench.bench_page chromium
 
 One hundred models of five metrics in ten groups each, 1,100 models and groups with two estimators; in
 Chromium also fewer and more models. Times are the best of several rounds, by the clock: other work on the
@@ -16,6 +17,7 @@ import gc
 import gzip
 import tempfile
 import time
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -158,23 +160,25 @@ def _load(browser: Browser, origin: str, address: str, drawn: str, axe: bool) ->
     return Loaded(found["drawn"], found["bytes"] / 1024, found["height"], findings)
 
 
-def browser_lines(windows: StoredWindows, folder: Path) -> list[str]:
+def chromium() -> Iterator[str]:
     """A row for each number of models, of page and report; a sentence where there is no Chromium."""
-    found, findings = [], 0
+    yield "Page and report in Chromium at 1400 x 900 (python -m tests.bench.bench_page chromium)"
+    findings = 0
     try:
-        with Browser() as browser:
+        with Browser() as browser, tempfile.TemporaryDirectory(prefix="blindsight-bench-") as name:
+            folder = Path(name)
+            windows = StoredWindows(store(folder, fleet()))
             for models, groups in ((1, 1), (7, 1), (100, 10), (500, 0)):
                 one = page_in(browser, fleet(models, groups), windows, axe=models < 100)
-                found.append(f"{f'page, {models} models, {groups} groups each':34s} {one}")
+                yield f"{f'page, {models} models, {groups} groups each':34s} {one}"
                 findings += one.findings
             for models in (1, 7, 500):
                 one = report_in(browser, models, folder, axe=models < 100)
-                found.append(f"{f'report, {models} models, 60 windows':34s} {one}")
+                yield f"{f'report, {models} models, 60 windows':34s} {one}"
                 findings += one.findings
-        found.append(f"{'axe-core, pages and reports of 1, 7':34s} {findings} findings")
+        yield f"{'axe-core, pages and reports of 1, 7':34s} {findings} findings"
     except ServiceUnavailable as error:
-        found.append(f"Chromium: not measured, {error}")
-    return found
+        yield f"not measured, {error}"
 
 
 def anew(view: AgentView) -> AgentView:
@@ -182,8 +186,8 @@ def anew(view: AgentView) -> AgentView:
     return replace(view, engine=replace(view.engine, series=tuple(map(copy, view.engine.series))))
 
 
-def table() -> str:
-    """The table."""
+def costs() -> str:
+    """What the page, its charts and a scrape cost."""
     tune_collector()
     view = fleet()
     # New objects for each scrape: of what has not changed the text is kept.
@@ -201,15 +205,13 @@ def table() -> str:
             lambda: chart_columns([from_json(line) for line in kept], "accuracy", "average_confidence"), 5
         )
         own = [_model_line(view, windows, compare) for compare in ("", "model-1")]
-        in_chromium = browser_lines(windows, Path(folder))
     slower = [times[2] / times[0], times[3] / times[1]]
     lines = [
-        "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page)",
+        "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page costs)",
         _row("page, 100 models, 1,000 groups", best(lambda: render_page(view), 5), page),
         f"{'page, one model with one group':34s} {'':>9s} {len(two) / 1024:9,.0f} KiB",
         *own,
         f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
-        *in_chromium,
         _row("scrape, " + f"{scraped.count(NEW_SERIES):,} series", times[0], scraped),
         _row("the same in OpenMetrics", times[1], asked),
         f"{'both, the writer of the client':34s} {slower[0]:6.1f} and {slower[1]:.1f} times that",
@@ -251,4 +253,4 @@ def _row(what: str, seconds: float, body: bytes) -> str:
 
 
 if __name__ == "__main__":
-    run(table, keep=False)
+    run({"costs": costs, "chromium": chromium}, keep=False)

@@ -15,6 +15,7 @@ from monitor.export.page.overview import (
     chart_query,
     own_page,
     untrusted,
+    worst_metric,
     worst_word,
 )
 from monitor.export.page.words import (
@@ -54,8 +55,8 @@ class Form:
     ----------
     progress : callable
         How far a series is, in words.
-    figure : callable
-        The control chart of a metric of a series, as HTML.
+    figures : callable
+        The control charts of a series, as HTML.
     rest : str
         Where the models and groups are that are left out, as HTML.
     page : callable
@@ -63,7 +64,7 @@ class Form:
     """
 
     progress: Callable[[SeriesView], str]
-    figure: Callable[[SeriesView, str], str]
+    figures: Callable[[SeriesView], Iterable[str]]
     rest: str
     page: Callable[[SeriesView], str]
 
@@ -74,7 +75,7 @@ _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     """Every task with its models, each followed by its groups, in the form of the page or another one."""
-    form = form or Form(progress, figure, 'see <a href="metrics">metrics</a>', own_page)
+    form = form or Form(progress, figures, 'see <a href="metrics">metrics</a>', own_page)
     if not engine.series and not engine.arenas:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
     shown = engine.series[:MOST_SERIES]
@@ -109,9 +110,8 @@ def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
     alarmed = sum(one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.UNTRUSTED) for one in groups)
     said_of = f', <span class="bad">{alarmed:,} out of control</span>' if alarmed else ""
     name = text(f"Groups of {groups[0].model}")
-    is_open = " open" if alarmed else ""
     key = anchor(groups[0].task, groups[0].model, "groups of")
-    yield f'<details id="{key}"{is_open}><summary>{name}: {len(groups):,}{said_of}</summary>'
+    yield f'<details id="{key}"><summary>{name}: {len(groups):,}{said_of}</summary>'
     for one in groups:
         yield from _series(one, form)
     yield "</details>"
@@ -122,7 +122,7 @@ def _series(one: SeriesView, form: Form) -> Iterator[str]:
     yield introduction(one, "h4" if one.group else "h3", form.progress(one), form.page(one))
     yield from metrics_table(one)
     if one.windows_closed:
-        yield from (form.figure(one, metric) for metric in drawn(one))
+        yield from form.figures(one)
     if one.distributions is not None:
         yield from confidences(one.model, anchor(one.task, one.model, "confidences of"), one.distributions)
     yield "</section>"
@@ -205,6 +205,19 @@ def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more:
         f'<noscript><div class="scroll"><img loading="lazy" width="1200" height="420" alt="{words}. '
         f'The table above has its newest figures." src="{picture}"></div></noscript></figure>'
     )
+
+
+def figures(one: SeriesView) -> Iterator[str]:
+    """The chart of the worst metric, and small ones of the others."""
+    metrics = drawn(one)
+    worst = worst_metric(one)
+    if worst in metrics:
+        yield figure(one, worst)
+    others = [metric for metric in metrics if metric != worst]
+    if others:
+        yield '<div class="multiples">'
+        yield from (f"<div>{figure(one, metric, kind='small')}</div>" for metric in others)
+        yield "</div>"
 
 
 def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
