@@ -147,10 +147,11 @@ class Period:
             As in `Histories.charts`.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
-        views = self._views()
+        alarms = self.histories.alarms()
+        views = self._views(alarms)
         figures = _Figures(charts, self._windows)
         form = models.Form(
-            self._progress,
+            lambda one: self._progress(one, alarms.get(_key(one), {})),
             lambda one: (figures(one, metric) for metric in models.drawn(one)),
             "left out to keep this file small",
             self._page,
@@ -355,9 +356,8 @@ class Period:
         words += [] if math.isnan(until) else [f"until {moment(until)}"]
         return " ".join(words) + "."
 
-    def _views(self) -> list[SeriesView]:
+    def _views(self, alarms: Mapping[Series, Mapping[str, Sequence[Alarm]]]) -> list[SeriesView]:
         """Each series as of its last window; a model before its groups."""
-        alarms = self.histories.alarms()
         found = []
         for series, last in self._last.items():
             first = self._first[series].window
@@ -377,11 +377,10 @@ class Period:
             return ""
         return external_address(self._external_url, one.task, one.model, one.group)
 
-    def _progress(self, one: SeriesView) -> str:
+    def _progress(self, one: SeriesView, raised: Mapping[str, Sequence[Alarm]]) -> str:
         series = _key(one)
         first, last = self._first[series], self._last[series]
         words = [f"{self._windows[series]:,} windows, {moment(first.start_time)} to {moment(last.end_time)}"]
-        raised = self.histories.alarms().get(series, {})
         words += [f"alarms of {text(metric)}: {len(found):,}" for metric, found in raised.items()]
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
