@@ -25,10 +25,10 @@ from tests.services.browser import Browser
 from tests.services.process import wait_until
 
 CUT = """() => {
-  const found = [], phone = innerWidth <= 640;
+  const found = [], small = innerWidth <= 960;
   const shown = (one) => one.checkVisibility() && !one.closest(".unseen, .skip");
-  // On a phone the tables that are no cards, and the pictures of a report, are there to be scrolled.
-  const scrolled = (box) => phone && box.querySelector("table.sheet, svg[width='1200']");
+  // On a small screen the tables that are no cards, and the pictures of a report, are there to be scrolled.
+  const scrolled = (box) => small && box.querySelector("table.sheet, svg[width='1200']");
   if (document.documentElement.scrollWidth > innerWidth) found.push("the page is wider than the window");
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
@@ -111,6 +111,14 @@ def test_nothing_is_cut_and_nothing_overlaps(
             picture = kept / f"{name}-{scheme}-{width}.png"
             page.screenshot(path=picture, full_page=True)
             assert size(picture)[0] == width
+            assert page.evaluate(CUT) == [], name
+            assert page.evaluate(OVER_EACH_OTHER) == [], name
+
+
+@pytest.mark.parametrize("width", [800, 1040])
+def test_nothing_is_cut_between_these_widths(browser: Browser, running: Running, width: int) -> None:
+    with looks(browser, *running, "light", width) as pages:
+        for name, page in pages.items():
             assert page.evaluate(CUT) == [], name
             assert page.evaluate(OVER_EACH_OTHER) == [], name
 

@@ -87,7 +87,7 @@ def whole(
             f'<script defer src="{root}{address("page.js")}"></script></head>',
             f'<body data-refresh="{REFRESH_SECONDS}"><a class="skip" href="#main">Skip to the models</a>',
             f"<header><h1>Blindsight <small>{text(__version__)}</small></h1>",
-            '<p class="tagline">How good the deployed models are now, without waiting for labels</p>',
+            '<p class="tagline">How good deployed models are now, without waiting for labels</p>',
             f'<nav aria-label="Agent">{leave}<a href="{root}metrics">Metrics</a>',
             f'<a href="{root}-/healthy">Health</a><a href="{root}-/ready">Readiness</a>',
             f'<a href="{root}api/v1/">API</a></nav></header>',

@@ -155,7 +155,7 @@ def table(
     """A table, of a class `kind`; a head that begins with # stands over numbers.
 
     It can be reached with the keyboard, so that it can be scrolled with it where it is wider than the screen.
-    On a phone each row is a card whose cells have their heads beside them; a `sheet` is scrolled.
+    On a small screen each row is a card whose cells have their heads beside them; a `sheet` is scrolled.
     """
     heads = list(heads)
     name = text(caption)
