@@ -105,10 +105,12 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
     found = engine
     if shown != overview.ALL:
         found = replace(engine, series=tuple(overview.selected(engine.series, shown)))
+    of_models = [one for one in engine.series if not one.group]
     many = sum(not one.group for one in found.series) > overview.FEW_MODELS
     fits = bool(found.series) or not engine.series
     return {
         "condition": _condition(view),
+        "headline": [overview.glance(of_models)] if of_models else [],
         "overview": overview.overview(engine, shown),
         "models": models.unwatched(engine) if many or not fits else models.tasks(found),
         "arenas": arenas.arenas(engine.arenas),

@@ -141,11 +141,10 @@ def worst_word(one: SeriesView) -> str:
 
 
 def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
-    """The headline of all models, filters, and the table of those that are shown."""
+    """Filters, and the table of the models that are shown."""
     models = [one for one in engine.series if not one.group]
     if not models:
         return
-    yield glance(models)
     yield from _filters(models, shown)
     found = selected(engine.series, shown)
     if found:
