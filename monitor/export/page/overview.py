@@ -156,13 +156,22 @@ def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
         yield '<p>No model fits. <a href="?">Show all</a></p>'
 
 
-def models_table(series: Sequence[SeriesView], link: Link, trend: Trend | None = None) -> Iterator[str]:
-    """One row a model, the worst first; `trend` draws a metric of a model in a cell."""
+def models_table(
+    series: Sequence[SeriesView],
+    link: Link,
+    trend: Trend | None = None,
+    rank: int = 0,
+    most: int = MOST_SERIES,
+) -> Iterator[str]:
+    """One row a model, the worst first; `trend` draws a metric of a model in a cell.
+
+    Of all models, `most` from the place `rank` on.
+    """
     groups: dict[tuple[str, str], list[SeriesView]] = {}
     for one in series:
         if one.group:
             groups.setdefault((one.task, one.model), []).append(one)
-    models = sorted((one for one in series if not one.group), key=worst_state)[:MOST_SERIES]
+    models = sorted((one for one in series if not one.group), key=worst_state)
     several = len({one.task for one in models}) > 1
     rows = (
         row(
@@ -172,9 +181,10 @@ def models_table(series: Sequence[SeriesView], link: Link, trend: Trend | None =
             trend,
             _of_groups(one, groups.get((one.task, one.model), ()), link),
         )
-        for one in models
+        for one in models[rank : rank + most]
     )
-    yield from rows_table("Models, the worst first", "Model", rows, trend is not None)
+    caption = f"Models from the {rank + 1:,}th worst on" if rank else "Models, the worst first"
+    yield from rows_table(caption, "Model", rows, trend is not None)
 
 
 def rows_table(caption: str, head: str, rows: Iterable[str], drawn: bool) -> Iterator[str]:

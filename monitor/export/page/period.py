@@ -21,7 +21,15 @@ from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
 from monitor.export.page.arenas import arenas
-from monitor.export.page.overview import MOST_SERIES, glance, in_place, models_table, time_words, untrusted
+from monitor.export.page.overview import (
+    MOST_SERIES,
+    glance,
+    in_place,
+    models_table,
+    time_words,
+    untrusted,
+    worst_state,
+)
 from monitor.export.page.windows import series_view
 from monitor.export.page.words import count, moment, numbers, percent, table, text
 from monitor.reports.arena_report import ArenaReport
@@ -35,6 +43,7 @@ Charts = Mapping[Series, Sequence[ControlChartData]]
 
 _FEW_MODELS = 2
 """So many models stand unfolded."""
+_ROWS_SHOWN = 50
 _ALARMS_SHOWN, _WORST_SHOWN, _WORST_OF_A_MODEL = 20, 24, 3
 _DAYS_SHOWN, _MODELS_BESIDE = 31, 8
 
@@ -176,12 +185,17 @@ class Period:
         )
 
     def _body(self, engine: EngineView, form: models.Form, figures: _Figures) -> Iterator[str]:
-        whole = [one for one in engine.series if not one.group]
+        whole = sorted((one for one in engine.series if not one.group), key=worst_state)
         if engine.series:  # else all tasks are arenas
             if whole:  # a period may hold windows of groups alone
                 yield glance(whole)
             yield '<p class="soft">As of the end of the period:</p>'
-            yield from models_table(engine.series[:MOST_SERIES], in_place)
+            series = engine.series[:MOST_SERIES]
+            yield from models_table(series, in_place, most=_ROWS_SHOWN)
+            if (more := sum(not one.group for one in series) - _ROWS_SHOWN) > 0:
+                yield f"<details><summary>{count(more, 'more model')}</summary>"
+                yield from models_table(series, in_place, rank=_ROWS_SHOWN)
+                yield "</details>"
             yield from self._alarms()
             yield from self._times(whole)
             yield '<div class="panels"><div>'
@@ -225,8 +239,7 @@ class Period:
         listed = (self._alarm(*span) for span in spans[:_ALARMS_SHOWN])
         columns = ("Model", "Metric", "From", "Until", "#Windows", "Where the change was")
         yield from table("Alarms, the newest first", columns, listed)
-        if len(spans) > _ALARMS_SHOWN:
-            yield f'<p class="soft">{len(spans) - _ALARMS_SHOWN:,} older alarms are in the charts.</p>'
+        yield from _beyond(len(spans) - _ALARMS_SHOWN, "alarm", "in the charts")
 
     def _timeline(self, series: Series, metric: str, spans: Sequence[tuple[Alarm, Alarm | None]]) -> str:
         since, until = self._ends()
@@ -256,7 +269,8 @@ class Period:
 
     def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
         """By month, or by day of a short period: the mean estimate of each model, and the share in alarm."""
-        shown = [one for one in whole if self._days.get(_key(one))][:_MODELS_BESIDE]
+        known = [one for one in whole if self._days.get(_key(one))]
+        shown = known[:_MODELS_BESIDE]
         days = sorted({day for one in shown for day in self._days[_key(one)]})
         if not days:
             return
@@ -272,6 +286,7 @@ class Period:
         )
         heads = (span, *(f"Mean {self._metric(one)} of {self._name(_key(one))}" for one in shown))
         yield from table(f"Mean estimates by {span.lower()}", heads, rows, "" if len(shown) == 1 else "sheet")
+        yield from _beyond(len(known) - len(shown), "model", "in the charts")
 
     def _metric(self, one: SeriesView) -> str:
         return next(iter(self._days[_key(one)].values())).metric
@@ -301,6 +316,7 @@ class Period:
         ]
         if not found:
             return
+        left = len({_key(one) for one, _, _ in found} - {_key(one) for one, _, _ in found[:_WORST_SHOWN]})
         yield "<h2>Worst windows</h2>"
         rows = (
             f'<tr><th scope="row">{text(self._name(_key(one)))}</th><td>{text(metric)}</td>'
@@ -311,10 +327,11 @@ class Period:
         yield from table(
             "The worst windows", ("Model", "Metric", "#Estimate", "#Window", "Until"), rows, "sheet"
         )
+        yield from _beyond(left, "model", "in the charts")
 
     def _by_labels(self, whole: Sequence[SeriesView], figures: _Figures) -> Iterator[str]:
         """What labels said of the windows that have some, beside the estimates of the same windows."""
-        rows = []
+        rows: list[tuple[float, str]] = []
         for one in whole:
             chart = figures.chart(one, self._metric(one)) if _key(one) in self._days else None
             both = np.isfinite(chart.value) & np.isfinite(chart.realised) if chart else np.zeros(0, bool)
@@ -324,7 +341,8 @@ class Period:
             points = round(100 * (own - labels), 1)
             cells = [f"{both.sum():,}", f"{percent(own)} %", f"{percent(labels)} %"]
             name = f'<th scope="row">{text(self._name(_key(one)))}</th><td>{text(self._metric(one))}</td>'
-            rows.append(f"<tr>{name}{numbers([*cells, f'{points:+.1f}' if points else '0.0'])}</tr>")
+            row = f"<tr>{name}{numbers([*cells, f'{points:+.1f}' if points else '0.0'])}</tr>"
+            rows.append((-abs(points), row))
         yield "<h2>What labels said</h2>"
         if not rows:
             yield "<p>No window has labels.</p>"
@@ -337,7 +355,11 @@ class Period:
             "#By labels",
             "#Difference, points",
         )
-        yield from table("Windows with labels: the mean estimate, and what labels said", heads, rows)
+        if len(rows) > _WORST_SHOWN:
+            rows.sort(key=lambda row: row[0])
+        shown = (row for _, row in rows[:_WORST_SHOWN])
+        yield from table("Windows with labels: the mean estimate, and what labels said", heads, shown)
+        yield from _beyond(len(rows) - _WORST_SHOWN, "model", "with smaller differences")
         if max(self._windows.values()) > MOST_KEPT:
             yield '<p class="soft">Of a model with more windows than pixels, those in its chart count.</p>'
 
@@ -385,6 +407,12 @@ class Period:
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
+
+
+def _beyond(number: int, of: str, where: str) -> Iterator[str]:
+    """How many are left out of a table, if any."""
+    if number > 0:
+        yield f'<p class="soft">{count(number, f"more {of}")} {where}.</p>'
 
 
 def _key(one: SeriesView) -> Series:

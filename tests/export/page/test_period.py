@@ -172,6 +172,26 @@ def test_labels_stand_beside_the_estimates_of_the_same_windows(reports: list[Win
     assert "What labels said No window has labels." in words(page_of(silent))
 
 
+def test_of_many_models_tables_have_the_worst_and_say_how_many_more_there_are(
+    reports: list[WindowReport],
+) -> None:
+    good, whole = reports[:20], [report for report in reports if not report.group]
+    names = [f"m{n:02}" for n in range(59)]
+    found = of_models([report for report in good if not report.group], *names)
+    page = page_of([*found, *(replace(each, model="bad") for each in whole)])
+    said = words(page)
+    rows = re.findall(r'<tr><th scope="row"><a href="#m[0-9a-f]+">(\w+)</a>', page)
+    assert rows == ["bad", *names]
+    assert page.index("m48</a>") < page.index("<summary>10 more models</summary>") < page.index("m49</a>")
+    assert "Mean accuracy of bad Mean accuracy of m00" in said
+    assert said.count("52 more models in the charts.") == 2, "of eight there are months and worst windows"
+    assert "36 more models with smaller differences." in said
+    table = said.partition("what labels said")[2].partition("more models")[0]
+    points = [abs(float(each)) for each in re.findall(r"% ([+-]?[\d.]+) (?:m|bad|36)", table)]
+    assert len(points) == 24
+    assert points == sorted(points, reverse=True)
+
+
 def test_of_an_untrusted_model_the_chart_says_that_it_means_nothing() -> None:
     rng = np.random.default_rng(4)
     wrong = [one | {"label": "ok"} for one in answers(rng, 2000)]
