@@ -1,21 +1,25 @@
-"""Pictures of the page for the documentation, taken in a real Chromium of a real agent.
+"""Pictures of the page, taken in a real Chromium of a real agent.
 
     python -m tests.screenshots
+    python -m tests.screenshots looks --folder FOLDER
 
-writes `docs/page-light.png`, `page-dark.png` and `page-narrow.png` anew, the page from its top to the end of
-its first chart, `page-confidences.png`, what can be unfolded below that, and `page-model.png`, the page of a
-model down to its comparison with another one. The stream is seeded, and its
-times are those of its records.
+The first command writes the pictures of the documentation anew: `docs/page-light.png`, `page-dark.png` and
+`page-narrow.png`, the page from its top to the end of its first chart, `page-confidences.png`, what can be
+unfolded below that, and `page-model.png`, the page of a model down to its comparison with another one.
+The second one writes the first page, the page of a model and a report, whole, in both themes at three widths,
+as CI keeps them; they are not in git. The stream is seeded, and its times are those of its records.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from monitor.cli.reporting import report
 from tests.daemon import DaemonProcess, configuration, ndjson
 from tests.export.page.test_browser import PHONE, WORSE, records
 from tests.services.browser import Browser
@@ -33,6 +37,9 @@ _GOOD, _BAD = 2500, 1000  # answers of each model: 25 windows, then ten in which
 _MARGIN = 16  # pixels below the chart
 CONFIDENCES = "page-confidences.png"
 MODEL = "page-model.png"
+WIDTHS = (360, 1400, 2560)
+SCHEMES = ("light", "dark")
+COMPARED = "/models/toxicity/erm?compare=irm"
 
 
 def stream(folder: Path) -> dict[str, Any]:
@@ -78,7 +85,7 @@ def take(browser: Browser, origin: str, folder: Path) -> None:
         folded = tab.page.locator("details:has-text('Confidences of erm')")
         folded.locator("summary").click()
         folded.screenshot(path=folder / CONFIDENCES)
-        tab.page.goto(origin + "/models/toxicity/erm?compare=irm")
+        tab.page.goto(origin + COMPARED)
         tab.page.locator("figure.large .plot canvas").wait_for()
         clip = {"x": 0, "y": 0, "width": WIDE["width"]}
         clip["height"] = tab.page.locator("#window").bounding_box()["y"]
@@ -86,8 +93,59 @@ def take(browser: Browser, origin: str, folder: Path) -> None:
 
 
 @contextmanager
-def agent() -> Iterator[str]:
-    """One that has read the whole stream; its address."""
+def looks(browser: Browser, origin: str, store: Path, scheme: str, width: int) -> Iterator[dict[str, Any]]:
+    """The first page, the page of a model and a report, open in tabs once their charts are drawn.
+
+    Parameters
+    ----------
+    browser : Browser
+    origin : str
+        Of an agent that has read the whole stream.
+    store : Path
+        Of this agent; the report is written beside it.
+    scheme : {"light", "dark"}
+    width : int
+        Of the window, in pixels.
+    """
+    out = store.parent / "report.html"
+    if not out.exists():
+        report(store, out, external_url=origin)
+    addresses = {"page": f"{origin}/", "model": origin + COMPARED, "report": out.as_uri()}
+    viewport = {"width": width, "height": 900 if width > PHONE["width"] else PHONE["height"]}
+    with ExitStack() as tabs:
+        found = {}
+        for name, address in addresses.items():
+            of = "file://" if name == "report" else origin
+            tab = tabs.enter_context(browser.tab(of, color_scheme=scheme, viewport=viewport))
+            tab.page.goto(address)
+            if name != "report":
+                tab.page.locator("figure").first.scroll_into_view_if_needed()
+                tab.page.locator("figure .plot canvas").first.wait_for()
+                tab.page.evaluate("scrollTo(0, 0)")
+            found[name] = tab.page
+        yield found
+
+
+def take_looks(browser: Browser, origin: str, store: Path, folder: Path) -> None:
+    """The pictures of `looks`, both themes at every width, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for scheme in SCHEMES:
+        for width in WIDTHS:
+            with looks(browser, origin, store, scheme, width) as pages:
+                for name, page in pages.items():
+                    page.screenshot(path=folder / f"{name}-{scheme}-{width}.png", full_page=True)
+
+
+class Running(NamedTuple):
+    """An agent that has read the whole stream: its address, and the folder of its store."""
+
+    origin: str
+    store: Path
+
+
+@contextmanager
+def agent() -> Iterator[Running]:
+    """One that has read the whole stream."""
     with (
         tempfile.TemporaryDirectory(prefix="blindsight-pictures-") as folder,
         DaemonProcess(Path(folder), stream(Path(folder))) as daemon,
@@ -96,13 +154,20 @@ def agent() -> Iterator[str]:
             daemon.until_value((_GOOD + _BAD) // 100, "windows_closed_total", model=model)
         asked = "/chart.svg?task=toxicity&model=erm&metric=accuracy"
         daemon.until(lambda: "out of control" in daemon.get(asked)[1], "its windows are saved")
-        yield f"http://127.0.0.1:{daemon.port}"
+        yield Running(f"http://127.0.0.1:{daemon.port}", Path(folder) / "state")
 
 
-def main(folder: Path = DOCS) -> None:
+def main() -> None:
     """Take the pictures."""
-    with agent() as origin, Browser() as browser:
-        take(browser, origin, folder)
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("which", nargs="?", choices=("docs", "looks"), default="docs")
+    parser.add_argument("--folder", type=Path, default=DOCS)
+    asked = parser.parse_args()
+    with agent() as (origin, store), Browser() as browser:
+        if asked.which == "looks":
+            take_looks(browser, origin, store, asked.folder)
+        else:
+            take(browser, origin, asked.folder)
 
 
 if __name__ == "__main__":

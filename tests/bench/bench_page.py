@@ -1,12 +1,14 @@
 """Weight and time of the page, of its charts and of a scrape, for a fleet.
 
     python -m tests.bench.bench_page
+    python -m tests.bench.bench_page chromium
 
 One hundred models of five metrics in ten groups each, 1,100 models and groups with two estimators; in
 Chromium also fewer and more models. Times are the best of several rounds, by the clock: other work on the
-machine counts. The garbage collector is set as the daemon sets it; the row about frozen objects says, in
-processor time, what it would bring to take those of the engine out of its sight too. A real Chromium
-(Debian's) loads the page over a loopback socket, packed with gzip.
+machine counts. Chromium (Debian's) opens pages and reports at 1400 × 900 pixels; KiB are all that came with a
+page, packed with gzip, over a loopback socket, and a report's file as it is. The garbage collector is set as
+the daemon sets it; the row about frozen objects says, in processor time, what it would bring to take those of
+the engine out of its sight too.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from collections.abc import AsyncIterator, Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from axe_playwright_python.sync_playwright import Axe
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
@@ -35,6 +38,7 @@ from monitor.export.page import assets, render_page
 from monitor.export.page.api import ENDPOINTS, ApiEndpoint, Data, answered
 from monitor.export.page.document import shown_page
 from monitor.export.page.model import NamedModelQuery, render_model
+from monitor.export.page.period import Period
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import MOST_WINDOWS, RecentWindows, StoredWindows, chart_columns
 from monitor.export.prometheus import exposition
@@ -79,62 +83,103 @@ def store(folder: Path, view: AgentView) -> Path:
     """1,000 windows of each of the first 20 models."""
     opened = Store(folder)
     for one in [one for one in view.engine.series if not one.group][:20]:
-        first = WindowReport(
-            task=one.task, model=one.model, group="", version="", window=0, size=500, closed_by="size",
-            start_time=0.0, end_time=60.0, calibration=one.calibration, estimates=one.estimates,
-            charts=one.charts, positions={"part-0": (0, 499)},
-        )  # fmt: skip
-        windows = [replace(first, window=n, end_time=60.0 * n) for n in range(1000)]
+        windows = [_window_of(one, number, 60.0 * number, one.charts) for number in range(1000)]
         opened.commit(Changes({}, []), windows)
     opened.close()
     return folder / FILE
 
 
-def loaded(view: AgentView, windows: StoredWindows, rounds: int = 3) -> list[dict[str, float]]:
-    """What Chromium says of loading the page and drawing its first chart, each round in a fresh tab.
+def _window_of(one: SeriesView, number: int, end: float, charts: tuple[ChartView, ...]) -> WindowReport:
+    return WindowReport(
+        task=one.task, model=one.model, group="", version="", window=number, size=500, closed_by="size",
+        start_time=0.0, end_time=end, calibration=one.calibration, estimates=one.estimates,
+        charts=charts, positions={"part-0": (0, 499)},
+    )  # fmt: skip
 
-    Seconds since the request until the page was there (`DOMContentLoaded`) and its first chart was drawn, the
-    bytes that came as the page, and its height in pixels.
-    """
-    routes = page_routes(lambda: view, windows)
-    app = build_app(lambda: view, CollectorRegistry(), shown_page, routes)
+
+class Loaded(NamedTuple):
+    """Seconds until the first chart was drawn, KiB that came, height in pixels, and what axe-core found."""
+
+    drawn: float
+    kib: float
+    height: float
+    findings: int
+
+    def __str__(self) -> str:
+        screens = f"{self.height:6,.0f} pixels, {self.height / SCREEN['height']:4.1f} screens"
+        return f"{screens}, {self.kib:6,.0f} KiB, first chart after {1e3 * self.drawn:5,.0f} ms"
+
+
+def page_in(browser: Browser, view: AgentView, windows: StoredWindows, axe: bool) -> Loaded:
+    """The first page, served by the agent's own server; the best of three fresh tabs."""
+    app = build_app(lambda: view, CollectorRegistry(), shown_page, page_routes(lambda: view, windows))
     server = HttpServer(app, "127.0.0.1:0")
     server.start()
     try:
-        with Browser() as browser:
-            return [_load(browser, f"http://127.0.0.1:{server.port}") for _ in range(rounds)]
+        address = f"http://127.0.0.1:{server.port}"
+        found = [_load(browser, address, address + "/", ".overview svg.trend path", axe) for _ in range(3)]
     finally:
         server.stop()
+    return min(found)
 
 
-def _load(browser: Browser, origin: str) -> dict[str, float]:
+def report_in(browser: Browser, models: int, folder: Path, axe: bool) -> Loaded:
+    """The report of so many models of 60 windows; charts of more than two models are folded away."""
+    period = Period({})
+    period.add(period_of(models))
+    out = folder / "report.html"
+    out.write_text(period.html({}), encoding="utf-8")
+    drawn = "figure svg" if models <= 2 else ".timeline"
+    found = min(_load(browser, "file://", out.as_uri(), drawn, axe) for _ in range(3))
+    return found._replace(kib=out.stat().st_size / 1024)
+
+
+def period_of(models: int) -> list[WindowReport]:
+    """Sixty windows of each model, one a day; of each tenth model, the last ten are out of control."""
+    on = ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True))
+    found = []
+    for one in fleet(models, 0).engine.series:
+        for window in range(60):
+            charts = (on, *one.charts[1:]) if window >= 50 and int(one.model[6:]) % 10 == 0 else one.charts
+            found.append(_window_of(one, window, 86_400.0 * (window + 1), charts))
+    return sorted(found, key=lambda report: report.window)
+
+
+def _load(browser: Browser, origin: str, address: str, drawn: str, axe: bool) -> Loaded:
     with browser.tab(origin, viewport=SCREEN) as tab:
-        tab.page.goto(origin + "/")
-        tab.page.wait_for_selector(".overview svg.trend path", state="attached")
+        tab.page.goto(address)
+        tab.page.wait_for_selector(drawn, state="attached")
         found: dict[str, Any] = tab.page.evaluate(
             """() => {
-              const one = performance.getEntriesByType("navigation")[0];
-              return { there: one.domContentLoadedEventEnd / 1e3, drawn: performance.now() / 1e3,
-                       bytes: one.encodedBodySize, height: document.documentElement.scrollHeight };
+              const all = ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind));
+              const bytes = (one) => one.encodedBodySize;
+              return { drawn: performance.now() / 1e3, bytes: all.map(bytes).reduce((a, b) => a + b, 0),
+                       height: document.documentElement.scrollHeight };
             }"""
         )
-        return found
+        findings = Axe().run(tab.page).violations_count if axe else 0
+    return Loaded(found["drawn"], found["bytes"] / 1024, found["height"], findings)
 
 
-def browser_lines(windows: StoredWindows) -> list[str]:
-    """A row of the table for each number of models; a sentence where there is no Chromium."""
-    found = []
+def chromium() -> Iterator[str]:
+    """A row for each number of models, of page and report; a sentence where there is no Chromium."""
+    yield "Page and report in Chromium at 1400 x 900 (python -m tests.bench.bench_page chromium)"
+    findings = 0
     try:
-        for models, groups in ((1, 1), (7, 1), (100, 10), (500, 0)):
-            rounds = loaded(fleet(models, groups), windows)
-            there, drawn = (1e3 * min(one[key] for one in rounds) for key in ("there", "drawn"))
-            size, height = rounds[0]["bytes"] / 1024, rounds[0]["height"]
-            name = f"Chromium, models and groups: {models}, {models * groups:,}"
-            row = f"{name:40s} {there:6.0f} ms {size:3,.0f} KiB came, first chart after {drawn:,.0f} ms"
-            found.append(f"{row}; {height:,.0f} pixels, {height / SCREEN['height']:.1f} screens")
+        with Browser() as browser, tempfile.TemporaryDirectory(prefix="blindsight-bench-") as name:
+            folder = Path(name)
+            windows = StoredWindows(store(folder, fleet()))
+            for models, groups in ((1, 1), (7, 1), (100, 10), (500, 0)):
+                one = page_in(browser, fleet(models, groups), windows, axe=models < 100)
+                yield f"{f'page, {models} models, {groups} groups each':34s} {one}"
+                findings += one.findings
+            for models in (1, 7, 500):
+                one = report_in(browser, models, folder, axe=models < 100)
+                yield f"{f'report, {models} models, 60 windows':34s} {one}"
+                findings += one.findings
+        yield f"{'axe-core, pages and reports of 1, 7':34s} {findings} findings"
     except ServiceUnavailable as error:
-        found.append(f"Chromium: not measured, {error}")
-    return found
+        yield f"not measured, {error}"
 
 
 def anew(view: AgentView) -> AgentView:
@@ -142,8 +187,8 @@ def anew(view: AgentView) -> AgentView:
     return replace(view, engine=replace(view.engine, series=tuple(map(copy, view.engine.series))))
 
 
-def table() -> str:
-    """The table."""
+def costs() -> str:
+    """What the page, its charts and a scrape cost."""
     tune_collector()
     view = fleet()
     # New objects for each scrape: of what has not changed the text is kept.
@@ -161,16 +206,14 @@ def table() -> str:
             lambda: chart_columns([from_json(line) for line in kept], "accuracy", "average_confidence"), 5
         )
         own = [_model_line(view, windows, compare) for compare in ("", "model-1")]
-        in_chromium = browser_lines(windows)
     slower = [times[2] / times[0], times[3] / times[1]]
     lines = [
-        "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page)",
+        "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page costs)",
         _row("page, 100 models, 1,000 groups", best(lambda: render_page(view), 5), page),
         f"{'page, one model with one group':34s} {'':>9s} {len(two) / 1024:9,.0f} KiB",
         *own,
         *many_lines(),
         f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
-        *in_chromium,
         _row("scrape, " + f"{scraped.count(NEW_SERIES):,} series", times[0], scraped),
         _row("the same in OpenMetrics", times[1], asked),
         f"{'both, the writer of the client':34s} {slower[0]:6.1f} and {slower[1]:.1f} times that",
@@ -240,4 +283,4 @@ def _row(what: str, seconds: float, body: bytes) -> str:
 
 
 if __name__ == "__main__":
-    run(table, keep=False)
+    run({"costs": costs, "chromium": chromium}, keep=False)

@@ -11,17 +11,18 @@ LEFT, RIGHT, TOP, BOTTOM = 66, 132, 76, 52
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 PLOT = f'x="{LEFT}" y="{TOP}" width="{PLOT_WIDTH}" height="{PLOT_HEIGHT}"'
 
-_BLUE, _VERMILION, _GREEN, _ORANGE = "#0072b2", "#d55e00", "#00795a", "#e69f00"
+_BLUE, _VERMILION, _GREEN, _ORANGE, _PURPLE = "#0072b2", "#d55e00", "#00795a", "#e69f00", "#8a3a73"
 INK, _QUIET, _FAINT = "#222222", "#5c5c5c", "#e6e6e6"
 OBJECTIVE_INK = _GREEN
 
 _ROUND = 'stroke-linejoin="round" stroke-linecap="round" fill="none"'
 STYLES = {
     "estimate": f'stroke="{_BLUE}" stroke-width="1.8" {_ROUND}',
-    "band": f'fill="{_BLUE}" fill-opacity="0.2"',
-    "limit": f'stroke="{INK}" stroke-width="1.2" stroke-dasharray="7 4" fill="none"',
-    "center": f'stroke="{_QUIET}" stroke-width="1.2" fill="none"',
-    "objective": f'stroke="{_GREEN}" stroke-width="2.4" stroke-dasharray="0.5 5" {_ROUND}',
+    "other": f'stroke="{_PURPLE}" stroke-width="1.5" stroke-dasharray="4 3" fill="none"',
+    "band": f'fill="{_BLUE}" fill-opacity="0.13"',
+    "limit": f'stroke="{_QUIET}" stroke-width="1" stroke-dasharray="5 4" fill="none"',
+    "center": f'stroke="{_QUIET}" stroke-width="0.6" fill="none"',
+    "objective": f'stroke="{_GREEN}" stroke-width="3" fill="none"',
     "whisker": f'stroke="{INK}" stroke-width="1" fill="none"',
     "realised": f'stroke="{INK}" stroke-width="1" fill="#ffffff"',
     "violation": f'fill="{_VERMILION}" stroke="#ffffff" stroke-width="0.8"',

@@ -24,6 +24,7 @@ _NARROWEST = 0.02  # a model that never changes must not have its rounding blown
 
 _SERIES = ("value", "lower", "upper", "center", "limit_lower", "limit_upper")
 _REALISED = ("realised", "realised_lower", "realised_upper")
+_OPTIONAL = (*_REALISED, "other")
 
 Flags = NDArray[np.bool_]
 
@@ -57,6 +58,8 @@ class ControlChartData:
     x_is_time : bool
     estimate_name, realised_name : str
         For the legend.
+    other : (n,) float64
+        The estimate of what it is compared with, which the legend calls `other_name`. Left out: nothing.
     versions : tuple of (int, str)
         Windows, as places in `x`, at which another version of the model begins, rising, and its name:
         there the limits end and others begin.
@@ -88,14 +91,16 @@ class ControlChartData:
     subtitle: str = ""
     estimate_name: str = "estimate"
     realised_name: str = "realised"
+    other: Floats = field(default_factory=_nothing)
+    other_name: str = ""
     versions: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.x)
-        for name in _REALISED:
+        for name in _OPTIONAL:
             if len(getattr(self, name)) == 0:
                 object.__setattr__(self, name, np.full(n, np.nan))
-        for name in (*_SERIES, *_REALISED, "violated", "out_of_control"):
+        for name in (*_SERIES, *_OPTIONAL, "violated", "out_of_control"):
             if len(getattr(self, name)) != n:
                 raise ValueError(
                     f"{name}: expected one value a window, {n} as in x, got {len(getattr(self, name))}; "
@@ -147,7 +152,7 @@ class _Picture:
 
     def __init__(self, chart: ControlChartData) -> None:
         self._chart = chart
-        known = {name: _known(getattr(chart, name)) for name in (*_SERIES, *_REALISED)}
+        known = {name: _known(getattr(chart, name)) for name in (*_SERIES, *_OPTIONAL)}
         self._objective = float(chart.objective) if np.isfinite(chart.objective) else None
         self._low, self._high = _y_range(known, self._objective)
         borders = plotting.edges(chart.x)
@@ -176,6 +181,7 @@ class _Picture:
             *self._lines(),
             *self._versions(),
             *self._realised(),
+            *_path("other", marks.line(self._x, self._edges, self._y["other"], _MOST_POINTS)),
             *_path("estimate", marks.line(self._x, self._edges, self._y["value"], _MOST_POINTS)),
             *self._violations(),
             *self._unknown(),
@@ -252,7 +258,7 @@ class _Picture:
         x = self._x[rows]
         crowded = len(rows) > 1 and (x[-1] - x[0]) / (len(rows) - 1) < _CROWDED_PIXELS
         whiskers = marks.whiskers(x, y["realised_lower"][rows], y["realised_upper"][rows])
-        faint = ' stroke-opacity="0.3"' if crowded else ""
+        faint = f' stroke-opacity="{0.2 if crowded else 0.4}"'
         radius = 1.7 if crowded else 3.2
         circles = [
             f'<circle cx="{marks.number(across)}" cy="{marks.number(down)}" r="{radius}"/>'
@@ -299,6 +305,7 @@ class _Picture:
         shown = [
             ("estimate", f"{chart.estimate_name}, {level}", np.isfinite(self._y["value"]).any()),
             ("realised", realised, np.isfinite(self._y["realised"]).any()),
+            ("other", chart.other_name, np.isfinite(self._y["other"]).any()),
             ("limit", "control limits", self._newest["limit_lower"] is not None),
             ("objective", "objective", self._objective is not None),
             ("violation", "breaks a rule", chart.violated.any()),

@@ -9,14 +9,16 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from monitor.base.errors import StoreError
 from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.export.charts.svg import ControlChartData
 from monitor.export.http.messages import HttpRequest, RefusedError, Response
 from monitor.export.http.negotiation import packed
 from monitor.export.http.query import parsed, some
@@ -30,6 +32,7 @@ from monitor.export.page.windows import (
     alarms_of,
     beside,
     chart_columns,
+    chart_of,
 )
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView, SeriesView
@@ -350,6 +353,26 @@ class Data:
             name = f"up to window {query.former:,}"
             return beside(found, chart_columns(former, query.metric, estimator), name, by_time=False)
         return found
+
+    def picture(self, query: ChartQuery) -> ControlChartData:
+        """The same for a picture.
+
+        Raises
+        ------
+        RefusedError
+            As of `chart`; also status 404: there is no window.
+        """
+        one = self.series(query.task, query.model, query.group)
+        estimator = self.estimator(one, query.metric)
+        reports = self.reports(one, query.limit)
+        if not reports:
+            raise RefusedError(404, "Its windows are no longer stored.")
+        found = chart_of(reports, query.metric, estimator)
+        if not query.compare and query.former is UNSET:
+            return found
+        columns = self.chart(query)
+        other = np.array([np.nan if value is None else value for value in columns.other])
+        return replace(found, other=other, other_name=columns.other_name)
 
 
 def _models(data: Data, query: ModelsQuery) -> Models:

@@ -43,7 +43,7 @@ def confidences(name: str, key: str, found: Distributions, unfolded: bool = Fals
     yield f'<details id="{key}"{is_open}><summary>{text(f"Confidences of {name}")}: {answers:,} answers'
     yield f", {labelled:,} labelled</summary>" if labelled else "</summary>"
     yield '<div class="beside">'
-    yield from table(f"Confidences of {name}", _HEADS, _rows(found, points, answers))
+    yield from table(f"Confidences of {name}", _HEADS, _rows(found, points, answers), "sheet")
     if points:
         yield _picture(name, [_Mark(point, _right(point)) for point in points.values()])
     yield f'</div><p class="soft">{_note(found, labelled)}</p></details>'

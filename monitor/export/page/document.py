@@ -87,7 +87,7 @@ def whole(
             f'<script defer src="{root}{address("page.js")}"></script></head>',
             f'<body data-refresh="{REFRESH_SECONDS}"><a class="skip" href="#main">Skip to the models</a>',
             f"<header><h1>Blindsight <small>{text(__version__)}</small></h1>",
-            "<p>How good the deployed models are now, estimated without waiting for labels.</p>",
+            '<p class="tagline">How good deployed models are now, without waiting for labels</p>',
             f'<nav aria-label="Agent">{leave}<a href="{root}metrics">Metrics</a>',
             f'<a href="{root}-/healthy">Health</a><a href="{root}-/ready">Readiness</a>',
             f'<a href="{root}api/v1/">API</a></nav></header>',
@@ -105,10 +105,12 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
     found = engine
     if shown != overview.ALL:
         found = replace(engine, series=tuple(overview.selected(engine.series, shown)))
+    of_models = [one for one in engine.series if not one.group]
     many = sum(not one.group for one in found.series) > overview.FEW_MODELS
     fits = bool(found.series) or not engine.series
     return {
         "condition": _condition(view),
+        "headline": [overview.glance(of_models)] if of_models else [],
         "overview": overview.overview(engine, shown),
         "models": models.unwatched(engine) if many or not fits else models.tasks(found),
         "arenas": arenas.arenas(engine.arenas),
@@ -123,14 +125,14 @@ def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
 
 def _condition(view: AgentView) -> Iterator[str]:
     words = [
-        '<span class="good">healthy</span>' if view.healthy else '<span class="bad">not healthy</span>',
-        '<span class="good">ready</span>' if view.ready else '<span class="warn">not ready</span>',
+        "healthy" if view.healthy else '<span class="bad">not healthy</span>',
+        "ready" if view.ready else '<span class="warn">not ready</span>',
     ]
     if not view.reload_successful:
         words.append('<span class="warn">the new configuration could not be read; the old one is kept</span>')
     if view.reports_lost:
         words.append(f'<span class="warn">windows missing in a sink of reports: {view.reports_lost:,}</span>')
-    yield f"<p>The agent is {', '.join(words)}.</p>"
+    yield f'<p class="soft">The agent is {", ".join(words)}.</p>'
     failing = [f"{sink.name}: {sink.trouble}." for sink in view.sinks if sink.trouble]
     if view.reasons or failing:
         yield f"<ul>{''.join(f'<li>{text(reason)}</li>' for reason in (*view.reasons, *failing))}</ul>"

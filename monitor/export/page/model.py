@@ -11,20 +11,20 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from monitor.export.charts.marks import number
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
 from monitor.export.page.api import ChartQuery, Data
 from monitor.export.page.arenas import arenas
 from monitor.export.page.confidences import LEVEL, confidences
 from monitor.export.page.document import whole
-from monitor.export.page.models import drawn, figure, introduction, metrics_table, progress
+from monitor.export.page.models import drawn, figure, introduction, metrics_table, progress, timeline
 from monitor.export.page.overview import (
     WorstState,
     live_trend,
     row,
     rows_table,
     time_words,
+    untrusted,
     worst_metric,
     worst_state,
 )
@@ -36,8 +36,6 @@ from monitor.stats.estimate.hajek import WeightedCounts, hajek
 
 _MOST_ALARMS = 20
 _MOST_OTHERS = 10
-_TIMELINE_WIDTH, _TIMELINE_HEIGHT = 600, 16
-_ALARM, _FAINT = "#e69f00", "#e6e6e6"
 
 RUNBOOKS: dict[WorstState, str] = {
     WorstState.UNTRUSTED: "BlindsightEstimateUntrusted",
@@ -149,7 +147,7 @@ class _Page:
 
     def _head(self) -> Iterator[str]:
         one = self.one
-        yield '<section class="series">'
+        yield f"<section{untrusted(one, 'series')}>"
         yield introduction(one, "h2", f"task {text(one.task)} · {progress(one)}")
         yield f'<nav class="choices" aria-label="Of this model">{"".join(self._links())}</nav>'
         yield from metrics_table(one)
@@ -236,7 +234,7 @@ class _Page:
         size = f"{report.size:,} answers, closed by {text(report.closed_by)}"
         revised = f" · revision {report.revision:,}" if report.revision else ""
         span = f"{moment(report.start_time)} to {moment(report.end_time)}"
-        yield '<section class="series">'
+        yield f"<section{untrusted(one, 'series')}>"
         yield introduction(one, "h2", f"{span} · {size}{revised}", name=f"Window {report.window:,}")
         yield f'<nav class="choices" aria-label="Windows">{"".join(self._beside(report))}</nav>'
         yield from metrics_table(one, f"Metrics of window {report.window:,}")
@@ -268,7 +266,7 @@ class _Page:
             f"{_timeline(metric, [each for each in alarms if each.metric == metric], reports)}</td></tr>"
             for metric in metrics
         )
-        yield from table("Alarms over the windows", ("Metric", "When the alarm was on"), rows)
+        yield from table("Alarms over the windows", ("Metric", "When the alarm was on"), rows, "timelines")
         listed = (self._alarm(alarm) for alarm in alarms[::-1][:_MOST_ALARMS])
         heads = ("Metric", "Raised", "Ended", "What the window showed")
         yield from table("Alarms, the newest first", heads, listed)
@@ -362,22 +360,15 @@ def _positions(report: WindowReport) -> Iterator[str]:
 
 
 def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[WindowReport]) -> str:
-    """A bar a stretch of windows in which the alarm was on; windows are at equal distances, as in charts."""
+    """The stretches in which the alarm was on; windows are at equal distances, as in charts."""
     places = {report.window: place for place, report in enumerate(reports)}
-    step = _TIMELINE_WIDTH / len(reports)
-    bars, words = [], []
-    for alarm in alarms:
-        start = places[alarm.raised_window]
-        stop = len(reports) if alarm.ended_window is None else places[alarm.ended_window]
-        width = number(max((stop - start) * step, 2.0))
-        bars.append(
-            f'<rect x="{number(start * step)}" width="{width}" height="{_TIMELINE_HEIGHT}" fill="{_ALARM}"/>'
-        )
-        end = "now" if alarm.ended_window is None else f"window {alarm.ended_window:,}"
-        words.append(f"window {alarm.raised_window:,} to {end}")
-    label = text(f"Alarms of {metric}: {', '.join(words)}")
-    back = f'<rect width="{_TIMELINE_WIDTH}" height="{_TIMELINE_HEIGHT}" fill="{_FAINT}"/>'
-    return (
-        f'<svg class="timeline" viewBox="0 0 {_TIMELINE_WIDTH} {_TIMELINE_HEIGHT}" '
-        f'preserveAspectRatio="none" role="img" aria-label="{label}">{back}{"".join(bars)}</svg>'
-    )
+    ends = [len(reports) if a.ended_window is None else places[a.ended_window] for a in alarms]
+    shares = [
+        (places[a.raised_window] / len(reports), end / len(reports))
+        for a, end in zip(alarms, ends, strict=True)
+    ]
+    words = [
+        f"window {a.raised_window:,} to {'now' if a.ended_window is None else f'window {a.ended_window:,}'}"
+        for a in alarms
+    ]
+    return timeline(f"Alarms of {metric}: {', '.join(words)}", shares)

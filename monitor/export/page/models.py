@@ -7,8 +7,17 @@ from dataclasses import dataclass
 
 from monitor.base.names import BATCH_ROWS, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate
+from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
-from monitor.export.page.overview import MOST_SERIES, chart_query, own_page, worst_word
+from monitor.export.page.overview import (
+    MOST_SERIES,
+    NOT_MEANINGFUL,
+    chart_query,
+    own_page,
+    untrusted,
+    worst_metric,
+    worst_word,
+)
 from monitor.export.page.words import (
     anchor,
     broken_rules,
@@ -46,8 +55,8 @@ class Form:
     ----------
     progress : callable
         How far a series is, in words.
-    figure : callable
-        The control chart of a metric of a series, as HTML.
+    figures : callable
+        The control charts of a series, as HTML.
     rest : str
         Where the models and groups are that are left out, as HTML.
     page : callable
@@ -55,25 +64,29 @@ class Form:
     """
 
     progress: Callable[[SeriesView], str]
-    figure: Callable[[SeriesView, str], str]
+    figures: Callable[[SeriesView], Iterable[str]]
     rest: str
     page: Callable[[SeriesView], str]
 
 
+_TIMELINE_WIDTH, _TIMELINE_HEIGHT = 600, 16
 _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     """Every task with its models, each followed by its groups, in the form of the page or another one."""
-    form = form or Form(progress, figure, 'see <a href="metrics">metrics</a>', own_page)
+    form = form or Form(progress, figures, 'see <a href="metrics">metrics</a>', own_page)
     if not engine.series and not engine.arenas:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
     shown = engine.series[:MOST_SERIES]
     for task in dict.fromkeys(one.task for one in shown):
-        yield f"<h2>Task {text(task)}</h2>"
+        yield f'<h2>Task {text(task)}</h2><div class="models">'
         own = [one for one in shown if one.task == task]
         for model in dict.fromkeys(one.model for one in own):
+            yield "<div>"
             yield from _model([one for one in own if one.model == model], form)
+            yield "</div>"
+        yield "</div>"
     missing = len(engine.series) - len(shown)
     if missing:
         yield f'<p class="soft">{missing:,} more models and groups: {form.rest}.</p>'
@@ -97,20 +110,19 @@ def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
     alarmed = sum(one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.UNTRUSTED) for one in groups)
     said_of = f', <span class="bad">{alarmed:,} out of control</span>' if alarmed else ""
     name = text(f"Groups of {groups[0].model}")
-    is_open = " open" if alarmed else ""
     key = anchor(groups[0].task, groups[0].model, "groups of")
-    yield f'<details id="{key}"{is_open}><summary>{name}: {len(groups):,}{said_of}</summary>'
+    yield f'<details id="{key}"><summary>{name}: {len(groups):,}{said_of}</summary>'
     for one in groups:
         yield from _series(one, form)
     yield "</details>"
 
 
 def _series(one: SeriesView, form: Form) -> Iterator[str]:
-    yield f'<section id="{anchor(one.task, one.model, one.group)}" class="series">'
+    yield f'<section id="{anchor(one.task, one.model, one.group)}"{untrusted(one, "series")}>'
     yield introduction(one, "h4" if one.group else "h3", form.progress(one), form.page(one))
     yield from metrics_table(one)
     if one.windows_closed:
-        yield from (form.figure(one, metric) for metric in drawn(one))
+        yield from form.figures(one)
     if one.distributions is not None:
         yield from confidences(one.model, anchor(one.task, one.model, "confidences of"), one.distributions)
     yield "</section>"
@@ -184,14 +196,41 @@ def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more:
     """
     name = " ".join(filter(None, (one.model, one.group)))
     words = text(f"Control chart of {name}: {metric}, up to window {one.windows_closed - 1:,}")
-    picture = f"{root}chart.svg?{text(chart_query(one, metric))}"
-    of = f' class="{kind}"' if kind else ""
-    of += " data-select" if kind == "large" else ""
+    words += doubt(one, metric)
+    picture = f"{root}chart.svg?{text(chart_query(one, metric, **more))}"
+    of = untrusted(one, kind) + (" data-select" if kind == "large" else "")
     return (
         f'<figure{of} data-history="{root}api/v1/chart?{text(chart_query(one, metric, **more))}" '
         f'data-windows="{one.windows_closed}"><figcaption>{words}</figcaption>'
         f'<noscript><div class="scroll"><img loading="lazy" width="1200" height="420" alt="{words}. '
         f'The table above has its newest figures." src="{picture}"></div></noscript></figure>'
+    )
+
+
+def figures(one: SeriesView) -> Iterator[str]:
+    """The chart of the worst metric, and small ones of the others."""
+    metrics = drawn(one)
+    worst = worst_metric(one)
+    if worst in metrics:
+        yield figure(one, worst)
+    others = [metric for metric in metrics if metric != worst]
+    if others:
+        yield '<div class="multiples">'
+        yield from (f"<div>{figure(one, metric, kind='small')}</div>" for metric in others)
+        yield "</div>"
+
+
+def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
+    """A bar for each stretch in which an alarm was on, from a share of the whole to another, 0 to 1."""
+    bars = "".join(
+        f'<rect x="{number(start * _TIMELINE_WIDTH)}" fill="#e69f00" height="{_TIMELINE_HEIGHT}" '
+        f'width="{number(max((end - start) * _TIMELINE_WIDTH, 2.0))}"/>'
+        for start, end in spans
+    )
+    back = f'<rect width="{_TIMELINE_WIDTH}" height="{_TIMELINE_HEIGHT}" fill="#e6e6e6"/>'
+    return (
+        f'<svg class="timeline" viewBox="0 0 {_TIMELINE_WIDTH} {_TIMELINE_HEIGHT}" '
+        f'preserveAspectRatio="none" role="img" aria-label="{text(label)}">{back}{bars}</svg>'
     )
 
 
@@ -233,6 +272,11 @@ def _trust(one: SeriesView) -> str:
 def _untrusted(one: SeriesView, metric: str) -> bool:
     """Whether labels contradict a metric; their test is of the accuracy."""
     return metric == "accuracy" and one.state is SeriesState.UNTRUSTED
+
+
+def doubt(one: SeriesView, metric: str) -> str:
+    """What a chart's caption ends in where labels contradict its estimate."""
+    return f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
 
 
 def _estimates(one: SeriesView, metric: str) -> str:
@@ -277,7 +321,7 @@ def _limits(one: SeriesView, metric: str) -> str:
             verdict = chart.verdict
             limits = f'<span class="nowrap">{percent(verdict.lower)} to {percent(verdict.upper)} %</span>'
             if _untrusted(one, metric):
-                return f'{limits}<br><span class="soft">not meaningful until labels agree again</span>'
+                return f'{limits}<br><span class="soft">{NOT_MEANINGFUL}</span>'
             broken = broken_rules(verdict.rules)
             if not verdict.out_of_control:
                 return f'{limits}<br><span class="good">in control</span>{broken and f"; {broken}"}'

@@ -23,8 +23,11 @@ MOST_SERIES = 500
 FEW_MODELS = 5
 """Models that a glance takes in: of no more than these the first page has all, of more rows and filters."""
 
+NOT_MEANINGFUL = "not meaningful until labels agree again"
+"""What is said of the chart of an estimate that labels contradict."""
+
 _LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # what rests on most labels first
-_GROUPS_SHOWN = 3
+_GROUPS_SHOWN = 10
 _TASKS_SHOWN = 20
 _TREND_WINDOWS = 60
 
@@ -138,11 +141,10 @@ def worst_word(one: SeriesView) -> str:
 
 
 def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
-    """The headline of all models, filters, and the table of those that are shown."""
+    """Filters, and the table of the models that are shown."""
     models = [one for one in engine.series if not one.group]
     if not models:
         return
-    yield glance(models)
     yield from _filters(models, shown)
     found = selected(engine.series, shown)
     if found:
@@ -154,13 +156,22 @@ def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
         yield '<p>No model fits. <a href="?">Show all</a></p>'
 
 
-def models_table(series: Sequence[SeriesView], link: Link, trend: Trend | None = None) -> Iterator[str]:
-    """One row a model, the worst first; `trend` draws a metric of a model in a cell."""
+def models_table(
+    series: Sequence[SeriesView],
+    link: Link,
+    trend: Trend | None = None,
+    rank: int = 0,
+    most: int = MOST_SERIES,
+) -> Iterator[str]:
+    """One row a model, the worst first; `trend` draws a metric of a model in a cell.
+
+    Of all models, `most` from the place `rank` on.
+    """
     groups: dict[tuple[str, str], list[SeriesView]] = {}
     for one in series:
         if one.group:
             groups.setdefault((one.task, one.model), []).append(one)
-    models = sorted((one for one in series if not one.group), key=worst_state)[:MOST_SERIES]
+    models = sorted((one for one in series if not one.group), key=worst_state)
     several = len({one.task for one in models}) > 1
     rows = (
         row(
@@ -168,11 +179,12 @@ def models_table(series: Sequence[SeriesView], link: Link, trend: Trend | None =
             f"{one.task} {one.model}" if several else one.model,
             link,
             trend,
-            _of_groups(groups.get((one.task, one.model), ()), link),
+            _of_groups(one, groups.get((one.task, one.model), ()), link),
         )
-        for one in models
+        for one in models[rank : rank + most]
     )
-    yield from rows_table("Models, the worst first", "Model", rows, trend is not None)
+    caption = f"Models from the {rank + 1:,}th worst on" if rank else "Models, the worst first"
+    yield from rows_table(caption, "Model", rows, trend is not None)
 
 
 def rows_table(caption: str, head: str, rows: Iterable[str], drawn: bool) -> Iterator[str]:
@@ -264,7 +276,13 @@ def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str
     end = one.window_end_time
     when = "" if end is None else time_words(end)
     cells.append(f'<td data-sort="{"" if end is None else end}">{when}</td>')
-    return f"<tr>{''.join(cells)}</tr>"
+    return f"<tr{untrusted(one)}>{''.join(cells)}</tr>"
+
+
+def untrusted(one: SeriesView, more: str = "") -> str:
+    """The class of what shows a model: nothing of one that labels contradict is in the tones of good news."""
+    names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
+    return f' class="{names}"' if names else ""
 
 
 def worst_metric(one: SeriesView) -> str:
@@ -309,7 +327,7 @@ def _gap(objective: ObjectiveView | None, result: Result | None) -> str:
     side = "above" if gap > 0 else "below" if gap < 0 else "on it"
     wrong = gap < 0 if objective.is_floor else gap > 0
     points = f"{abs(gap):.1f} {side}" if gap else side
-    return f'{words}<br><span class="{"bad" if wrong else "soft"}">{points}</span>'
+    return f'{words}<br><span class="{"bad" if wrong else "soft"} nowrap">{points}</span>'
 
 
 def _by_labels(one: SeriesView, metric: str) -> str:
@@ -319,12 +337,14 @@ def _by_labels(one: SeriesView, metric: str) -> str:
             if (each.metric, each.estimator) == (metric, estimator) and isinstance(result, Estimate):
                 value = f"{percent(result.value)} %"
                 value = f"<b>{value}</b>" if one.state is SeriesState.UNTRUSTED else value
-                return f"{value} of {result.n:,}<br>{_interval(result)}"
+                return f'<span class="nowrap">{value} of {result.n:,}</span><br>{_interval(result)}'
     return '<span class="soft">none yet</span>'
 
 
 def _alarm(one: SeriesView, now: WorstState) -> str:
     """Since when the oldest alarm of a chart is on, said even where something else is worse."""
+    if one.state is SeriesState.UNTRUSTED:
+        return f'<span class="soft">, chart {NOT_MEANINGFUL}</span>'
     if not any(chart.verdict.out_of_control for chart in one.charts):
         return ""
     known = [since for since in one.alarmed_since.values() if since is not None]
@@ -338,8 +358,8 @@ def time_words(seconds: float) -> str:
     return f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>'
 
 
-def _of_groups(groups: Sequence[SeriesView], link: Link) -> str:
-    """The groups that want looking at, the worst first."""
+def _of_groups(one: SeriesView, groups: Sequence[SeriesView], link: Link) -> str:
+    """The groups of a model that want looking at, the worst first, folded away."""
     wrong = sorted((each for each in groups if worst_state(each) <= WorstState.AT_RISK), key=worst_state)
     shown = [
         f'<a href="{text(link(each))}">{text(each.group)}</a> {worst_word(each)}'
@@ -347,14 +367,18 @@ def _of_groups(groups: Sequence[SeriesView], link: Link) -> str:
     ]
     more = len(wrong) - len(shown)
     shown += [f"{more:,} more"] if more else []
-    return f"<br>{', '.join(shown)}" if shown else ""
+    if not shown:
+        return ""
+    summary = f"{len(wrong):,} of {count(len(groups), 'group')}: {worst_word(wrong[0])}"
+    key = anchor(one.task, one.model, "groups in a row of")
+    return f'<details id="{key}"><summary>{summary}</summary>{", ".join(shown)}</details>'
 
 
 def live_trend(one: SeriesView, metric: str, root: str = "") -> str:
     """Where the script draws the newest windows of a metric."""
     asked = chart_query(one, metric, limit=_TREND_WINDOWS)
     return (
-        f'<svg class="trend" viewBox="0 0 120 28" role="img" aria-label="Last windows of {text(one.model)}" '
+        f'<svg class="trend" viewBox="0 0 150 35" role="img" aria-label="Last windows of {text(one.model)}" '
         f'data-history="{root}api/v1/chart?{text(asked)}" data-windows="{one.windows_closed}"></svg>'
     )
 

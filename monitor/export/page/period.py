@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
+
+import numpy as np
 
 from monitor import __version__
 from monitor.base.names import AVERAGE_CONFIDENCE
@@ -19,11 +22,19 @@ from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.addresses import external_address
 from monitor.export.page.arenas import arenas
-from monitor.export.page.overview import MOST_SERIES, glance, in_place, models_table
+from monitor.export.page.overview import (
+    MOST_SERIES,
+    glance,
+    in_place,
+    models_table,
+    time_words,
+    untrusted,
+    worst_state,
+)
 from monitor.export.page.windows import series_view
 from monitor.export.page.words import count, moment, numbers, percent, table, text
 from monitor.reports.arena_report import ArenaReport
-from monitor.reports.attribution import Attribution
+from monitor.reports.attribution import Attribution, sentence
 from monitor.reports.views import ArenaView, EngineView, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.estimate.hajek import WeightedCounts
@@ -33,6 +44,7 @@ Charts = Mapping[Series, Sequence[ControlChartData]]
 
 _FEW_MODELS = 2
 """So many models stand unfolded."""
+_ROWS_SHOWN = 50
 _ALARMS_SHOWN, _WORST_SHOWN, _WORST_OF_A_MODEL = 20, 24, 3
 _DAYS_SHOWN, _MODELS_BESIDE = 31, 8
 
@@ -72,6 +84,7 @@ class Period:
         self._windows: Counter[Series] = Counter()
         self._left_out: Counter[Series] = Counter()
         self._attributions: dict[Series, dict[str, Attribution]] = {}
+        self._wheres: dict[Series, deque[tuple[str, int, Attribution]]] = {}
         self._arenas: dict[str, ArenaView] = {}
         self._days: dict[Series, dict[str, _Stretch]] = {}
 
@@ -85,6 +98,8 @@ class Period:
                 continue
             series = (report.task, report.model, report.group)
             last = self._last.get(series)
+            if last is not None and last.version != report.version:
+                self._attributions.pop(series, None)
             if not report.revision:
                 if last is not None and report.window == 0:
                     self._begin_anew(series)
@@ -115,13 +130,17 @@ class Period:
     @property
     def _by_series(self) -> Sequence[dict[Series, Any]]:
         of_windows = self._first, self._last, self._windows, self._left_out
-        return *of_windows, self._attributions, self._days
+        return *of_windows, self._attributions, self._wheres, self._days
 
     def _attribute(self, series: Series, report: WindowReport) -> None:
-        """Keep the newest attribution of each latched alarm."""
-        latched = {chart.metric for chart in report.charts if chart.verdict.out_of_control}
-        known = self._attributions.get(series, {}) | {each.metric: each for each in report.attributions}
-        self._attributions[series] = {metric: each for metric, each in known.items() if metric in latched}
+        """Keep the newest attribution of each alarm that is on, and those with which alarms began."""
+        on = {chart.metric for chart in report.charts if chart.verdict.out_of_control}
+        known = self._attributions.get(series, {})
+        began = [(e.metric, report.window, e) for e in report.attributions if e.metric in on - known.keys()]
+        if began:
+            self._wheres.setdefault(series, deque(maxlen=_ALARMS_SHOWN)).extend(began)
+        known = known | {each.metric: each for each in report.attributions}
+        self._attributions[series] = {metric: each for metric, each in known.items() if metric in on}
 
     def _add_arena(self, report: ArenaReport) -> None:
         before = self._arenas.get(report.task)
@@ -142,6 +161,7 @@ class Period:
         self._left_out[series] += self._windows.pop(series)
         del self._first[series], self._last[series]
         self._attributions.pop(series, None)
+        self._wheres.pop(series, None)
         self._days.pop(series, None)
         self.histories.forget(series)
 
@@ -154,10 +174,12 @@ class Period:
             As in `Histories.charts`.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
-        views = self._views()
+        alarms = self.histories.alarms()
+        views = self._views(alarms)
+        figures = _Figures(charts, self._windows)
         form = models.Form(
-            self._progress,
-            _Figures(charts, self._windows),
+            lambda one: self._progress(one, alarms.get(_key(one), {})),
+            lambda one: (figures(one, metric) for metric in models.drawn(one)),
             "left out to keep this file small",
             self._page,
         )
@@ -172,7 +194,7 @@ class Period:
                 f"<header><h1>Blindsight report <small>{text(__version__)}</small></h1>",
                 f"<p>{self._span()}</p></header><main>",
                 *(
-                    self._body(engine, form)
+                    self._body(engine, form, figures)
                     if views or self._arenas
                     else ["<p>No window closed in this period.</p>"]
                 ),
@@ -180,62 +202,114 @@ class Period:
             ]
         )
 
-    def _body(self, engine: EngineView, form: models.Form) -> Iterator[str]:
-        whole = [one for one in engine.series if not one.group]
+    def _body(self, engine: EngineView, form: models.Form, figures: _Figures) -> Iterator[str]:
+        whole = sorted((one for one in engine.series if not one.group), key=worst_state)
         if engine.series:  # else all tasks are arenas
-            yield "<p>The models at the end of the period:</p>"
             if whole:  # a period may hold windows of groups alone
                 yield glance(whole)
-            yield from models_table(engine.series[:MOST_SERIES], in_place)
+            yield '<p class="soft">As of the end of the period:</p>'
+            series = engine.series[:MOST_SERIES]
+            yield from models_table(series, in_place, most=_ROWS_SHOWN)
+            if (more := sum(not one.group for one in series) - _ROWS_SHOWN) > 0:
+                yield f"<details><summary>{count(more, 'more model')}</summary>"
+                yield from models_table(series, in_place, rank=_ROWS_SHOWN)
+                yield "</details>"
             yield from self._alarms()
             yield from self._times(whole)
+            yield '<div class="panels"><div>'
             yield from self._worst(whole)
+            yield "</div><div>"
+            yield from self._by_labels(whole, figures)
+            yield "</div></div>"
             is_open = " open" if len(whole) <= _FEW_MODELS else ""
             yield f"<details{is_open}><summary>Figures and charts of {count(len(whole), 'model')}</summary>"
             yield from models.tasks(engine, form)
             yield "</details>"
         yield from arenas(engine.arenas)
 
+    def _name(self, series: Series) -> str:
+        """Of a model or group, with its task where there are several."""
+        several = len({task for task, _, _ in self._last}) > 1
+        return " ".join(filter(None, series if several else series[1:]))
+
     def _alarms(self) -> Iterator[str]:
-        """The alarms of the period as a timeline, the newest first."""
-        alarms = [
-            (alarm, " ".join(filter(None, series[1:])), metric)
+        """The alarms of the period, as timelines and as a list, the newest first."""
+        found = {
+            (series, metric): alarms
             for series, metrics in self.histories.alarms().items()
-            for metric, found in metrics.items()
-            for alarm in found
-        ]
+            for metric, alarms in metrics.items()
+        }
         yield "<h2>Alarms</h2>"
-        if not alarms:
+        if not found:
             yield "<p>No chart raised an alarm.</p>"
             return
-        alarms.sort(key=lambda each: each[0].time, reverse=True)
+        latest = sorted(found, key=lambda key: found[key][-1].time, reverse=True)[:_ALARMS_SHOWN]
         rows = (
-            f'<tr><th scope="row">{text(name)}</th><td>{text(metric)}</td><td>{moment(alarm.time)}</td>'
-            f"<td>{'it stands' if alarm.ended_time is None else moment(alarm.ended_time)}</td>"
-            f"{numbers([_windows(alarm)])}</tr>"
-            for alarm, name, metric in alarms[:_ALARMS_SHOWN]
+            f'<tr><th scope="row">{text(self._name(series))}</th><td>{text(metric)}</td>'
+            f"<td>{self._timeline(series, metric, found[series, metric])}</td>"
+            f"{numbers([f'{len(found[series, metric]):,}'])}</tr>"
+            for series, metric in latest
         )
-        yield from table("Alarms, the newest first", ("Model", "Metric", "From", "Until", "#Windows"), rows)
-        if len(alarms) > _ALARMS_SHOWN:
-            yield f'<p class="soft">{len(alarms) - _ALARMS_SHOWN:,} older alarms are in the charts.</p>'
+        heads = ("Model", "Metric", "When the alarm was on in the period", "#Alarms")
+        yield from table("Alarms over the period", heads, rows, "timelines")
+        every = [(alarm, *key) for key, own in found.items() for alarm in own]
+        every.sort(key=lambda each: each[0].time, reverse=True)
+        listed = (self._alarm(*each) for each in every[:_ALARMS_SHOWN])
+        columns = ("Model", "Metric", "From", "Until", "#Windows", "Where the change was")
+        yield from table("Alarms, the newest first", columns, listed)
+        yield from _beyond(len(every) - _ALARMS_SHOWN, "alarm", "in the charts")
+
+    def _timeline(self, series: Series, metric: str, alarms: Sequence[Alarm]) -> str:
+        since, until = self._ends()
+        length = max(until - since, 1e-9)  # all windows may end in the same second
+        shares = [
+            (
+                (alarm.time - since) / length,
+                ((until if alarm.ended_time is None else alarm.ended_time) - since) / length,
+            )
+            for alarm in alarms
+        ]
+        return models.timeline(f"Alarms of {self._name(series)}: {metric}, {len(alarms):,}", shares)
+
+    def _alarm(self, alarm: Alarm, series: Series, metric: str) -> str:
+        stop = math.inf if alarm.ended_window is None else alarm.ended_window
+        where = next(
+            (
+                sentence(found)
+                for of, window, found in self._wheres.get(series, ())
+                if of == metric and alarm.window <= window < stop
+            ),
+            "",
+        )
+        still = '<span class="bad nowrap">still on</span>'
+        until = still if alarm.ended_time is None else time_words(alarm.ended_time)
+        windows = "" if alarm.ended_window is None else f"{alarm.ended_window - alarm.window:,}"
+        return (
+            f'<tr><th scope="row">{text(self._name(series))}</th>'
+            f"<td>{text(metric)}</td><td>{time_words(alarm.time)}</td><td>{until}</td>"
+            f"{numbers([windows])}<td>{text(where)}</td></tr>"
+        )
 
     def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
         """By month, or by day of a short period: the mean estimate of each model, and the share in alarm."""
-        shown = [one for one in whole if self._days.get(_key(one))][:_MODELS_BESIDE]
+        known = [one for one in whole if self._days.get(_key(one))]
+        shown = known[:_MODELS_BESIDE]
         days = sorted({day for one in shown for day in self._days[_key(one)]})
         if not days:
             return
         monthly = len(days) > _DAYS_SHOWN
         names = list(dict.fromkeys(day[:7] if monthly else day for day in days))
-        yield f"<h2>By {'month' if monthly else 'day'}</h2>"
+        span = "Month" if monthly else "Day"
+        yield f"<h2>By {span.lower()}</h2>"
         rows = (
             f'<tr><th scope="row">{name}</th>'
             + "".join(f"<td>{self._stretch(one, name)}</td>" for one in shown)
             + "</tr>"
             for name in names[-_DAYS_SHOWN:]
         )
-        heads = ("", *(f"{one.model}: {self._metric(one)}" for one in shown))
-        yield from table("Mean estimates over time", heads, rows)
+        heads = (span, *(f"Mean {self._metric(one)} of {self._name(_key(one))}" for one in shown))
+        yield from table(f"Mean estimates by {span.lower()}", heads, rows, "" if len(shown) == 1 else "sheet")
+        yield from _beyond(len(known) - len(shown), "model", "in the charts")
 
     def _metric(self, one: SeriesView) -> str:
         return next(iter(self._days[_key(one)].values())).metric
@@ -245,8 +319,14 @@ class Period:
         found = _together(stretch for day, stretch in days.items() if day.startswith(name))
         if found is None:
             return ""
-        alarmed = f', <span class="warn">{found.alarmed:,} out of control</span>' if found.alarmed else ""
-        return f"{percent(found.total / found.windows)} % in {count(found.windows, 'window')}{alarmed}"
+        mean = f"<b>{percent(found.total / found.windows)} %</b>"
+        said = f"in {count(found.windows, 'window')}"
+        if not found.alarmed:
+            return f'{mean} <span class="soft">{said}</span>'
+        return (
+            f'{mean} <span class="soft">{said},</span> '
+            f'<span class="warn">{found.alarmed:,} out of control</span>'
+        )
 
     def _worst(self, whole: Sequence[SeriesView]) -> Iterator[str]:
         """The windows with the worst estimates of each model."""
@@ -259,29 +339,70 @@ class Period:
         ]
         if not found:
             return
+        left = len({_key(one) for one, _, _ in found} - {_key(one) for one, _, _ in found[:_WORST_SHOWN]})
         yield "<h2>Worst windows</h2>"
         rows = (
-            f'<tr><th scope="row">{text(one.model)}</th><td>{text(metric)}</td>'
-            f"{numbers([f'{number:,}'])}<td>{moment(end)}</td>"
-            f"{numbers([f'{percent(value)} % ({percent(lower)} to {percent(upper)})'])}</tr>"
+            f'<tr><th scope="row">{text(self._name(_key(one)))}</th><td>{text(metric)}</td>'
+            f"{numbers([f'{percent(value)} % ({percent(lower)} to {percent(upper)})', f'{number:,}'])}"
+            f"<td>{time_words(end)}</td></tr>"
             for one, metric, (_, number, end, value, lower, upper) in found[:_WORST_SHOWN]
         )
-        yield from table("The worst windows", ("Model", "Metric", "#Window", "Until", "#Estimate"), rows)
+        yield from table(
+            "The worst windows", ("Model", "Metric", "#Estimate", "#Window", "Until"), rows, "sheet"
+        )
+        yield from _beyond(left, "model", "in the charts")
 
-    def _span(self) -> str:
-        """From when to when, as asked for or else as the windows say."""
+    def _by_labels(self, whole: Sequence[SeriesView], figures: _Figures) -> Iterator[str]:
+        """What labels said of the windows that have some, beside the estimates of the same windows."""
+        rows: list[tuple[float, str]] = []
+        for one in whole:
+            chart = figures.chart(one, self._metric(one)) if _key(one) in self._days else None
+            both = np.isfinite(chart.value) & np.isfinite(chart.realised) if chart else np.zeros(0, bool)
+            if chart is None or not both.any():
+                continue
+            own, labels = float(chart.value[both].mean()), float(chart.realised[both].mean())
+            points = round(100 * (own - labels), 1)
+            cells = [f"{both.sum():,}", f"{percent(own)} %", f"{percent(labels)} %"]
+            name = f'<th scope="row">{text(self._name(_key(one)))}</th><td>{text(self._metric(one))}</td>'
+            row = f"<tr>{name}{numbers([*cells, f'{points:+.1f}' if points else '0.0'])}</tr>"
+            rows.append((-abs(points), row))
+        yield "<h2>What labels said</h2>"
+        if not rows:
+            yield "<p>No window has labels.</p>"
+            return
+        heads = (
+            "Model",
+            "Metric",
+            "#Windows with labels",
+            "#Mean estimate",
+            "#By labels",
+            "#Difference, points",
+        )
+        if len(rows) > _WORST_SHOWN:
+            rows.sort(key=lambda row: row[0])
+        shown = (row for _, row in rows[:_WORST_SHOWN])
+        yield from table("Windows with labels: the mean estimate, and what labels said", heads, shown)
+        yield from _beyond(len(rows) - _WORST_SHOWN, "model", "with smaller differences")
+        if max(self._windows.values()) > MOST_KEPT:
+            yield '<p class="soft">Of a model with more windows than pixels, those in its chart count.</p>'
+
+    def _ends(self) -> tuple[float, float]:
+        """The period, as asked for or else as the windows say."""
         starts = [report.start_time for report in self._first.values()]
         ends = [report.end_time for report in self._last.values()]
-        since = self._since if self._since is not None else min(starts, default=None)
-        until = self._until if self._until is not None else max(ends, default=None)
+        since = self._since if self._since is not None else min(starts, default=math.nan)
+        return since, self._until if self._until is not None else max(ends, default=math.nan)
+
+    def _span(self) -> str:
+        """How many windows, and from when to when."""
+        since, until = self._ends()
         words = [f"{sum(self._windows.values()):,} windows"]
-        words += [] if since is None else [f"from {moment(since)}"]
-        words += [] if until is None else [f"until {moment(until)}"]
+        words += [] if math.isnan(since) else [f"from {moment(since)}"]
+        words += [] if math.isnan(until) else [f"until {moment(until)}"]
         return " ".join(words) + "."
 
-    def _views(self) -> list[SeriesView]:
+    def _views(self, alarms: Mapping[Series, Mapping[str, Sequence[Alarm]]]) -> list[SeriesView]:
         """Each series as of its last window; a model before its groups."""
-        alarms = self.histories.alarms()
         found = []
         for series, last in self._last.items():
             first = self._first[series].window
@@ -301,20 +422,20 @@ class Period:
             return ""
         return external_address(self._external_url, one.task, one.model, one.group)
 
-    def _progress(self, one: SeriesView) -> str:
+    def _progress(self, one: SeriesView, raised: Mapping[str, Sequence[Alarm]]) -> str:
         series = _key(one)
         first, last = self._first[series], self._last[series]
         words = [f"{self._windows[series]:,} windows, {moment(first.start_time)} to {moment(last.end_time)}"]
-        raised = self.histories.alarms().get(series, {})
         words += [f"alarms of {text(metric)}: {len(found):,}" for metric, found in raised.items()]
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
 
 
-def _windows(alarm: Alarm) -> str:
-    """How many windows it stood; nothing while it stands."""
-    return "" if alarm.ended_window is None else f"{alarm.ended_window - alarm.window:,}"
+def _beyond(number: int, of: str, where: str) -> Iterator[str]:
+    """How many are left out of a table, if any."""
+    if number > 0:
+        yield f'<p class="soft">{count(number, f"more {of}")} {where}.</p>'
 
 
 def _key(one: SeriesView) -> Series:
@@ -371,23 +492,28 @@ class _Figures:
     def __init__(self, charts: Charts, windows: Mapping[Series, int]) -> None:
         self._charts, self._windows = charts, windows
 
-    def __call__(self, one: SeriesView, metric: str) -> str:
-        series = _key(one)
+    def chart(self, one: SeriesView, metric: str) -> ControlChartData | None:
+        """That of a metric; None where it has none."""
         title = ": ".join((" · ".join(filter(None, (one.model, one.group))), metric))
-        for chart in self._charts.get(series, ()):
-            if chart.title == title:
-                thinned = (
-                    " There are more windows than pixels: the chart shows the lowest and the highest of each "
-                    "pixel column, and every window with an event."
-                    if self._windows[series] > MOST_KEPT
-                    else ""
-                )
-                return (
-                    f"<figure><figcaption>Control chart of {text(title)}.{thinned}</figcaption>"
-                    f'<div class="scroll" tabindex="0" role="region" aria-label="Chart of {text(title)}">'
-                    f"{control_chart_svg(chart)}</div></figure>"
-                )
-        return ""
+        return next((chart for chart in self._charts.get(_key(one), ()) if chart.title == title), None)
+
+    def __call__(self, one: SeriesView, metric: str) -> str:
+        chart = self.chart(one, metric)
+        if chart is None:
+            return ""
+        title = text(chart.title)
+        thinned = (
+            " There are more windows than pixels: the chart shows the lowest and the highest of each "
+            "pixel column, and every window with an event."
+            if self._windows[_key(one)] > MOST_KEPT
+            else ""
+        )
+        return (
+            f"<figure{untrusted(one)}><figcaption>Control chart of {title}"
+            f"{models.doubt(one, metric)}.{thinned}</figcaption>"
+            f'<div class="scroll" tabindex="0" role="region" aria-label="Chart of {title}">'
+            f"{control_chart_svg(chart)}</div></figure>"
+        )
 
 
 def parse_time(words: str) -> float:

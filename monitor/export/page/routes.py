@@ -9,13 +9,13 @@ import msgspec
 
 from monitor.export.charts.svg import control_chart_svg
 from monitor.export.http.app import HTML, Handler, Rendering
-from monitor.export.http.messages import HttpRequest, RefusedError, Response, text
+from monitor.export.http.messages import HttpRequest, Response, text
 from monitor.export.http.negotiation import packed
 from monitor.export.http.query import parsed, some
 from monitor.export.page import assets, openapi
 from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, ChartQuery, Data, answered
 from monitor.export.page.model import ModelQuery, NamedModelQuery, render_model
-from monitor.export.page.windows import Windows, chart_of
+from monitor.export.page.windows import Windows
 from monitor.export.rules import runbook, runbook_names
 from monitor.reports.views import AgentView
 
@@ -86,11 +86,5 @@ def _model_by_path(data: Data, request: HttpRequest) -> Response:
 
 
 def _picture(data: Data, request: HttpRequest) -> Response:
-    query = parsed(request.query, ChartQuery)
-    one = data.series(query.task, query.model, query.group)
-    estimator = data.estimator(one, query.metric)
-    reports = data.reports(one, query.limit)
-    if not reports:
-        raise RefusedError(404, "Its windows are no longer stored.")
-    picture = control_chart_svg(chart_of(reports, query.metric, estimator))
+    picture = control_chart_svg(data.picture(parsed(request.query, ChartQuery)))
     return packed(request, picture.encode(), "image/svg+xml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
@@ -145,13 +146,18 @@ def anchor(task: str, model: str, group: str) -> str:
     return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
 
 
+_CELL = re.compile("<td(?=[ >])")
+
+
 def table(
     caption: str, heads: Iterable[str], rows: Iterable[str], kind: str = "", hidden: bool = True
 ) -> Iterator[str]:
     """A table, of a class `kind`; a head that begins with # stands over numbers.
 
     It can be reached with the keyboard, so that it can be scrolled with it where it is wider than the screen.
+    On a small screen each row is a card whose cells have their heads beside them; a `sheet` is scrolled.
     """
+    heads = list(heads)
     name = text(caption)
     shown = ' class="unseen"' if hidden else ""
     of = f' class="{kind}"' if kind else ""
@@ -161,7 +167,10 @@ def table(
         number = ' class="number"' if head.startswith("#") else ""
         yield f'<th scope="col"{number}>{text(head.removeprefix("#"))}</th>'
     yield "</tr></thead>"
-    yield from rows
+    names = [f'<td data-head="{text(head.removeprefix("#"))}"' for head in heads[1:]]
+    for row in rows:
+        left = iter(names)
+        yield _CELL.sub(lambda _, left=left: next(left), row)  # type: ignore[misc]
     yield "</table></div>"
 
 

@@ -78,6 +78,27 @@ def test_each_layer_is_drawn_once() -> None:
     assert len(of_class(root, "violation")[0]) == 1
 
 
+def test_what_it_is_compared_with_is_a_second_line_of_its_own_name() -> None:
+    other = np.array([0.91, np.nan, 0.95, 0.92])
+    root = parsed(chart(4, other=other, other_name="<irm>"))
+    assert starts(of_class(root, "other")[0]) == 2, "unknown is a gap"
+    assert "<irm>" in texts(root)
+    assert of_class(parsed(chart(4)), "other") == []
+    high = parsed(chart(4, other=np.full(4, 0.99), other_name="irm"))
+    ((_, y),) = re.findall(r"M([\d.]+) ([\d.]+)", of_class(high, "other")[0].get("d", ""))
+    assert 0 < float(y) < PLOT_HEIGHT / 4, "it has its place in the plot"
+
+
+def test_the_objective_is_the_heaviest_line() -> None:
+    root = parsed(chart(6, objective=0.85, realised=np.full(6, 0.9), other=np.full(6, 0.9), other_name="irm"))
+    width = {
+        name: float(of_class(root, name)[0].get("stroke-width", "nan"))
+        for name in ("objective", "estimate", "other", "limit", "center")
+    }
+    assert list(width) == sorted(width, key=lambda name: -width[name])
+    assert of_class(root, "objective")[0].get("stroke-dasharray") is None
+
+
 def test_what_is_not_there_is_neither_drawn_nor_in_the_legend() -> None:
     root = parsed(chart(3))
     for name in ("realised", "whisker", "violation", "alarm", "objective", "unknown"):

@@ -14,17 +14,30 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from monitor.base.results import Estimate
-from monitor.export.page import render_page
+from monitor.export.page import assets, render_page
 from monitor.export.page.windows import RecentWindows
 from monitor.reports.views import MetricEstimate
 from tests.daemon import DaemonProcess, configuration, ndjson
 from tests.export.page.page_reading import serving
 from tests.export.page.test_page import MODEL, of
 from tests.services.browser import Browser, Tab
-from tests.streams import Rig, answers, task
+from tests.streams import ORIGINAL, Rig, answers, task
 
 WORSE = (0.5, 0.4, 0.1)
 PHONE = {"width": 360, "height": 740}
+
+INKS = """() => {
+  const canvas = document.querySelector("figure .plot canvas");
+  const [pen, width, height] = [canvas.getContext("2d"), canvas.width, canvas.height];
+  const [seen, pixels] = [{}, pen.getImageData(0, 0, width, height).data];
+  for (let i = 0; i < pixels.length; i += 4)
+    if (pixels[i + 3] === 255) {
+      const key = [pixels[i], pixels[i + 1], pixels[i + 2]].join(",");
+      seen[key] = (seen[key] || 0) + 1;
+    }
+  return seen;
+}"""
+"""How many pixels of the first chart have each colour."""
 
 
 def records(n: int, start: float, weights: tuple[float, ...], seed: int) -> list[dict[str, Any]]:
@@ -127,19 +140,7 @@ def test_confidences_and_the_calibration_curve_are_unfolded_and_agree_with_the_m
 def test_the_chart_draws_the_alarm_the_estimate_and_the_floor(browser: Browser, origin: str) -> None:
     with browser.tab(origin, color_scheme="light") as tab:
         page = drawn(tab, origin)
-        colours = page.evaluate(
-            """() => {
-              const canvas = document.querySelector("figure .plot canvas");
-              const [pen, width, height] = [canvas.getContext("2d"), canvas.width, canvas.height];
-              const [seen, pixels] = [{}, pen.getImageData(0, 0, width, height).data];
-              for (let i = 0; i < pixels.length; i += 4)
-                if (pixels[i + 3] === 255) {
-                  const key = [pixels[i], pixels[i + 1], pixels[i + 2]].join(",");
-                  seen[key] = (seen[key] || 0) + 1;
-                }
-              return seen;
-            }"""
-        )
+        colours = page.evaluate(INKS)
         assert colours.get("230,159,0", 0) > 100, "the bar over the windows whose alarm stands"
         assert colours.get("0,114,178", 0) > 200, "the estimate"
         assert colours.get("0,121,90", 0) > 50, "the floor"
@@ -229,6 +230,34 @@ def test_the_table_of_models_is_sorted_and_filtered_and_stays_so(browser: Browse
         assert names.all_inner_texts() == ["m3", "m0", "m5", "m2", "m4", "m1"]
 
 
+def test_the_table_of_models_is_sorted_by_the_keyboard(browser: Browser, origin: str) -> None:
+    with browser.tab(origin) as tab:
+        page = tab.page
+        page.goto(origin + "/")
+        page.wait_for_selector(".overview thead button")
+        heads = page.locator(".overview thead button").all_inner_texts()
+        reached: list[str] = []
+        while "Newest window" not in reached:
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.textContent"))
+            assert len(reached) < 30, "the heads are among the first that are reached"
+        assert reached[-len(heads) :] == heads, "from left to right, none left out"
+        for _ in range(heads.index("Newest window") - heads.index("Estimate")):
+            page.keyboard.press("Shift+Tab")
+        names = page.locator(".overview tbody th")
+        for key, order, names_then in (
+            ("Enter", "ascending", ["erm", "irm"]),
+            ("Space", "descending", ["irm", "erm"]),
+        ):
+            page.keyboard.press(key)
+            assert page.get_attribute(".overview thead th:nth-child(4)", "aria-sort") == order
+            assert names.all_inner_texts() == names_then
+            assert page.evaluate("document.activeElement.textContent") == "Estimate", "the focus stays"
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Objective"
+
+
 def test_a_row_leads_to_the_page_of_its_model_on_which_a_window_is_chosen_by_its_address(
     browser: Browser, origin: str
 ) -> None:
@@ -298,9 +327,10 @@ def test_text_stands_out_from_its_background(browser: Browser, origin: str, sche
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("address", ["/", "/models/t/erm?window=1&compare=irm"])
-def test_axe_finds_nothing(browser: Browser, origin: str, address: str, scheme: Any) -> None:
+@pytest.mark.parametrize("viewport", [{"width": 1400, "height": 900}, PHONE], ids=["wide", "phone"])
+def test_axe_finds_nothing(browser: Browser, origin: str, viewport: Any, address: str, scheme: Any) -> None:
     """axe-core, with the rules of WCAG 2.2 and its own best practices."""
-    with browser.tab(origin, color_scheme=scheme) as tab:
+    with browser.tab(origin, color_scheme=scheme, viewport=viewport) as tab:
         tab.page.goto(origin + address)
         tab.page.wait_for_selector(".plot canvas")
         found = Axe().run(tab.page)
@@ -320,10 +350,101 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def test_on_paper_charts_are_drawn_in_light_colours_and_fit_the_sheet(browser: Browser, origin: str) -> None:
+    with browser.tab(origin, color_scheme="dark", viewport={"width": 1400, "height": 900}) as tab:
+        page = drawn(tab, origin)
+        height = page.evaluate("document.querySelector('figure[data-history]').clientHeight")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 720, "height": 1000})
+        for colour, of in (("rgb(255, 255, 255)", "backgroundColor"), ("rgb(27, 31, 36)", "color")):
+            assert page.evaluate(f"getComputedStyle(document.body).{of}") == colour
+        seen = page.evaluate(INKS)
+        assert seen.get("0,114,178", 0) > 200, "the estimate, in the blue of the light theme"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 720
+        shown = page.evaluate("document.querySelector('figure canvas').getBoundingClientRect().width")
+        assert 300 < shown <= 720
+        page.emulate_media(media="screen")
+        page.set_viewport_size({"width": 1400, "height": 900})
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.evaluate(INKS).get("86,180,233", 0) > 200, "dark again"
+        assert page.evaluate("document.querySelector('figure[data-history]').clientHeight") == height
+
+
+def test_the_whole_page_with_seven_models_weighs_less_than_200_kib(browser: Browser) -> None:
+    """As it comes over the wire: the page, its files, and the windows that its rows draw."""
+    rig, windows = Rig(task()), RecentWindows()
+    for seed in range(7):
+        windows.add(rig.feed(answers(np.random.default_rng(seed), 6000, f"m{seed}")))
+    with serving(rig, windows) as client:
+        origin = str(client.base_url).rstrip("/")
+        with browser.tab(origin) as tab:
+            tab.page.goto(origin + "/")
+            for row in range(1, 8):
+                drawn = f".overview tbody tr:nth-child({row}) .trend path.value"
+                tab.page.wait_for_selector(drawn, state="attached")
+            came = tab.page.evaluate(
+                """() => ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
+                    .map((one) => [one.name, one.encodedBodySize, one.decodedBodySize])"""
+            )
+            assert tab.elsewhere == []
+    assert len(came) >= 1 + len(assets.TYPES) + 7
+    assert 30 * 1024 < sum(packed for _, packed, _ in came) < 200 * 1024, came
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_of_an_untrusted_model_is_green(browser: Browser, scheme: Any) -> None:
+    rig, windows, rng = (
+        Rig(task(objective={"accuracy": {"min": 0.5}})),
+        RecentWindows(),
+        np.random.default_rng(4),
+    )
+    wrong = [one | {"label": "ok"} for one in answers(rng, 2000, weights=ORIGINAL)]
+    windows.add(rig.feed(wrong))
+    with serving(rig, windows) as client:
+        origin = str(client.base_url).rstrip("/")
+        for address in ("/", "/models/t/erm"):
+            with browser.tab(origin, color_scheme=scheme) as tab:
+                page = tab.page
+                page.goto(origin + address)
+                page.wait_for_selector("figure .plot canvas")
+                assert "untrusted" in page.inner_text("main h2 >> nth=0" if "t/erm" in address else ".glance")
+                assert "not meaningful until labels agree again" in page.inner_text("figcaption >> nth=0")
+                green = {
+                    page.evaluate(
+                        """(name) => { const one = document.body.appendChild(document.createElement("i"));
+                        one.style.color = `var(${name})`; const found = getComputedStyle(one).color;
+                        one.remove(); return found; }""",
+                        name,
+                    )
+                    for name in ("--good", "--floor")
+                }
+                assert len(green) == 2
+                used = page.evaluate(
+                    """() => [...document.querySelectorAll("main :is(h2, section, table, tr, svg, figure) *")]
+                        .flatMap((one) => [getComputedStyle(one), getComputedStyle(one, "::before")])
+                        .flatMap((style) => [style.color, style.stroke, style.fill])"""
+                )
+                assert set(used) & green == set()
+                inks = page.evaluate(INKS)
+                assert len(inks) > 2
+                for one in green:
+                    assert inks.get(",".join(re.findall(r"\d+", one)), 0) == 0
+
+
 def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, origin: str) -> None:
     with browser.tab(origin, viewport=PHONE) as tab:
         page = drawn(tab, origin)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        card = page.locator(".overview tbody tr").first
+        assert card.evaluate("(one) => getComputedStyle(one).display") == "block"
+        heads = page.locator(".overview thead th").all_text_contents()
+        cells = card.locator("td").evaluate_all(
+            "(all) => all.map((one) => getComputedStyle(one, '::before').content)"
+        )
+        assert [cell.strip('"') for cell in cells] == ["none", *heads[2:]], (
+            "each has its head; the state needs none"
+        )
         assert page.evaluate("document.querySelector('figure canvas').clientWidth") <= PHONE["width"]
 
 

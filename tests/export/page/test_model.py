@@ -202,6 +202,21 @@ def test_a_model_is_compared_with_another_one_and_with_its_own_past(
     assert {"/models/t/erm?compare=irm", "/models/t/erm?limit=7&former=7"} <= links
 
 
+@pytest.mark.parametrize("asked", ["compare=irm", "limit=7&former=7"])
+def test_without_a_script_the_comparison_is_in_the_picture_too(client: httpx.Client, asked: str) -> None:
+    found = page(client, f"/models/t/erm?{asked}")
+    pictures = {str(attrs["src"]) for tag, attrs in found.tags if tag == "img"}
+    (picture,) = {urljoin("/models/t/erm", each) for each in pictures if "metric=accuracy" in each}
+    drawn = client.get(picture).text
+    columns = client.get(f"/api/v1/chart?task=t&model=erm&metric=accuracy&{asked}").json()
+    assert f">{columns['other_name']}</text>" in drawn, "its name is in the legend"
+    (line,) = re.findall(r'<path class="other"[^>]* d="([^"]+)"', drawn)
+    assert line.count("L") == len(columns["other"]) - 1
+    alone = client.get("/chart.svg?task=t&model=erm&metric=accuracy")
+    assert 'class="other"' not in alone.text
+    assert client.get("/chart.svg?task=t&model=erm&metric=accuracy&compare=ern").status_code == 404
+
+
 def test_windows_of_another_model_stand_beside_those_that_had_ended_by_then() -> None:
     rng = np.random.default_rng(5)
     rig = Rig(task())

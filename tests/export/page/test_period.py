@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
+from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.addresses import external_address
@@ -103,10 +105,16 @@ def of_models(reports: list[WindowReport], *models: str, apart: float = 0.0) -> 
     ]
 
 
+def raised(reports: list[WindowReport]) -> WindowReport:
+    """The first window of the model at which the alarm was on."""
+    return next(r for r in reports if not r.group and any(c.verdict.out_of_control for c in r.charts))
+
+
 def test_alarms_are_a_timeline_the_newest_first(reports: list[WindowReport]) -> None:
     said = words(page_of(reports)).partition("Alarms, the newest first")[2]
-    standing = "erm accuracy 2023-11-14 22:31:39 UTC it stands"
-    assert standing in said
+    where = sentence(raised(reports).attributions[0])
+    standing = "erm accuracy 2023-11-14 22:31:39 UTC still on "
+    assert f"{standing}{where}" in said, "and where the change is"
     whole = [report for report in reports if not report.group]
     calm = [
         replace(
@@ -118,7 +126,16 @@ def test_alarms_are_a_timeline_the_newest_first(reports: list[WindowReport]) -> 
         for n in range(2)
     ]
     over = words(page_of([*reports, *calm]))
-    assert "erm accuracy 2023-11-14 22:31:39 UTC 2023-11-14 22:48:19 UTC 10" in over
+    past = f"erm accuracy 2023-11-14 22:31:39 UTC 2023-11-14 22:48:19 UTC 10 {where}"
+    assert past in over, "where it was is kept when the alarm is over"
+    bars = re.findall(r'class="timeline".*?</svg>', page_of([*reports, *calm]))
+    assert [bar.count("<rect") for bar in bars] == [2, 2], (
+        "a bar on its ground, of the model and of its group"
+    )
+    (x, width) = map(float, re.findall(r'<rect x="([\d.]+)".*? width="([\d.]+)"', bars[0])[0])
+    start, length = whole[0].start_time, calm[-1].end_time - whole[0].start_time
+    assert x == pytest.approx(600 * (whole[10].end_time - start) / length, abs=0.01)
+    assert x + width == pytest.approx(600 * (calm[0].end_time - start) / length, abs=0.01)
     assert "No chart raised an alarm." in words(page_of(reports[:20]))
 
 
@@ -133,17 +150,96 @@ def test_estimates_stand_by_day_and_of_a_longer_period_by_month(reports: list[Wi
     assert f"{first} {first.removeprefix('2023-11 ')}" in long, "a column a model"
 
 
+def test_labels_stand_beside_the_estimates_of_the_same_windows(reports: list[WindowReport]) -> None:
+    pairs = [
+        (by["average_confidence"].value, by["realised"].value)
+        for report in reports
+        for by in [{each.estimator: each.result for each in report.estimates if each.metric == "accuracy"}]
+        if not report.group and isinstance(by.get("realised"), Estimate)
+    ]
+    own, labels = np.mean(pairs, axis=0)
+    assert len(pairs) == 20
+    said = words(page_of(reports)).partition("what labels said")[2]
+    shown = re.search(r"erm accuracy 20 ([\d.]+) % ([\d.]+) % ([+-][\d.]+) ", said)
+    assert shown
+    assert [float(each) for each in shown.groups()] == pytest.approx(
+        [100 * own, 100 * labels, 100 * (own - labels)], abs=0.051
+    )
+    silent = [
+        replace(each, estimates=tuple(e for e in each.estimates if e.estimator != "realised"))
+        for each in reports
+    ]
+    assert "What labels said No window has labels." in words(page_of(silent))
+
+
+def test_of_many_models_tables_have_the_worst_and_say_how_many_more_there_are(
+    reports: list[WindowReport],
+) -> None:
+    good, whole = reports[:20], [report for report in reports if not report.group]
+    names = [f"m{n:02}" for n in range(59)]
+    found = of_models([report for report in good if not report.group], *names)
+    page = page_of([*found, *(replace(each, model="bad") for each in whole)])
+    said = words(page)
+    rows = re.findall(r'<tr><th scope="row"><a href="#m[0-9a-f]+">(\w+)</a>', page)
+    assert rows == ["bad", *names]
+    assert page.index("m48</a>") < page.index("<summary>10 more models</summary>") < page.index("m49</a>")
+    assert "Mean accuracy of bad Mean accuracy of m00" in said
+    assert said.count("52 more models in the charts.") == 2, "of eight there are months and worst windows"
+    assert "36 more models with smaller differences." in said
+    table = said.partition("what labels said")[2].partition("more models")[0]
+    points = [abs(float(each)) for each in re.findall(r"% ([+-]?[\d.]+) (?:m|bad|36)", table)]
+    assert len(points) == 24
+    assert points == sorted(points, reverse=True)
+
+
+def test_of_an_untrusted_model_the_chart_says_that_it_means_nothing() -> None:
+    rng = np.random.default_rng(4)
+    wrong = [one | {"label": "ok"} for one in answers(rng, 2000)]
+    page = page_of(Rig(task()).feed(wrong))
+    assert "1 model is untrusted" in page
+    assert (
+        '<figure class="untrusted"><figcaption>Control chart of erm: accuracy; not meaningful until' in page
+    )
+    overview = page.partition("<h2>Alarms")[0]
+    assert '<tr class="untrusted">' in overview
+    assert 'class="good"' not in overview
+
+
+def test_models_of_one_name_in_two_tasks_are_told_apart(reports: list[WindowReport]) -> None:
+    both = [replace(each, task=name) for each in reports for name in ("spam", "toxicity")]
+    said = words(page_of(both))
+    for caption in ("Models, the worst first", "Alarms over the period", "Alarms, the newest first",
+                    "The worst windows", "what labels said"):  # fmt: skip
+        table = said.partition(caption)[2]
+        assert 0 < table.find("spam erm") < 1200, caption
+        assert 0 < table.find("toxicity erm") < 1200, caption
+    assert "Mean accuracy of spam erm Mean accuracy of toxicity erm" in said
+    assert "spam" not in words(page_of(reports))
+
+
+def test_a_name_keeps_its_number_sign(reports: list[WindowReport]) -> None:
+    said = words(page_of([replace(each, model="#1") for each in reports]))
+    assert "Mean accuracy of #1" in said
+    assert said.count("#1") > 5
+
+
 def test_of_windows_of_groups_alone_the_groups_are_shown(reports: list[WindowReport]) -> None:
     said = words(page_of([report for report in reports if report.group]))
     assert "Groups of erm: 1, 1 out of control" in said
     assert "No window closed in this period." not in said
 
 
+def _upper(report: WindowReport) -> float:
+    found = report.estimates[0].result
+    assert isinstance(found, Estimate)
+    return 100 * found.upper
+
+
 def test_the_worst_windows_are_named(reports: list[WindowReport]) -> None:
     whole = [report for report in reports if not report.group]
     worst = sorted(whole, key=lambda report: report.estimates[0].result.value)[:3]
     said = words(page_of(reports)).partition("The worst windows")[2]
-    places = [said.index(f"erm accuracy {report.window} ") for report in worst]
+    places = [said.index(f"to {_upper(report):.1f}) {report.window} 2023-") for report in worst]
     assert places == sorted(places)
 
 
@@ -167,7 +263,8 @@ def test_a_report_says_where_the_change_of_an_alarm_is(reports: list[WindowRepor
     calm = replace(broken[-1], window=20, charts=broken[-1].charts, attributions=())
     assert sentence(broken[-1].attributions[0]) in words(page_of([*reports, calm])), "while it is latched"
     released = replace(calm, charts=tuple(_released(chart) for chart in calm.charts))
-    assert " points" not in words(page_of([*reports, released])).partition("Groups of erm")[0]
+    figures = words(page_of([*reports, released])).partition("Figures and charts")[2]
+    assert " points" not in figures.partition("Groups of erm")[0]
 
 
 def _released(chart: ChartView) -> ChartView:
@@ -182,7 +279,8 @@ def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport])
     assert "14 windows from 2023-11-14 22:36:39 UTC until" in late, (
         "the window that ends at this moment counts"
     )
-    assert "objective breached , out of control region" in late, "since when is not known: it may be older"
+    unknown = "objective breached , out of control 1 of 1 group"
+    assert unknown in late, "since when is not known: it may be older"
     assert "No window closed in this period." in words(page_of(reports, since=2e9))
 
 
@@ -287,6 +385,21 @@ def test_a_replay_writes_it_too_with_what_its_labels_said(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("models", ["a", "abcdefg"])
+def test_axe_finds_nothing_in_a_report(
+    browser: Browser, reports: list[WindowReport], tmp_path: Path, models: str, scheme: str
+) -> None:
+    (tmp_path / "report.html").write_text(page_of(of_models(reports, *models)), encoding="utf-8")
+    with browser.tab("file://", color_scheme=scheme) as tab:
+        tab.page.goto((tmp_path / "report.html").as_uri())
+        folded = Axe().run(tab.page)
+        tab.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        found = Axe().run(tab.page)
+    assert (folded.violations_count, found.violations_count) == (0, 0), found.generate_report()
+    assert len(found.response["passes"]) > 15, "it looked"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_opens_the_file_alone_and_its_charts_follow_the_scheme(
     browser: Browser, reports: list[WindowReport], tmp_path: Path, scheme: str
 ) -> None:
@@ -294,7 +407,7 @@ def test_a_browser_opens_the_file_alone_and_its_charts_follow_the_scheme(
     with browser.tab("file://", color_scheme=scheme, viewport={"width": 360, "height": 740}) as tab:
         tab.page.goto((tmp_path / "report.html").as_uri())
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
-        fill = "getComputedStyle(document.querySelector('svg > rect')).fill"
+        fill = "getComputedStyle(document.querySelector('figure svg > rect')).fill"
         paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}[scheme]
         assert tab.page.evaluate(fill) == paper
         assert (tab.complaints, tab.elsewhere) == ([], [])

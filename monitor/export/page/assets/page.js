@@ -71,7 +71,7 @@
       ctx.strokeStyle = css("--ink");
       ctx.fillStyle = css("--back");
       if (data.realised_lower[i] != null) {
-        ctx.globalAlpha = data.time.length > 100 ? 0.25 : 0.6;
+        ctx.globalAlpha = data.time.length > 100 ? 0.2 : 0.35;
         ctx.beginPath();
         ctx.moveTo(x(i), y(data.realised_lower[i]));
         ctx.lineTo(x(i), y(data.realised_upper[i]));
@@ -115,11 +115,13 @@
     figure.matches(".small") ? 160 : width < 500 ? 220 : figure.matches(".large") ? 380 : 300;
 
   function options(data, figure, width, said) {
-    const [ink, soft, line] = [css("--ink"), css("--soft"), css("--line")];
+    const [soft, line] = [css("--soft"), css("--line")];
     const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const day = (i) => (Number.isInteger(i) && data.time[i] != null ? moment(data.time[i]).slice(5, 16) : "");
     const edge = { points: { show: false }, stroke: "transparent", width: 0 };
-    const limit = { stroke: ink, width: 1, dash: [6, 4], points: { show: false } };
+    const limit = { stroke: soft, width: 1, dash: [4, 4], points: { show: false } };
+    const doubted = figure.matches(".untrusted"); // nothing in the tones of good news
+    const [value, floor] = doubted ? [soft, soft] : [css("--estimate"), css("--floor")];
     return {
       width, height: height(figure, width), legend: { show: false },
       scales: { x: { time: false, range: (u, low, high) => [low - 0.5, high + 0.5] }, y: { range: () => range(data) } },
@@ -128,11 +130,11 @@
         { ...axis, size: 58, values: (u, marks) => marks.map((mark) => +(100 * mark).toFixed(2) + " %") },
       ],
       cursor: { drag: { x: true, y: false } },
-      bands: [{ series: [2, 1], fill: css("--estimate") + "33" }],
+      bands: [{ series: [2, 1], fill: value + "22" }],
       series: [
-        {}, edge, edge, limit, limit, { stroke: soft, width: 1, points: { show: false } },
-        { stroke: css("--floor"), width: 2, dash: [2, 5], points: { show: false } },
-        { stroke: css("--estimate"), width: 2, points: { size: 4, show: data.time.length < 80 } },
+        {}, edge, edge, limit, limit, { stroke: soft, width: 0.5, points: { show: false } },
+        { stroke: floor, width: 3, points: { show: false } },
+        { stroke: value, width: 1.75, points: { size: 4, show: data.time.length < 80 } },
         { stroke: css("--other"), width: 1.5, dash: [4, 3], points: { show: false } },
       ],
       hooks: {
@@ -210,7 +212,7 @@
 
   // The newest windows of a model in its row: the estimate, its limits and its objective.
   function trend(svg, data) {
-    const [width, height] = [120, 28];
+    const [width, height] = [150, 35];
     const from = Math.max(data.time.length - 60, 0);
     const values = data.value.slice(from);
     const shown = values.concat(data.limit_lower.slice(from), data.limit_upper.slice(from), [data.objective])
@@ -270,7 +272,8 @@
       figure.querySelectorAll("noscript").forEach((one) => one.remove());
       const kept = drawn.get(figure.dataset.history);
       if (!kept || !charts.has(kept)) continue;
-      const changed = kept.dataset.windows !== figure.dataset.windows;
+      const changed = kept.dataset.windows !== figure.dataset.windows || kept.className !== figure.className;
+      kept.className = figure.className;
       kept.dataset.windows = figure.dataset.windows;
       kept.querySelector("figcaption").textContent = figure.querySelector("figcaption").textContent;
       figure.replaceWith(kept);
@@ -372,6 +375,9 @@
   }
 
   const redraw = () => charts.forEach(({ data }, figure) => draw(figure, data));
+  const paper = (on) => { document.documentElement.classList.toggle("paper", on); redraw(); }; // light, in any theme
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let width = innerWidth;
   addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
