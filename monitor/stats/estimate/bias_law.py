@@ -94,8 +94,14 @@ def spread(mass: Floats, variance: Floats | float) -> Floats:
     >>> round(wide.mean, 9), round(wide.variance, 9)
     (0.0, 0.0004)
     """
+    return damped(mass, decays(variance))
+
+
+def decays(variance: Floats | float) -> Floats:
+    """What an added variance leaves of each cosine: (…, 129) factors for `damped`."""
     _, rates = cosines()
-    return damped(mass, np.exp(-np.asarray(variance)[..., None] * rates))
+    found: Floats = np.exp(-np.asarray(variance)[..., None] * rates)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
