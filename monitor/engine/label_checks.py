@@ -28,7 +28,8 @@ from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.between_groups import Deviation
-from monitor.stats.estimate.bias_law import biased, gains_of
+from monitor.stats.estimate.bias_law import gains_of
+from monitor.stats.estimate.filtered import LabelsSay
 from monitor.stats.estimate.predictive import mid_p_estimate
 
 _MOST_WAITING = 64  # steps whose rows wait for the filter, the audit and the curve
@@ -206,12 +207,13 @@ class LabelChecks:
             labels, speaks = whole.labelled, bool(beyond or spread or whole.speaks(closed, len(confidence)))
         if law is None:
             return evaluation
-        informed = mid_p_estimate(plain.value, biased(pmf, confidence, law), plain.level)
+        says = LabelsSay(confidence, law)
+        informed = mid_p_estimate(plain.value, says.counts(pmf), plain.level)
         wider = informed.upper - informed.lower > plain.upper - plain.lower
         if wider and not speaks:
             return evaluation
         estimates = {**evaluation.estimates, "accuracy": informed}
-        return replace(evaluation, estimates=estimates, labels=labels, bias=law)
+        return replace(evaluation, estimates=estimates, labels=labels, bias=says)
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.
