@@ -306,6 +306,8 @@ def _closings(
 
 def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Ints:
     """The rows of another version than the one in charge, or than the first that is named."""
+    if all(name in ("", current) for name in names):
+        return np.zeros(0, dtype=np.int64)
     named = np.flatnonzero(np.array([bool(name) for name in names], dtype=bool)[version])
     if not current and len(named):
         current = names[int(version[named[0]])]

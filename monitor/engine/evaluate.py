@@ -19,7 +19,6 @@ from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.calibration.base import Calibration, confidence_of, shifted
 from monitor.stats.calibration.covariates import Adapted, CovariateReference
 from monitor.stats.estimate.average_confidence import counts_of_right, exact_estimate
-from monitor.stats.estimate.bias_law import BiasLaw
 from monitor.stats.estimate.calibration_error import (
     CLASS_ECE_BINS,
     ECE_BINS,
@@ -34,6 +33,7 @@ from monitor.stats.estimate.classification import (
     classification_details_many,
 )
 from monitor.stats.estimate.equal_count import bin_rows, label_noise_bias
+from monitor.stats.estimate.filtered import LabelsSay
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Placed, Predictive, mid_p_estimate
 from monitor.stats.estimate.shared_error import Exposure, by_confidence
@@ -122,7 +122,7 @@ class Evaluation:
         As in the request.
     labels : int
         Labelled rows that the interval of the accuracy rests on too; `evaluate` knows of none.
-    bias : BiasLaw or None
+    bias : LabelsSay or None
         What those rows say of the confidences' bias; None without any.
     adapted : Adapted or None
         As in the request.
@@ -142,7 +142,7 @@ class Evaluation:
     exposures: Mapping[str, Exposure] = field(default_factory=dict)
     predictive: Predictive | None = None
     labels: int = 0
-    bias: BiasLaw | None = None
+    bias: LabelsSay | None = None
     adapted: Adapted | None = None
     scores: Floats | None = None
 

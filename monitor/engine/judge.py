@@ -22,7 +22,6 @@ from monitor.reports.attribution import Attribution
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
 from monitor.stats.charts.base import Baseline, ChartLogic, ChartState
 from monitor.stats.charts.settings import LimitChart
-from monitor.stats.estimate.filtered import LabelsSay
 
 log = logging.getLogger("blindsight")
 
@@ -305,9 +304,7 @@ class Judge:
     def _pool(self, evaluation: Evaluation, size: int) -> None:
         for metric, objective in self._objectives.items():
             item, exposure = self._poolable(metric, evaluation, size), evaluation.exposures.get(metric)
-            labels = None
-            if metric == "accuracy" and evaluation.bias is not None:
-                labels = LabelsSay(evaluation.confidence, evaluation.bias)
+            labels = evaluation.bias if metric == "accuracy" else None
             verdict = objective.update(item, exposure, evaluation.predictive, labels)
             self._standing[metric] = verdict.state
             lower, upper = verdict.lower, verdict.upper

@@ -28,10 +28,12 @@ from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.between_groups import Deviation
-from monitor.stats.estimate.bias_law import biased, gains_of
+from monitor.stats.estimate.bias_law import gains_of
+from monitor.stats.estimate.filtered import LabelsSay
 from monitor.stats.estimate.predictive import mid_p_estimate
 
 _MOST_WAITING = 64  # steps whose rows wait for the filter, the audit and the curve
+_Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it was right
 
 
 class ChecksState(msgspec.Struct, frozen=True):
@@ -57,8 +59,9 @@ class ChecksState(msgspec.Struct, frozen=True):
 class LabelChecks:
     """Audit, calibration curve, test of trust and filter on the bias of one series, fed with the same rows.
 
-    Only the test of trust must take rows as they come. The others take them in whatever pieces, and are asked
-    once a window: with many models a step brings each of them a row or two, which wait for the next question.
+    Only the test of trust must take rows as they come. The others take them in whatever pieces: with many
+    models a step brings each of them a row or two, which wait for the next question. The filter is asked at
+    each window, the others where somebody looks.
 
     A group has a test of trust, and its deviation from its model's bias, alone. Its batches of 30 labels are
     too few for an audit, and its curve would be three more families of metrics for each group; both hold for
@@ -80,7 +83,8 @@ class LabelChecks:
         self.test = TrustTest(level=level).build(state.trust)
         self._bias = BiasFollower(window_rows, state.bias)
         self._curve = CurveFollower(state.curve)
-        self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
+        self._waiting: list[_Rows] = []  # for the audit and the curve
+        self._ahead = 0  # how many of those the filter has taken
         self._begins: tuple[ActiveCalibration, int, Reference] | None = None  # what the filter is to follow
         self.group = GroupLabels(state.deviation)
         self.between: BetweenGroups | None = None
@@ -102,7 +106,7 @@ class LabelChecks:
     def bias(self) -> BiasFollower:
         """The filter on the bias, of all rows so far."""
         self._follow()
-        self._take_waiting()
+        self._take_ahead()
         return self._bias
 
     @property
@@ -117,15 +121,21 @@ class LabelChecks:
         if len(self._waiting) == _MOST_WAITING:
             self._take_waiting()
 
+    def _take_ahead(self) -> None:
+        """Give the filter, which is asked at each window, the rows that wait."""
+        if self._ahead < len(self._waiting):
+            self._follow()
+            rows, self._ahead = _joined(self._waiting[self._ahead :]), len(self._waiting)
+            self._bias.add(*rows)
+
     def _take_waiting(self) -> None:
         if not self._waiting:
             return
-        self._follow()
-        window, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
+        self._take_ahead()
+        rows, self._ahead = _joined(self._waiting), 0
         self._waiting.clear()
-        self._audit.add(window, confidence, right)
-        self._bias.add(window, confidence, right)
-        self._curve.add(window, confidence, right)
+        self._audit.add(*rows)
+        self._curve.add(*rows)
 
     def _follow(self) -> None:
         """Begin to follow the bias, which asks what the reference says of the calibration's error."""
@@ -197,12 +207,13 @@ class LabelChecks:
             labels, speaks = whole.labelled, bool(beyond or spread or whole.speaks(closed, len(confidence)))
         if law is None:
             return evaluation
-        informed = mid_p_estimate(plain.value, biased(pmf, confidence, law), plain.level)
+        says = LabelsSay(confidence, law)
+        informed = mid_p_estimate(plain.value, says.counts(pmf), plain.level)
         wider = informed.upper - informed.lower > plain.upper - plain.lower
         if wider and not speaks:
             return evaluation
         estimates = {**evaluation.estimates, "accuracy": informed}
-        return replace(evaluation, estimates=estimates, labels=labels, bias=law)
+        return replace(evaluation, estimates=estimates, labels=labels, bias=says)
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.
@@ -286,6 +297,11 @@ def add_to_models(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
     for piece in _pieces(of):
         checks[of[piece.start]].wait_with(window[piece], confidence[piece], right[piece])
     return cost
+
+
+def _joined(rows: Sequence[_Rows]) -> _Rows:
+    window, confidence, right = map(np.concatenate, zip(*rows, strict=True))
+    return window, confidence, right
 
 
 def _pieces(of: Ints) -> list[slice]:

@@ -498,6 +498,8 @@ class TaskEngine:
         return confidence_of(calibrated, rows.predicted)
 
     def _count_duplicates(self, series: Ints) -> None:
+        if not len(series):  # as mostly
+            return
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
             self.series[int(code)].add_duplicates(int(count))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -157,7 +158,10 @@ def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faul
     """Indices of classes, -1 where there is none. `field` is the name in messages."""
     if values.count(None) == len(values):
         return np.full(len(values), -1, dtype=np.int64)
-    index = {name: i for i, name in enumerate(layout.classes)}
+    index: dict[Value, int] = {name: i for i, name in enumerate(layout.classes)}
+    index[None] = -1
+    with suppress(KeyError):  # a number, or no class
+        return np.fromiter(map(index.__getitem__, values), dtype=np.int64, count=len(values))
     found = np.full(len(values), -1, dtype=np.int64)
     for row, value in enumerate(values):
         if value is None:

@@ -158,8 +158,8 @@ class Matches:
     @classmethod
     def join(cls, parts: list[Matches]) -> Matches:
         """All matches of several steps."""
-        if not parts:
-            return cls.none()
+        if len(parts) < 2:
+            return parts[0] if parts else cls.none()
         names = [column.name for column in fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 

@@ -44,7 +44,7 @@ from monitor.engine.labels.columns import (
     keys_of,
     model_code,
 )
-from monitor.engine.labels.matching import assign_labels, repeats
+from monitor.engine.labels.matching import Repeats, assign_labels, repeats
 from monitor.engine.labels.table import LARGEST, BoundedTable
 from monitor.reports.views import LabelOutcome
 
@@ -246,8 +246,12 @@ class LabelJoinLogic:
         rest = Labels(*ids, models, labels.label, labels.time, sequence, labels.probability)
         parts = []
         while len(keys):
-            stop = self._until_reuse(keys[: self._most_labels], rest)
-            parts.append(self._add_some(keys[:stop], rest.take(slice(stop)), everyone))
+            some = keys[: self._most_labels]
+            repeated = repeats(some)
+            stop = self._until_reuse(some, repeated, rest)
+            if stop < len(some):
+                some, repeated = some[:stop], repeats(some[:stop])
+            parts.append(self._add_some(some, rest.take(slice(stop)), repeated, everyone))
             keys, rest = keys[stop:], rest.take(slice(stop, None))
         return Matches.join(parts)
 
@@ -317,9 +321,9 @@ class LabelJoinLogic:
         awaited = young & (self._answers["label"][out] == NO_LABEL)
         self.forgotten += int(awaited.sum()) + max(0, added - self._answers.limit)
 
-    def _until_reuse(self, keys: Keys, labels: Labels) -> int:
+    def _until_reuse(self, keys: Keys, repeated: Repeats, labels: Labels) -> int:
         """How many of the first labels can be taken at once: up to an id that is used again."""
-        again, _, first = repeats(keys)
+        again, _, first = repeated
         if not len(again):
             return len(keys)
         rows, time = self._labels.find(keys[first]), labels.time[first]
@@ -328,9 +332,9 @@ class LabelJoinLogic:
         reused = again[~self._horizon.near(labels.time[again] - time)]
         return int(reused.min()) if len(reused) else len(keys)
 
-    def _add_some(self, keys: Keys, labels: Labels, everyone: Ints) -> Matches:
+    def _add_some(self, keys: Keys, labels: Labels, repeated: Repeats, everyone: Ints) -> Matches:
         """Take no more labels than the ring holds, each id in one use."""
-        rows, time, says_more = self._take(keys, labels)
+        rows, time, says_more = self._take(keys, labels, repeated)
         answer, label, exact = self._find_answers(labels, np.flatnonzero(says_more), everyone)
         came, probability = labels.sequence[label], labels.probability[label]
         several = ~exact & self._of_several(answer)
@@ -340,12 +344,12 @@ class LabelJoinLogic:
         self._expire(rows[rows >= 0])
         return matches
 
-    def _take(self, keys: Keys, labels: Labels) -> tuple[Ints, Floats, NDArray[np.bool_]]:
+    def _take(self, keys: Keys, labels: Labels, repeated: Repeats) -> tuple[Ints, Floats, NDArray[np.bool_]]:
         """Store labels; return where the new ones stand, -1 for the others; times; and which say more.
 
         A label that changes an earlier one keeps that one's time: it is still the same request's.
         """
-        again, previous, first = repeats(keys)
+        again, previous, first = repeated
         rows = self._find_same_use(keys, labels.time)
         known = np.flatnonzero(rows >= 0)
         before, time = np.full(len(keys), NO_LABEL), labels.time.copy()
@@ -458,6 +462,8 @@ class LabelJoinLogic:
 
     def _settle(self, rows: Ints, outcome: LabelOutcome) -> None:
         """Count those of these labels that still waited; -1 stands for none."""
+        if not len(rows):  # as mostly
+            return
         waiting = np.unique(rows[rows >= 0])
         waiting = waiting[~self._labels["settled"][waiting]]
         self._labels.put("settled", waiting, True)

@@ -161,9 +161,11 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
 
 
 _SLOTS_PER_KEY = 8
+Repeats = tuple[Ints, Ints, Ints]
+"""What `repeats` gives."""
 
 
-def repeats(keys: Keys) -> tuple[Ints, Ints, Ints]:
+def repeats(keys: Keys) -> Repeats:
     """Which rows repeat the key of an earlier one.
 
     Only rows that share a slot of a scratch table are sorted, an eighth of them where all keys differ:

@@ -143,14 +143,16 @@ class BoundedTable:
         """Write into `rows` the rows of the keys at the places `active`, as far as the table knows them."""
         mask = np.uint64(len(table) - 1)
         place = (keys[active] & mask).astype(np.int64)
-        while len(active):
+        while True:
             entry = table[place]
-            row = entry.astype(np.int64) - 1
-            hit = (self._keys[row] == keys[active]) & (entry != _EMPTY)
+            taken = np.flatnonzero(entry)  # few are: only for those a key has to be fetched
+            if not len(taken):
+                return
+            active, place, row = active[taken], place[taken], entry[taken].astype(np.int64) - 1
+            hit = self._keys[row] == keys[active]
             rows[active[hit]] = row[hit]
-            going = (entry != _EMPTY) & ~hit
-            active = active[going]
-            place = (place[going] + 1) & np.int64(mask)
+            going = ~hit
+            active, place = active[going], (place[going] + 1) & np.int64(mask)
 
     def add(self, keys: Keys, values: Mapping[str, NDArray[Any]]) -> Ints:
         """Add rows with new, distinct keys; return where they stand.

@@ -61,6 +61,7 @@ from monitor.stats.estimate.bias_law import (
     BiasLaw,
     cosines,
     damped,
+    decays,
     gains_of,
     on_lattice,
     spread,
@@ -85,6 +86,8 @@ _LEAST = 1e-5  # of a block's likelihood
 _KEPT = 1e-12  # of the weights: so much the still hypothesis has at least
 _SPEAKS = 3.0  # so many times as likely must labels be if the bias moves
 _CACHED, _CACHED_EVERY = 4, 8  # blocks whose state is kept: the newest, and every eighth
+_BY_NOISE = np.append(np.tile(np.arange(len(NOISES)), len(WALKS)), len(NOISES))
+"""Of each hypothesis, its noise; the still one counts as another."""
 
 
 @lru_cache(maxsize=1)
@@ -102,6 +105,14 @@ def _hypotheses() -> tuple[Floats, Floats, Floats]:
     weight[0] = _STABLE
     rates = (walk[:, None] * slow + _JUMPS * jump) / _PER
     return np.append(weight, 1.0), np.append(noise, 0.0), np.vstack([rates, np.zeros_like(slow)])
+
+
+@lru_cache(maxsize=64)
+def _decays_in(rows: float) -> Floats:
+    """What of each cosine is left after so many rows, by hypothesis: most blocks are one block apart."""
+    _, _, rates = _hypotheses()
+    found: Floats = np.exp(-rows * rates)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +174,7 @@ class BiasFilter:
 
 
 class BiasFilterState(msgspec.Struct, frozen=True):
-    """The state of the filter: 26 kB at most, and far less before 64 blocks have labels.
+    """The state of the filter: 28 kB at most, and far less before 64 blocks have labels.
 
     Parameters
     ----------
@@ -202,7 +213,9 @@ class BiasFilterLogic:
         self._weight, self._noise = weight[:, None], noise
         self._still = np.arange(len(weight)) == len(weight) - 1
         self._lasting = settings.components.lasting if settings.components else 0.0
-        self._block_noise = self._varying(settings.block_rows, math.inf)
+        # Hypotheses with one noise have one likelihood: its decays, and the still hypothesis' own.
+        apart = [*range(len(NOISES)), -1]
+        self._decays = decays(self._varying(settings.block_rows, math.inf)[apart])
 
     @property
     def labelled(self) -> int:
@@ -270,9 +283,14 @@ class BiasFilterLogic:
         """
         joint = self._in_window(start, n)
         still = _still(joint)
-        joint = joint * (self._still == still)[:, None]
         variance += still * (self._lasting if of is None else min(self._lasting, of.lasting))
-        mass = spread(joint, self._varying(n, information, of) + variance).sum(axis=0)
+        variances = self._varying(n, information, of) + variance
+        if still:
+            # Beside a row of zeros: the product of a single row is rounded otherwise than that of several.
+            joint, variances = joint[-2:] * self._still[-2:, None], variances[-2:]
+        else:
+            joint, variances = joint[:-1], variances[:-1]
+        mass = spread(joint, variances).sum(axis=0)
         return BiasLaw(mass / mass.sum())
 
     def snapshot(self) -> BiasFilterState:
@@ -310,7 +328,7 @@ class BiasFilterLogic:
         """The weights so many rows later, without labels."""
         if rows <= 0:
             return joint
-        joint = damped(joint, np.exp(-rows * self._rates))
+        joint = damped(joint, _decays_in(rows))
         kept = math.exp(-_RETURN * rows / _PER)
         moving, still = joint[:-1], joint[-1:]
         moving = kept * moving + (1 - kept) * self._weight[:-1] * moving.sum(axis=0)
@@ -320,22 +338,26 @@ class BiasFilterLogic:
         """The weights after a block's labels."""
         joint = self._moved(joint, self._centre(block) - at)
         gains = on_lattice(self._gains[block].astype(np.float64) * UNIT)
-        likelihood = np.broadcast_to(np.exp(gains - gains.max()), joint.shape)
-        likelihood = spread(likelihood, self._block_noise)
-        joint = joint * (likelihood / likelihood.max() + _LEAST)
+        alike = np.broadcast_to(np.exp(gains - gains.max()), self._decays.shape)
+        likelihood = damped(alike, self._decays)
+        joint = joint * (likelihood / likelihood.max() + _LEAST)[_BY_NOISE]
         joint /= joint.sum()
         joint[-1] *= max(1.0, _KEPT / joint[-1].sum())
         return joint
 
     def _up_to(self, position: int) -> tuple[float, Floats]:
         """The filter's row and weights after the last block whose middle is at or before `position`."""
-        at, joint = self._at, self._at_start() if self._base is None else self._base
-        blocks = [one for one in sorted(self._gains) if self._centre(one) <= position]
+        return self._after_blocks([one for one in sorted(self._gains) if self._centre(one) <= position])
+
+    def _after_blocks(self, blocks: list[int]) -> tuple[float, Floats]:
+        """The filter's row and weights after the first blocks of those whose labels are kept."""
         cached = [each for each in self._cache if blocks and each[0] <= blocks[-1]]
         if cached:
             last, joint = max(cached, key=lambda each: each[0])
             at = self._centre(last)
             blocks = [one for one in blocks if one > last]
+        else:
+            at, joint = self._at, self._at_start() if self._base is None else self._base
         for one in blocks:
             joint = self._after(joint, at, one)
             at = self._centre(one)
@@ -349,13 +371,18 @@ class BiasFilterLogic:
         self._cache = [each for each in every if each[0] in newest or each[0] % _CACHED_EVERY == 0]
 
     def _close_old_blocks(self) -> None:
-        for one in sorted(self._gains):
-            if one > self._newest - BLOCKS_OPEN:
-                break
-            joint = self._at_start() if self._base is None else self._base
-            self._base, self._at = self._after(joint, self._at, one), self._centre(one)
+        """Let go of the labels of blocks that no label reaches any more, up to every eighth block.
+
+        Its state is mostly kept: then nothing has to be computed again.
+        """
+        last = (self._newest - BLOCKS_OPEN) // _CACHED_EVERY * _CACHED_EVERY
+        old = sorted(one for one in self._gains if one <= last)
+        if not old:
+            return
+        self._at, self._base = self._after_blocks(old)
+        for one in old:
             del self._gains[one]
-            self._cache = [each for each in self._cache if each[0] > one]
+        self._cache = [each for each in self._cache if each[0] > last]
 
 
 def _still(joint: Floats) -> bool:

@@ -94,8 +94,14 @@ def spread(mass: Floats, variance: Floats | float) -> Floats:
     >>> round(wide.mean, 9), round(wide.variance, 9)
     (0.0, 0.0004)
     """
+    return damped(mass, decays(variance))
+
+
+def decays(variance: Floats | float) -> Floats:
+    """What an added variance leaves of each cosine: (…, 129) factors for `damped`."""
     _, rates = cosines()
-    return damped(mass, np.exp(-np.asarray(variance)[..., None] * rates))
+    found: Floats = np.exp(-np.asarray(variance)[..., None] * rates)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +154,7 @@ def expected_shift(confidence: Floats, bias: Floats) -> Floats:
     return found
 
 
-def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0) -> TrimmedPmf:
+def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw) -> TrimmedPmf:
     """A window's distribution of right answers, given the distribution of its confidences' bias.
 
     Mass beyond 0 or n moves to that end.
@@ -159,8 +165,6 @@ def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0
         Distribution of the count without a bias.
     confidence : (n,) float64
     law : BiasLaw
-    times : float
-        `pmf` may be of so many times these rows, if their confidences are alike.
 
     Examples
     --------
@@ -170,7 +174,11 @@ def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0
     >>> round(float((np.arange(len(found.mass)) + found.offset) @ found.mass), 1)   # 100 expit(-1)
     26.9
     """
-    shift = times * on_lattice(expected_shift(confidence, NODES))
+    return shifted(pmf, on_lattice(expected_shift(confidence, NODES)), law)
+
+
+def shifted(pmf: TrimmedPmf, shift: Floats, law: BiasLaw) -> TrimmedPmf:
+    """`biased`, given the (129,) expected change of the count at each bias of the lattice."""
     low, mass = _on_counts(shift, law.mass)
     found = np.maximum(convolve(pmf.mass, mass), 0.0)
     counts = np.clip(np.arange(len(found)) + pmf.offset + low, 0, pmf.n)

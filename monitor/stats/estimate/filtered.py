@@ -12,7 +12,7 @@ interval's very end is contradicted by labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.estimate.between_groups import Deviation, beside
 from monitor.stats.estimate.bias_filter import BiasFilterLogic
-from monitor.stats.estimate.bias_law import BiasLaw, biased
+from monitor.stats.estimate.bias_law import NODES, BiasLaw, biased, expected_shift, on_lattice, shifted
 from monitor.stats.estimate.poisson_binomial import (
     TrimmedPmf,
     checked_level,
@@ -129,6 +129,8 @@ def filtered_interval(
 class LabelsSay:
     """The labels' distribution of the bias of the newest window's (n,) confidences.
 
+    `shift`, (129,), is the change of the window's expected count at each bias of the lattice.
+
     Examples
     --------
     >>> from monitor.stats.estimate.bias_law import LATTICE
@@ -141,12 +143,19 @@ class LabelsSay:
 
     confidence: Floats
     law: BiasLaw
+    shift: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shift", on_lattice(expected_shift(self.confidence, NODES)))
+
+    def counts(self, pmf: TrimmedPmf) -> TrimmedPmf:
+        """The window's distribution of right answers, or that of `pmf.n` answers with confidences alike."""
+        return shifted(pmf, pmf.n / len(self.confidence) * self.shift, self.law)
 
     def interval(self, total: TrimmedPmf, level: float) -> tuple[float, float]:
         """The interval of the accuracy of pooled windows; it contains their mean confidence and the labels'
         range.
         """
-        times = total.n / len(self.confidence)
-        k_low, k_high = mid_p_interval(biased(total, self.confidence, self.law, times), level)
+        k_low, k_high = mid_p_interval(self.counts(total), level)
         mean = float((np.arange(len(total.mass)) + total.offset) @ total.mass)
         return min(k_low, mean) / total.n, max(k_high, mean) / total.n

@@ -19,9 +19,12 @@ from monitor.stats.estimate.bias_law import (
     LATTICE,
     NODES,
     STEP,
+    UNIT,
     BiasLaw,
     biased,
+    damped,
     expected_shift,
+    gains_of,
     on_lattice,
     spread,
 )
@@ -202,7 +205,44 @@ class TestFilter:
         assert state_of(after) == state_of(whole)
         law, other = (each.of_window(100_000, 500, 25.0) for each in (after, whole))
         assert law.mass.tolist() == other.mass.tolist()
-        assert len(whole.snapshot().blocks) == BLOCKS_OPEN
+        # They are let go of eight at a time.
+        assert BLOCKS_OPEN <= len(whole.snapshot().blocks) < BLOCKS_OPEN + 8
+
+    @pytest.mark.parametrize("bias", [0.0, -1.0])
+    def test_the_law_is_that_of_one_hypothesis_after_the_other(self, bias):
+        """From the start, each by itself: a slow witness, of blocks that are let go of too."""
+        position, confidence, right = rows_with(bias, 2500, every=20)  # 100 blocks
+        law = built((position, confidence, right)).of_window(50_000, 500, 25.0)
+        weight, noise, rates = bias_filter._hypotheses()
+        point_mass = np.where(np.isclose(LATTICE, 0.0), 1.0, 0.0)
+        lasting = SETTINGS.components.lasting * (np.arange(17) == 16)  # the still one leaves it to windows
+        start = np.maximum(SETTINGS.variance - lasting - STEP**2 / 6, 0.0)
+        joint = [w * spread(point_mass, own) for w, own in zip(weight, start, strict=True)]
+
+        def moved(joint, rows):
+            joint = [damped(one, np.exp(-rows * decay)) for one, decay in zip(joint, rates, strict=True)]
+            kept = np.exp(-0.05 * rows / 10_000)
+            total = sum(joint[:-1])
+            back = [(1 - kept) * w * total for w in weight[:-1]]
+            return [*(kept * one + more for one, more in zip(joint[:-1], back, strict=True)), joint[-1]]
+
+        varying = SETTINGS.components.moving(500, math.inf) + noise * remembered(500, 300.0)
+        for block in range(100):
+            joint = moved(joint, 500 if block else 250)
+            of = position // 500 == block
+            gains = on_lattice(gains_of(confidence[of], right[of]).sum(axis=0) * UNIT)
+            likely = [spread(np.exp(gains - gains.max()), own) for own in varying]
+            most = max(one.max() for one in likely)
+            joint = [one * (own / most + 1e-5) for one, own in zip(joint, likely, strict=True)]
+            whole = sum(one.sum() for one in joint)
+            joint = [one / whole for one in joint]
+        joint = moved(joint, 500)
+        still = sum(one.sum() for one in joint[:-1]) < 3 * joint[-1].sum()
+        assert still == (bias == 0.0)
+        window = SETTINGS.components.moving(500, 25.0) + noise * remembered(500, 300.0) + lasting
+        believed = [spread(one, own) for one, own in zip(joint, window, strict=True)]
+        mass = believed[-1] if still else sum(believed[:-1])
+        assert law.mass == pytest.approx(mass / mass.sum(), rel=1e-9, abs=1e-12)
 
     def test_late_labels_count_where_their_rows_stand(self):
         """A dip that is over, labelled after it: believed of its own time, hardly of now."""
