@@ -23,8 +23,8 @@ from monitor.base.errors import ConfigError, MissingExtraError
 from monitor.base.source import SourceCounts
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import DRIVERS, Worker, make_source
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.kafka_reading import Worker, make_source
+from tests.services.process import DRIVERS, PATIENCE_SECONDS, wait_until
 
 CODES = [getattr(NativeError, name) for name in dir(NativeError) if name.isupper()]
 
