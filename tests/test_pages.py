@@ -139,19 +139,25 @@ def test_every_family_has_a_row_with_the_labels_that_it_is_exported_with() -> No
     assert "| `blindsight_rejected_total` | counter | reason, source |  |" in page
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_page_names_metrics_that_exist(name: str) -> None:
-    text = (DOCS / name).read_text(encoding="utf-8")
+def test_pages_name_metrics_that_exist() -> None:
     known = {re.sub("_(total|info)$", "", f"blindsight_{family}") for family in FAMILIES}
-    for metric in re.findall(r"`(blindsight_[a-z_]+)", text):
-        assert re.sub("_(total|info)$", "", metric) in known, metric
+    named = [
+        (name, metric)
+        for name in WRITTEN
+        for metric in re.findall(r"`(blindsight_[a-z_]+)", (DOCS / name).read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 20
+    assert [each for each in named if re.sub("_(total|info)$", "", each[1]) not in known] == []
 
 
-@pytest.mark.parametrize("name", [*PAGES, *WRITTEN])
-def test_a_page_leads_to_files_that_are_there(name: str) -> None:
-    page = DOCS / name
-    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def test_pages_lead_to_files_that_are_there() -> None:
+    links = [
+        (name, link)
+        for name in (*PAGES, *WRITTEN)
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", (DOCS / name).read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 100
+    assert [each for each in links if not ((DOCS / each[0]).parent / each[1]).exists()] == []
 
 
 def test_a_record_goes_through_at_most_twelve_steps_and_a_window_through_at_most_five_shapes() -> None:

@@ -27,8 +27,7 @@ from tests.bench.bench_start import Checkout
 from tests.daemon import ROOT, DaemonProcess
 from tests.harness import processor_of_children, processor_seconds, run
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import DRIVERS
-from tests.services.process import free_ports
+from tests.services.process import DRIVERS, free_ports
 
 WARM = 100_000
 """Records before the counted ones: 50 windows of each of four models, so that every chart has its limits."""

@@ -26,7 +26,8 @@ from monitor.config.root import CalibrationConfig, Task
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from monitor.engine.engine import EngineSettings
 from tests.harness import run
-from tests.services.kafka_reading import DRIVERS, Driver, make_source
+from tests.services.kafka_reading import make_source
+from tests.services.process import DRIVERS, Driver
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

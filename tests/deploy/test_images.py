@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import venv
 from contextlib import suppress
 from ctypes.util import find_library
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from tests.agent.test_refit_daemon import append, config, until_refitted, workers
 from tests.daemon import DaemonProcess, configuration
 from tests.deploy.confined import allowed, setting
+from tests.deploy.test_packages import python_with_pip
 from tests.services.process import PATIENCE_SECONDS, in_ci
 
 ROOT = Path(__file__).parents[2]
@@ -102,12 +102,11 @@ def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_chec
             for name in names:
                 copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
                 copy(ROOT / name, source / name)
-    builder = tmp_path / "builder"
-    venv.create(builder, with_pip=True)
+    builder = python_with_pip(tmp_path / "builder")
     [build, final] = [rest for word, rest in steps() if word == "RUN"]
     [_, arguments] = [rest for word, rest in steps() if word == "ARG"]
     line = build.replace("/opt/blindsight", str(tmp_path / "blindsight"))
-    environment = {"PATH": f"{builder / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_NO_COMPILE": "1"}
+    environment = {"PATH": f"{builder.parent}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_NO_COMPILE": "1"}
     name, _, value = arguments.partition("=")
     subprocess.run(
         ["/bin/sh", "-ec", line], cwd=source, env=environment | {name: value}, check=True, timeout=600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -21,13 +22,30 @@ from tests.services.process import PATIENCE_SECONDS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with pip and what builds packages: made once, and not by pip for each."""
-    folder = tmp_path_factory.mktemp("builder")
+Words = list[str | Path]
+
+
+def python_with_pip(folder: Path) -> Path:
+    """This Python, or a new one in the folder where this one has no pip, whose installation takes seconds."""
+    if importlib.util.find_spec("pip") is not None:
+        return Path(sys.executable)
     venv.create(folder, with_pip=True)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def pip(tmp_path_factory: pytest.TempPathFactory) -> Words:
+    """To be followed by ``--python`` and an environment's Python, which needs no pip of its own."""
+    return [python_with_pip(tmp_path_factory.mktemp("pip")), "-m", "pip", "--python"]
+
+
+@pytest.fixture(scope="module")
+def builder(pip: Words, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with what builds packages: made once, and not by pip for each."""
+    folder = tmp_path_factory.mktemp("builder")
+    venv.create(folder)
     python = folder / "bin" / "python"
-    words = [python, "-m", "pip", "install", "-q", "--no-compile", "hatchling", "editables"]
+    words = [*pip, python, "install", "-q", "--no-compile", "hatchling", "editables"]
     subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
     return python
 
@@ -47,10 +65,10 @@ def unpacked(builder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(builder: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(pip: Words, builder: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel that is made from it; what it depends on is this environment's."""
     target = tmp_path_factory.mktemp("wheel")
-    words = [builder, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", target]
+    words = [*pip, builder, "install", "-q", "--no-deps", "--no-build-isolation", "--target", target]
     subprocess.run([*words, unpacked], check=True, timeout=PATIENCE_SECONDS)
     return target
 
@@ -81,22 +99,21 @@ def test_the_source_distribution_has_every_file_that_git_tracks(unpacked: Path) 
 
 @pytest.mark.slow
 def test_the_client_is_a_wheel_of_its_own_that_needs_nothing(
-    builder: Path, installed: Path, tmp_path: Path
+    pip: Words, builder: Path, installed: Path, tmp_path: Path
 ) -> None:
     assert not list(installed.rglob("blindsight_client*")), "a serving image would get numpy with it"
     python = tmp_path / "venv" / "bin" / "python"
     venv.create(tmp_path / "venv")
-    pip = [builder, "-m", "pip", "--python", python]
     client = ROOT / "connectors" / "client"
-    words = [builder, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--wheel-dir", tmp_path, client]
+    words = [*pip, builder, "wheel", "-q", "--no-build-isolation", "--wheel-dir", tmp_path, client]
     subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
     wheels = list(tmp_path.glob("*.whl"))
-    subprocess.run([*pip, "install", "-q", *wheels], check=True, timeout=PATIENCE_SECONDS)
+    subprocess.run([*pip, python, "install", "-q", *wheels], check=True, timeout=PATIENCE_SECONDS)
     code = (
         "from blindsight_client import Client; c = Client('http://127.0.0.1:9'); c.log('a', 0.5); c.close(0)"
     )
     subprocess.run([python, "-I", "-c", code], check=True, timeout=PATIENCE_SECONDS, cwd=tmp_path)
-    listed = [*pip, "list", "--format=freeze"]
+    listed = [*pip, python, "list", "--format=freeze"]
     done = subprocess.run(listed, check=True, timeout=PATIENCE_SECONDS, capture_output=True, text=True)
     assert done.stdout.split() == ["blindsight-client==0.1.0"]
 
@@ -155,8 +172,8 @@ def test_a_wheel_has_the_door_of_notebooks(installed: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_an_editable_installation_has_it_too(builder: Path, tmp_path: Path) -> None:
-    words = [builder, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", ROOT]
+def test_an_editable_installation_has_it_too(pip: Words, builder: Path, tmp_path: Path) -> None:
+    words = [*pip, builder, "install", "-q", "--no-deps", "--no-build-isolation", "-e", ROOT]
     subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
     [site] = builder.parents[1].glob("lib/python3*/site-packages")
     place, version, result = opened_door(builder, site, tmp_path)

@@ -34,8 +34,7 @@ from tests.faults.kafka_kills import PARTITIONS, Topic, saved_offsets
 from tests.faults.kills import MODELS
 from tests.faults.ranges import Account, Answer, Window, account, parts_of, windows_of
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import DRIVERS, Driver
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.process import DRIVERS, PATIENCE_SECONDS, Driver, wait_until
 
 NAMES = ("one", "two", "three")
 ROWS_PER_SECOND = 2000

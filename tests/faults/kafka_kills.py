@@ -30,8 +30,8 @@ from tests.daemon import DaemonProcess, configuration
 from tests.faults.kills import stream
 from tests.faults.ranges import Account, Answer, account, parts_of, windows_of
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import DRIVERS, JOIN_FAST, Driver
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.kafka_reading import JOIN_FAST
+from tests.services.process import DRIVERS, PATIENCE_SECONDS, Driver, wait_until
 
 PARTITIONS = 6
 WHILE_IT_WORKS = 0.9

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.faults.hand_overs import hand_over, kill_owners
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import Driver
+from tests.services.process import Driver
 
 RATE = 500.0  # answers a second: hand-overs take as long with few as with many
 

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.kafka_kills import many_partitions, one_partition
 from tests.faults.ranges import Answer, Window, account
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import Driver
+from tests.services.process import Driver
 
 ERM = ("erm", "")
 

@@ -8,8 +8,7 @@ from tests.faults.hand_overs import Agents, pouring
 from tests.faults.kills import MODELS
 from tests.faults.ranges import account
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import Driver
-from tests.services.process import wait_until
+from tests.services.process import Driver, wait_until
 
 Counts = dict[tuple[str, str], float]
 """By agent and model, the answers in closed windows."""

@@ -18,7 +18,7 @@ from kafka import KafkaProducer
 from tests.daemon import DaemonProcess, configuration
 from tests.harness import resident, run
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import DRIVERS
+from tests.services.process import DRIVERS
 
 
 def send(broker: KafkaBroker, topic: str, messages: int, size: int) -> None:

@@ -6,13 +6,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from connectors.kafka import KafkaSource
 from monitor.base.codec import pack, unpack
 from monitor.base.source import RawMessages
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import PATIENCE_SECONDS, Driver
 
 JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300}
 """Options that let tests see a rebalance soon; the default heartbeat is 3 s.
@@ -20,10 +20,6 @@ JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300}
 A member leaves its group as it is closed. Only a test that kills one makes the session short, as on a busy
 machine a member that lives may miss a short one.
 """
-
-
-Driver = Literal["kafka-python", "confluent"]
-DRIVERS: tuple[Driver, ...] = ("kafka-python", "confluent")
 
 
 def make_source(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from tests.services.fork_server import ForkedProcess
@@ -33,6 +33,13 @@ CACHE = Path.home() / ".cache" / "blindsight-test"
 
 PATIENCE_SECONDS = 300.0
 """How long a test waits for what takes a moment on an idle machine: it may be the last of many in line."""
+
+Driver = Literal["kafka-python", "confluent"]
+DRIVERS: tuple[Driver, ...] = ("kafka-python", "confluent")
+"""The client libraries by which tests read Kafka."""
+
+NO_DRIVER: Driver = "confluent"
+"""Whose broker tests of Kafka take that read by no driver of ours."""
 
 
 class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test

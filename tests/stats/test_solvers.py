@@ -14,17 +14,18 @@ from monitor.stats.solvers import brentq, convolve, fast_length, non_negative_le
 from tests.nearly import nearly
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_zero_is_scipys(seed: int) -> None:
-    a, b, c = 3 * np.random.default_rng(seed).standard_normal(3)
-    for f in (
-        lambda x: x**3 + a * x * x + b * x + c,
-        lambda x: math.exp((0.3 + abs(a)) * x) - 2 - b * b,
-        lambda x: math.tanh(5 * (x - a)),
-        lambda x: x - c,
-    ):
-        for xtol in (2e-12, 1e-9):
-            assert brentq(f, -20.0, 20.0, xtol) == nearly(scipy.optimize.brentq(f, -20.0, 20.0, xtol=xtol))
+def test_a_zero_is_scipys() -> None:
+    for seed in range(40):
+        a, b, c = 3 * np.random.default_rng(seed).standard_normal(3)
+        for f in (
+            lambda x, a=a, b=b, c=c: x**3 + a * x * x + b * x + c,
+            lambda x, a=a, b=b: math.exp((0.3 + abs(a)) * x) - 2 - b * b,
+            lambda x, a=a: math.tanh(5 * (x - a)),
+            lambda x, c=c: x - c,
+        ):
+            for xtol in (2e-12, 1e-9):
+                expected = scipy.optimize.brentq(f, -20.0, 20.0, xtol=xtol)
+                assert brentq(f, -20.0, 20.0, xtol) == nearly(expected), seed
 
 
 def test_a_zero_at_an_end_is_that_end() -> None:
@@ -37,11 +38,12 @@ def test_ends_of_one_sign_are_refused() -> None:
         brentq(lambda x: x, 1.0, 2.0)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_non_negative_least_squares_are_scipys(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    a, b = rng.random((12, 1 + seed % 7)) ** 3, rng.standard_normal(12) + (seed % 3)
-    np.testing.assert_allclose(non_negative_least_squares(a, b), scipy.optimize.nnls(a, b)[0], atol=1e-9)
+def test_non_negative_least_squares_are_scipys() -> None:
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        a, b = rng.random((12, 1 + seed % 7)) ** 3, rng.standard_normal(12) + (seed % 3)
+        found, expected = non_negative_least_squares(a, b), scipy.optimize.nnls(a, b)[0]
+        np.testing.assert_allclose(found, expected, atol=1e-9, err_msg=f"seed {seed}")
 
 
 def test_where_nothing_helps_all_are_zero() -> None:

@@ -15,7 +15,8 @@ from monitor.config.file import config_from, resolve_paths
 from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, configuration, read_windows
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import JOIN_FAST, Driver
+from tests.services.kafka_reading import JOIN_FAST
+from tests.services.process import Driver
 from tests.streams import answers
 
 Brokers = Callable[[], KafkaBroker]

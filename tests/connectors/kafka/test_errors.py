@@ -17,14 +17,15 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("kind", EVERY, ids=lambda kind: kind.__name__)
-def test_each_error_has_a_sentence(kind: type[kafka_errors.KafkaError]) -> None:
-    error = kind({}) if kind is kafka_errors.LogTruncationError else kind()
-    ours = explain(error, ["one:9092"])
-    assert isinstance(ours, SourceError)
-    assert ours.__cause__ is error
-    assert str(ours).startswith("Kafka at one:9092: ")
-    assert len(str(ours).splitlines()) == 1
+def test_each_error_has_a_sentence() -> None:
+    assert len(EVERY) > 100
+    for kind in EVERY:
+        error = kind({}) if kind is kafka_errors.LogTruncationError else kind()
+        ours = explain(error, ["one:9092"])
+        assert isinstance(ours, SourceError), kind
+        assert ours.__cause__ is error, kind
+        assert str(ours).startswith("Kafka at one:9092: "), kind
+        assert len(str(ours).splitlines()) == 1, kind
 
 
 def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> None:

@@ -11,8 +11,8 @@ import pytest
 from connectors.kafka import KafkaSource
 from connectors.kafka.source import membership
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import Driver, Reader, Worker
-from tests.services.process import wait_until
+from tests.services.kafka_reading import Reader, Worker
+from tests.services.process import Driver, wait_until
 
 Sources = Callable[..., KafkaSource]
 

@@ -18,8 +18,8 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from connectors.kafka import KafkaSource
 from monitor.base.source import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import Driver, Reader, Worker
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.kafka_reading import Reader, Worker
+from tests.services.process import PATIENCE_SECONDS, Driver, wait_until
 
 Sources = Callable[..., KafkaSource]
 
