@@ -240,7 +240,11 @@ def _assemble(
     accuracy = right.mean(axis=0)
     picked = np.random.default_rng(seed).random(len(rows)) < LABELLED_SHARE
     return DemoData(
-        **paths,
+        config=paths["config"],
+        reference=paths["reference"],
+        stream=paths["stream"],
+        reports=paths["reports"],
+        truth=paths["truth"],
         models=scored.models,
         classes=CLASSES,
         trained_on=scored.trained_on,
