@@ -9,7 +9,7 @@ from typing import Any
 from connectors.formats.wires.choice import wire_of
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
-from monitor.base.source import Input, Source
+from monitor.base.source import Input, ShardOwner, Source
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSink, SourceConfig
 from monitor.export.sinks.destination import Destination, FollowedDestination
@@ -49,7 +49,9 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[
     return source_class(settings).configured(settings, known)
 
 
-def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]:
+def build_inputs(
+    config: Config, state: EngineView | None = None, shards: ShardOwner | None = None
+) -> list[Input]:
     """Every configured source with a decoder of its own.
 
     Parameters
@@ -57,6 +59,8 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     config : Config
     state : EngineView, optional
         What the agent goes on from: its names go on, however long they are.
+    shards : ShardOwner, optional
+        Has the state of the partitions, where it moves with them.
     """
     from connectors.formats.decode.decoder import Decoder
 
@@ -65,6 +69,8 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known)
+        if shards is not None:
+            source.share(shards)
         wire = wire_of(settings)
         decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire, clock=time.time)
         inputs.append(Input(source, decoder.decode, settings.reads_events))

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from monitor.agent.agent import Agent, Kept
+from monitor.agent.agent import Agent
 from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
+from monitor.agent.shards import Kept
 from monitor.base.errors import StoreError
 from monitor.base.source import Input
 from monitor.config.layouts import layouts

@@ -27,7 +27,7 @@ from connectors.kafka.drivers.base import (
 )
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.ledger import PositionLedger
-from monitor.base.source import SourceCounts
+from monitor.base.source import ShardOwner, SourceCounts
 
 log = logging.getLogger(__name__)
 
@@ -91,12 +91,19 @@ class Placement:
         Our own positions.
     start : {"earliest", "latest", "none"}
         Where a partition begins that nobody has read.
+    shards : ShardOwner, optional
+        Has the state of partitions that move, with their positions: what the group has committed counts only
+        for a partition that is not in it yet.
     """
 
-    def __init__(self, source: str, ledger: PositionLedger, start: Start) -> None:
+    def __init__(
+        self, source: str, ledger: PositionLedger, start: Start, shards: ShardOwner | None = None
+    ) -> None:
         self._source = source
         self._ledger = ledger
         self._start = start
+        self._shards = shards
+        self._tokens: dict[str, object] = {}
         self._known: dict[str, set[int]] = {}
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
@@ -196,7 +203,7 @@ class Placement:
         -------
         bool
             False where nobody has read the partition and its brokers did not name an end of its log in
-            time: to be tried again.
+            time, or where another agent has its state still: to be tried again.
 
         Raises
         ------
@@ -205,6 +212,8 @@ class Placement:
         NoOffsetForPartitionError
             Nobody has read it, and `start` is none.
         """
+        if not self._restored(name):
+            return False
         own = self._ledger.resume(name)
         told = driver.told(name, ASK_SECONDS)
         current, note = self._id(name), _noted(told)
@@ -212,7 +221,7 @@ class Placement:
         if self._is_other(name) or (own is None and stale):
             self._go_on_in(driver, name, told.position if told is not None and note.log == current else 0)
             return True
-        told = None if stale else told
+        told = None if stale or (self._shards is not None and own is not None) else told
         position = self._larger(name, own, told, note.began)
         if position is None:
             position = self._beginning(driver, name)
@@ -227,6 +236,19 @@ class Placement:
             if position == told.position and began[-1:] != (position,):
                 began = (*began, position)[-MAX_OWNERS:]
             self._began[name] = began or (position,)
+        return True
+
+    def _restored(self, name: str) -> bool:
+        """Whether the state of the partition is here, where it moves; then its position is in the ledger."""
+        if self._shards is None:
+            return True
+        taken = self._shards.take(name, partition_of(name).partition)
+        if taken is None:
+            return False
+        token, positions = taken
+        if self._tokens.get(name) is not token:
+            self._tokens[name] = token
+            self._ledger.restore(name, positions.get(name))
         return True
 
     def mend(self, driver: Driver, error: PositionGoneError) -> None:
