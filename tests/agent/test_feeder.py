@@ -10,7 +10,7 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent import feeder as feeder_module
-from monitor.agent.feeder import Fed, Feeder
+from monitor.agent.feeder import Feeder
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import Input, Raw, SourceCounts
@@ -27,7 +27,7 @@ class Fed:
 
     def __init__(self, source: ListSource, most_chunks: int = 4) -> None:
         self.source = source
-        self.chunks: queue.Queue[Fed] = queue.Queue()
+        self.chunks: queue.Queue[tuple[None, Chunk]] = queue.Queue()
         decode = Decoder([LAYOUT], source.name).decode
         self.feeder = Feeder(Input(source, decode), self.chunks, most_chunks)
 

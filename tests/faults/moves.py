@@ -1,6 +1,6 @@
 """Models that move with their state between agents of one consumer group, and what came of it.
 
-    python -m tests.faults.moves [--hand-overs 30] [--kills 10] [--rate 1000] [--driver confluent] [--seed 0]
+    python -m tests.faults.moves [--hand-overs 30] [--kills 10] [--pauses 2] [--rate 1000]
 
 Three agents share six partitions, keyed by model, of a real Kafka broker; a real PostgreSQL holds the state
 of each partition (`store.by_partition`). While answers and labels keep coming, one agent after another is
@@ -13,6 +13,8 @@ and what the states in the database count must be the messages that were sent.
 from __future__ import annotations
 
 import random
+import re
+import signal
 import tempfile
 import threading
 import time
@@ -64,6 +66,8 @@ class Result:
         Hand-overs, by what brought them.
     seconds : list of float
         Of each, until every partition had its owner.
+    pauses : int
+        Agents stopped with SIGSTOP until the others had all, and continued: two more hand-overs each.
     leases : int
         How often the state of a partition was taken over: the leases after each partition's first.
     messages, windows, revisions : int
@@ -77,6 +81,7 @@ class Result:
     stops: int
     starts: int
     seconds: list[float]
+    pauses: int
     leases: int
     messages: int
     windows: int
@@ -227,22 +232,21 @@ class Group:
             ]
         return sum(row[0] - 1 for row in rows if row is not None)
 
-    def settled(self) -> bool:
-        """Whether each living agent is ready and has partitions, and together they have all."""
-        leases = self.leases()
+    def settled(self, without: DaemonProcess | None = None) -> bool:
+        """Whether each living agent, without this one, is ready and has partitions, and together all."""
+        leases, wanted = self.leases(), [daemon for daemon in self.living if daemon is not without]
         owners = {int(owner.rpartition(" ")[2]) for _, owner in leases.values()}
-        pids = {daemon.process.pid for daemon in self.living}
         return (
             len(leases) == PARTITIONS
-            and owners == pids
-            and all(daemon.get("/-/ready")[0] == 200 for daemon in self.living)
+            and owners == {daemon.process.pid for daemon in wanted}
+            and all(daemon.get("/-/ready")[0] == 200 for daemon in wanted)
         )
 
-    def until_settled(self) -> float:
+    def until_settled(self, without: DaemonProcess | None = None) -> float:
         """Wait for that; the seconds."""
         began = time.monotonic()
         try:
-            wait_until(self.settled, "every partition has its owner", pause=0.1)
+            wait_until(lambda: self.settled(without), "every partition has its owner", pause=0.1)
         except AssertionError as error:
             logs = "\n".join(daemon.log[-3000:] for daemon in self.living)
             raise AssertionError(f"{error}: {self.leases()}\n{logs}") from None
@@ -302,7 +306,18 @@ def differences(
     return "\n".join(found)
 
 
-def move(group: Group, pour: Pour, hand_overs: int, kills: int, seed: int) -> Result:
+def pause(group: Group, rng: random.Random) -> list[float]:
+    """Stop an agent until the others have all partitions, then let it go on; the seconds of each."""
+    paused = rng.choice(group.living)
+    paused.send(signal.SIGSTOP)
+    found = [group.until_settled(without=paused)]
+    paused.send(signal.SIGCONT)
+    found.append(group.until_settled())
+    assert re.search(r"Partition \d: .*the lease is lost", paused.log), paused.log
+    return found
+
+
+def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, seed: int) -> Result:
     """Take agents away and start others, so often, and compare with one that read alone."""
     rng, seconds = random.Random(seed), []
     counts = {"kill": 0, "stop": 0, "start": 0}
@@ -325,6 +340,8 @@ def move(group: Group, pour: Pour, hand_overs: int, kills: int, seed: int) -> Re
                 assert leaving.end()[0] == 0, leaving.log
         counts[what] += 1
         seconds.append(group.until_settled())
+    for _ in range(pauses):
+        seconds += pause(group, rng)
     pour.finish()
     wait_until(lambda: group.positions() == pour.sent, "all is used and saved", pause=0.2)
     for daemon in group.living:
@@ -344,6 +361,7 @@ def move(group: Group, pour: Pour, hand_overs: int, kills: int, seed: int) -> Re
         counts["stop"],
         counts["start"],
         seconds,
+        pauses,
         group.taken(),
         pour.messages,
         closed,
@@ -362,28 +380,31 @@ def moved(
     kills: int,
     rate: float,
     driver: Driver = "kafka-python",
+    pauses: int = 0,
     seed: int = 0,
 ) -> Result:
     """`move`, with a topic and a group made for it."""
     with Group(folder, broker, server, topic, driver) as group:
         pour = Pour(broker.address, topic, rate, seed)
         pour.start()
-        return move(group, pour, hand_overs, kills, seed)
+        return move(group, pour, hand_overs, kills, pauses, seed)
 
 
 def table(
     hand_overs: int = 30,
     kills: int = 10,
+    pauses: int = 2,
     rate: float = 1000.0,
     driver: Driver = "kafka-python",
     seed: int = 0,
 ) -> Iterator[str]:
     """What came of it; the rate in answers and labels a second."""
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker, PostgresServer() as server:
-        found = moved(Path(name), broker, server, "moves", hand_overs, kills, rate, driver, seed)
+        found = moved(Path(name), broker, server, "moves", hand_overs, kills, rate, driver, pauses, seed)
     yield (
         f"{len(found.seconds)} hand-overs between {AGENTS} agents: {found.kills} killed, {found.stops} "
-        f"stopped, {found.starts} agents added; the state of a partition was taken over {found.leases} times"
+        f"stopped, {found.starts} added, {found.pauses} paused and continued; the state of a partition was "
+        f"taken over {found.leases} times"
     )
     yield (
         f"{found.windows:,} windows closed, {found.revisions:,} revisions; the lines of each series are "

@@ -27,6 +27,7 @@ from connectors.kafka.drivers.base import (
 )
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.ledger import PositionLedger
+from monitor.base.errors import SourceError
 from monitor.base.source import ShardOwner, SourceCounts
 
 log = logging.getLogger(__name__)
@@ -139,10 +140,24 @@ class Placement:
         ------
         KafkaTimeoutError
             The brokers did not name the topics' ids in time; to be tried again.
+        SourceError
+            State moves with partitions, and the topics have not equally many.
         """
+        if self._shards is not None:
+            self._refuse_uneven({topic: len(driver.partitions_of(topic)) for topic in topics})
         self._ids |= driver.topic_ids(topics, ASK_SECONDS)
         for topic in topics:
             self._known.setdefault(topic, driver.partitions_of(topic))
+
+    def _refuse_uneven(self, counts: Mapping[str, int]) -> None:
+        """Partitions of one number must all be one agent's: those that have one state."""
+        there = {topic: count for topic, count in counts.items() if count}
+        if len(set(there.values())) > 1:
+            shown = ", ".join(f"{topic} {count}" for topic, count in there.items())
+            raise SourceError(
+                f"source {self._source}: with store.by_partition all topics need equally many partitions, "
+                f"got {shown}; add partitions to the topic that has fewer"
+            )
 
     def check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
         """See, once a second, whether the partitions are still those of the same topics.
