@@ -1,6 +1,6 @@
 """Models that move with their state between agents of one consumer group, and what came of it.
 
-    python -m tests.faults.moves [--hand-overs 30] [--kills 10] [--pauses 2] [--rate 1000]
+    python -m tests.faults.moves [--hand-overs 30] [--kills 10] [--pauses 2] [--rate 300]
 
 Three agents share six partitions, keyed by model, of a real Kafka broker; a real PostgreSQL holds the state
 of each partition (`store.by_partition`). While answers and labels keep coming, one agent after another is
@@ -394,7 +394,7 @@ def table(
     hand_overs: int = 30,
     kills: int = 10,
     pauses: int = 2,
-    rate: float = 1000.0,
+    rate: float = 300.0,
     driver: Driver = "kafka-python",
     seed: int = 0,
 ) -> Iterator[str]:
