@@ -29,7 +29,7 @@ from monitor.reports.window_report import WindowReport
 log = logging.getLogger("blindsight")
 
 FLUSH_SECONDS = 2.0
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = 2.0
 
 
 class Sinks(Protocol):

@@ -61,6 +61,20 @@ def test_an_agent_that_is_stopped_keeps_its_open_windows_for_the_next_one(tmp_pa
     assert [(w.window, w.size, w.closed_by) for w in more.windows] == [(1, 100, "size"), (2, 50, "end")]
 
 
+def test_the_configuration_of_a_reload_is_saved_with_the_state(tmp_path):
+    rig = Rig()
+    agent, _, source, keeper = agent_on(tmp_path, answers(np.random.default_rng(0), 50), rig)
+    agent.start()
+    wait_until(lambda: not source.lag, "all is read", pause=0.01)
+    agent.reconfigure(lambda engine: (engine, []), '{"tasks":{}}').result(PATIENCE_SECONDS)
+    agent.stop()
+    assert agent.wait(PATIENCE_SECONDS)
+    keeper.close(PATIENCE_SECONDS)
+    store = Store(tmp_path)
+    assert store.load().config == '{"tasks":{}}'
+    store.close()
+
+
 def test_a_source_hears_only_of_what_is_saved(tmp_path):
     rig = Rig()
     agent, sinks, source, keeper = agent_on(tmp_path, answers(np.random.default_rng(0), 250), rig, every=0.01)
