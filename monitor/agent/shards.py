@@ -30,6 +30,7 @@ log = logging.getLogger("blindsight")
 
 FLUSH_SECONDS = 2.0
 _CLOSE_SECONDS = 2.0
+_AWAY_SECONDS = 1.0
 
 
 class Sinks(Protocol):
@@ -138,6 +139,8 @@ class MovingShard(Shard):
         Set once, from any thread: it is to be saved and given up, and takes nothing more.
     ended : bool
         Set by the engine's thread: nothing of it counts any more.
+    token : object
+        Tells it from others of its number, also when it is gone.
     """
 
     number: int
@@ -148,6 +151,7 @@ class MovingShard(Shard):
     used: int = 0
     leaving: bool = False
     ended: bool = False
+    token: object = field(default_factory=object)
 
 
 @dataclass(slots=True)
@@ -184,6 +188,7 @@ class Shards:
         self._closing: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._finished = False
+        self._next_try = 0.0
 
     def bind(self, tell: Tell) -> None:
         """Hear how sources are told what is saved."""
@@ -195,7 +200,7 @@ class Shards:
         if shard is None or shard.leaving or shard.ended:
             return None
         self._by_partition[partition] = shard
-        return shard, shard.engine.positions(self._source)
+        return shard.token, shard.engine.positions(self._source)
 
     def held(self) -> set[str]:
         """See `ShardOwner.held`."""
@@ -205,12 +210,12 @@ class Shards:
     def give_up(self, partitions: Collection[str]) -> None:
         """See `ShardOwner.give_up`."""
         for name in partitions:
-            if name in self._by_partition:
-                self._by_partition[name].leaving = True
+            if (shard := self._by_partition.get(name)) is not None:
+                shard.leaving = True
 
     def given_up(self, partitions: Collection[str]) -> bool:
         """See `ShardOwner.given_up`."""
-        known = [self._by_partition[name] for name in partitions if name in self._by_partition]
+        known = [shard for name in partitions if (shard := self._by_partition.get(name)) is not None]
         return all(self._here.get(shard.number) is not shard for shard in known)
 
     @property
@@ -304,9 +309,13 @@ class Shards:
         return tuple(found.values())
 
     def _opened(self, number: int) -> MovingShard | None:
+        if time.monotonic() < self._next_try:
+            return None
         try:
             opened = self._open(number)
         except (InUseError, StoreAwayError) as error:
+            if isinstance(error, StoreAwayError):  # each try may take seconds, and partitions are many
+                self._next_try = time.monotonic() + _AWAY_SECONDS
             if number not in self._waiting:
                 log.info("Partition %d waits for its state: %s.", number, error)
             self._waiting[number] = str(error)
@@ -357,7 +366,11 @@ class Shards:
         except Exception:
             log.exception("Partition %d: its state could not be closed cleanly.", shard.number)
         finally:
-            self._here.pop(shard.number, None)
+            # Its number last: from then on it may be opened again, and its partitions be another shard's.
+            for name, known in list(self._by_partition.items()):
+                if known is shard:
+                    del self._by_partition[name]
+            del self._here[shard.number]
 
     def _warn_of_keys(self, views: Sequence[EngineView]) -> None:
         """Say once of a model that its answers come in several partitions."""

@@ -38,11 +38,11 @@ class Owner:
         self.shards.bind(lambda source, positions: self.told.append((source, dict(positions))))
 
     def take(self, partition: str) -> MovingShard | None:
-        taken = self.shards.take(partition, int(partition.rpartition("-")[2]))
-        if taken is None:
+        number = int(partition.rpartition("-")[2])
+        if self.shards.take(partition, number) is None:
             return None
-        assert isinstance(taken[0], MovingShard)
-        return taken[0]
+        [shard] = [each for each in self.shards.live() if each.number == number]
+        return shard
 
     def use(self, partition: str, records: list[Record], first: int = 0) -> None:
         """As the reading thread and the engine's thread do."""
