@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -238,20 +238,19 @@ class Daemon:
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
             return engine.reconfigured(settings, fresh)
 
-        if self._opener is not None:
-            self._opener.config, self._opener.settings = new, settings
-        outcome = self.agent.reconfigure(swap, tasks_as_json(new.tasks))
-        wait([outcome], _SWAP_SECONDS)
-        if outcome.cancel():
-            raise BlindsightError(
-                f"the engine was busy for {_SWAP_SECONDS:.0f} s; reload again when it has caught up"
-            )
-        if not wait([outcome], _SWAP_SECONDS).done:
-            raise BlindsightError(
-                f"the engine has not taken it over within {2 * _SWAP_SECONDS:.0f} s, though it may yet; "
-                "reload again to be sure"
-            )
-        outcome.result()
+        with nullcontext() if self._opener is None else self._opener.using(new, settings):
+            outcome = self.agent.reconfigure(swap, tasks_as_json(new.tasks))
+            wait([outcome], _SWAP_SECONDS)
+            if outcome.cancel():
+                raise BlindsightError(
+                    f"the engine was busy for {_SWAP_SECONDS:.0f} s; reload again when it has caught up"
+                )
+            if not wait([outcome], _SWAP_SECONDS).done:
+                raise BlindsightError(
+                    f"the engine has not taken it over within {2 * _SWAP_SECONDS:.0f} s, though it may yet; "
+                    "reload again to be sure"
+                )
+            outcome.result()
 
 
 def _opened(config: Config, settings: EngineSettings, stopping: threading.Event | None) -> State | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,6 +107,17 @@ class ShardOpener:
         """The store of a partition number."""
         assert self.config.store is not None
         return self.config.store.of_partition(number)
+
+    @contextmanager
+    def using(self, config: Config, settings: EngineSettings) -> Iterator[None]:
+        """Open with these from now on; as before where the block raises."""
+        before = self.config, self.settings
+        self.config, self.settings = config, settings
+        try:
+            yield
+        except BaseException:
+            self.config, self.settings = before
+            raise
 
     def __call__(self, number: int) -> OpenedShard:
         """See `monitor.agent.shards.Shards`."""

@@ -41,3 +41,22 @@ def test_topics_that_are_not_divided_alike_are_refused(
         )
         daemon.until(lambda: said in daemon.get("/-/ready")[1], "it says why it does not read")
         assert group.leases() == {}
+
+
+def test_a_reload_holds_for_the_next_owner_too(
+    kafka_broker: KafkaBroker, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    with Group(tmp_path, kafka_broker, postgres_server, "reloaded", "kafka-python") as group:
+        daemon = group.launch()
+        group.until_settled()
+        task = group.config["tasks"]["t"]
+        tasks = {"t": task | {"window": task["window"] | {"size": 200}}}
+        assert "The configuration was reloaded: tasks.t.window.size." in daemon.reload(
+            group.config | {"tasks": tasks}
+        )
+        other = group.launch(tasks=tasks)
+        group.until_settled()
+        assert "A new baseline begins" not in other.log
+        assert other.end()[0] == 0
+        group.until_settled()
+        assert "A new baseline begins" not in daemon.log
