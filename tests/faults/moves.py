@@ -41,6 +41,7 @@ from tests.daemon import DaemonProcess, configuration
 from tests.faults.kafka_kills import TASK, decoded
 from tests.faults.kills import stream
 from tests.harness import run
+from tests.services import fork_server
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST, Driver
 from tests.services.postgres_server import PostgresServer
@@ -419,4 +420,5 @@ def table(
 
 
 if __name__ == "__main__":
+    fork_server.enabled = True  # an agent is to be there at once, also on busy cores
     run(table, keep=False)
