@@ -153,9 +153,9 @@ class StoreConfig(Section):
     )
     by_partition: bool = Field(
         default=False,
-        description="With postgres, and one source, of kind kafka: each partition has its own state, which "
-        "moves with it between the agents of a consumer group. Messages need the model or the task as key.",
-        examples=[True],
+        description="Whether each partition of the one Kafka source has its own state, which moves with it. "
+        "Needs postgres, and the model or the task as key of each message.",
+        examples=[False],
     )
     every_seconds: float = Field(
         default=1.0,
