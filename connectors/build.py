@@ -9,7 +9,7 @@ from typing import Any
 from connectors.formats.wires.choice import wire_of
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
-from monitor.base.source import Input, Source
+from monitor.base.source import Input, ShardOwner, Source
 from monitor.base.spool import Spools
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSink, SourceConfig
@@ -55,7 +55,10 @@ def build_source(
 
 
 def build_inputs(
-    config: Config, state: EngineView | None = None, spools: Spools | None = None
+    config: Config,
+    state: EngineView | None = None,
+    spools: Spools | None = None,
+    shards: ShardOwner | None = None,
 ) -> list[Input]:
     """Every configured source with a decoder of its own.
 
@@ -66,6 +69,8 @@ def build_inputs(
         What the agent goes on from: its names go on, however long they are.
     spools : Spools, optional
         As for `build_source`.
+    shards : ShardOwner, optional
+        Has the state of the partitions, where it moves with them.
     """
     from connectors.formats.decode.decoder import Decoder
 
@@ -74,6 +79,8 @@ def build_inputs(
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known, spools)
+        if shards is not None:
+            source.share(shards)
         wire = wire_of(settings)
         decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire, clock=time.time)
         inputs.append(Input(source, decoder.decode, settings.reads_events))

@@ -82,6 +82,9 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
   * `events_ignored` stands apart: an event without answers is neither an answer nor a label. Of posts that
     are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, which are `shed`.
   * The group families count the same answers again. Series beyond `export.max_series` are missing in sums.
+  * With `store.by_partition` a model's counts go on at each agent that gets it, but what is counted for a
+    source or a task begins with the agent ([several agents](several-agents.md)): there the identities hold
+    for the states in the database, taken together.
   * On Spark each model of a task without refits sees all labels of the task: `labels` has only the rejected
     ones there, and `labels_received` all of them.
 * **`realised`** belongs to the newest window with labels, which is older than the window of the other

@@ -47,7 +47,7 @@ TOGETHER: dict[str, Any] = {
     r".*basic_auth": OUT,
     r"\*\.average": OUT,
     r"sources\[\]\.query": OUT,
-    r"store\.(postgres|prefix|password_file|lease_seconds)": OUT,
+    r"store\.(postgres|prefix|password_file|lease_seconds|by_partition)": OUT,
 }
 """Patterns of keys, and what is done so that all others can stand in one configuration."""
 APART: list[dict[str, Any]] = [
@@ -66,7 +66,7 @@ APART: list[dict[str, Any]] = [
     {r"(mapping|observe\.\*)\.format": IN, r"(mapping|observe\.\*)\.\w+": OUT},
     {r"tokens\[\]\.token": IN, r".*\.token_file": OUT, r".*basic_auth": IN},
     {r"sources\[\]\.query": IN, r"sources\[\]\.table": OUT},
-    {r"store\.(postgres|prefix|password_file|lease_seconds)": IN, r"store\.path": OUT},
+    {r"store\.(postgres|prefix|password_file|lease_seconds|by_partition)": IN, r"store\.path": OUT},
 ]
 """The same for the keys that exclude others; this holds before the above."""
 Changes = list[tuple[str, Any]]

@@ -14,19 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
-from monitor.agent.checkpoints import CheckpointedOutput, CheckpointWriter, ImmediateOutput, OutputPolicy
+from monitor.agent.checkpoints import ImmediateOutput, OutputPolicy
 from monitor.agent.clock import SteadyClock
-from monitor.agent.feeder import Feeder
+from monitor.agent.feeder import Fed, Feeder
 from monitor.agent.refits import Refitter
-from monitor.agent.requests import RequestHandler
+from monitor.agent.shards import FLUSH_SECONDS, Kept, MovingShard, Shard, Shards, Sinks
 from monitor.agent.unjoined import UnjoinedLabels
 from monitor.base.errors import BlindsightError, LeaseLostError
 from monitor.base.records import Chunk
 from monitor.base.source import Input
 from monitor.engine.engine import Engine
-from monitor.reports.views import AgentView, SinkView
+from monitor.reports.views import AgentView, EngineView
 from monitor.reports.window_report import WindowReport
 
 log = logging.getLogger("blindsight")
@@ -40,53 +39,9 @@ _VIEW_SHARE = (
 _FULL_SECONDS = 0.05
 _STALLED_SECONDS = 30.0
 _JOIN_SECONDS = 2.0  # all sources together: a read lasts a tenth of it
-_FLUSH_SECONDS = 2.0
 
 Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
 """Makes an engine that goes on where another one is; the reports are of windows that this closed."""
-
-
-class Sinks(Protocol):
-    """Where the agent's output goes. No method blocks."""
-
-    def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows."""
-
-    def rejects(self, chunk: Chunk) -> None:
-        """Take what could not be used."""
-
-    @property
-    def lost(self) -> int:
-        """Closed windows that are missing in a sink."""
-
-    @property
-    def views(self) -> tuple[SinkView, ...]:
-        """How each place stands that the output goes to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What the agent needs of a store.
-
-    Parameters
-    ----------
-    keeper : CheckpointWriter
-        Started.
-    every_seconds : float
-        Between two checkpoints.
-    config : str or None
-        The configuration to be saved, where the store has another.
-    reports : sequence of WindowReport
-        Windows that closed when the engine was resumed.
-    desk : RequestHandler, optional
-        Takes requests; without it none are.
-    """
-
-    keeper: CheckpointWriter
-    every_seconds: float
-    config: str | None = None
-    reports: Sequence[WindowReport] = ()
-    desk: RequestHandler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +57,10 @@ class Agent:
 
     Parameters
     ----------
-    engine : Engine
+    engine : Engine or Shards
+        One for as long as it runs; or one for each partition that the agent has at a time.
     inputs : sequence of Input
+        A single one, where its partitions move.
     sinks : Sinks
     clock : callable, optional
         Seconds since the epoch, by which windows age; a `SteadyClock` where none is given. It may fall;
@@ -116,36 +73,33 @@ class Agent:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | Shards,
         inputs: Sequence[Input],
         sinks: Sinks,
         clock: Callable[[], float] | None = None,
         store: Kept | None = None,
         refitter: Refitter | None = None,
     ) -> None:
-        self._engine = engine
+        self._shards = engine if isinstance(engine, Shards) else None
         self._refitter = refitter
         self._sinks = sinks
         self._clock = SteadyClock() if clock is None else clock
         self._now = self._clock()
-        self._chunks: queue.Queue[Chunk] = queue.Queue()
-        self._feeders = [Feeder(source, self._chunks, _QUEUE_CHUNKS) for source in inputs]
+        self._chunks: queue.Queue[Fed] = queue.Queue()
+        self._feeders = [Feeder(source, self._chunks, _QUEUE_CHUNKS, self._shards) for source in inputs]
         self._by_name = {feeder.name: feeder for feeder in self._feeders}
-        self._delivery: OutputPolicy = (
-            ImmediateOutput(sinks.reports, self._tell)
-            if store is None
-            else CheckpointedOutput(
-                store.keeper, store.every_seconds, sinks.reports, self._tell, store.config
-            )
-        )
-        self._desk = None if store is None else store.desk
-        if store is not None:
-            self._delivery.reports(store.reports)
+        self._own: Shard | None = None
+        if isinstance(engine, Shards):
+            engine.bind(self._tell)
+        elif store is None:
+            self._own = Shard(engine, ImmediateOutput(sinks.reports, self._tell))
+        else:
+            self._own = Shard(engine, store.output(sinks, self._tell), store.desk)
         self._stop = threading.Event()
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._alive_at = time.monotonic()
-        self._swaps: queue.SimpleQueue[tuple[Swap, Future[None]]] = queue.SimpleQueue()
+        self._swaps: queue.SimpleQueue[tuple[Swap, str | None, Future[None]]] = queue.SimpleQueue()
         self._reload = Reload(successful=True, time=self._now)
         self._picture = engine.view()
         self._pictured_next = 0.0
@@ -157,7 +111,7 @@ class Agent:
         opened: list[Feeder] = []
         try:
             for feeder in self._feeders:
-                feeder.open(self._engine.positions(feeder.name))
+                feeder.open({} if self._own is None else self._own.engine.positions(feeder.name))
                 opened.append(feeder)
         except BaseException:
             for feeder in opened:
@@ -180,8 +134,15 @@ class Agent:
         """Wait until the agent has drained, or every source has ended; whether it has."""
         return self._finished.wait(timeout_seconds)
 
-    def reconfigure(self, swap: Swap) -> Future[None]:
+    def reconfigure(self, swap: Swap, config: str | None = None) -> Future[None]:
         """Replace the engine between two chunks; several swaps are done in their order.
+
+        Parameters
+        ----------
+        swap : callable
+            Called for each engine that the agent has.
+        config : str, optional
+            The configuration as JSON that is saved with the state from then on.
 
         Returns
         -------
@@ -191,7 +152,7 @@ class Agent:
             thread comes to it, the swap is not made.
         """
         outcome: Future[None] = Future()
-        self._swaps.put((swap, outcome))
+        self._swaps.put((swap, config, outcome))
         if self._finished.is_set():
             self._refuse_swaps()
         return outcome
@@ -207,9 +168,10 @@ class Agent:
         unready = [
             feeder.why_down() for feeder, source in zip(self._feeders, sources, strict=True) if not source.up
         ]
-        if self._delivery.failing is not None:
-            waits = " So many closed windows wait for it that the sources wait too." * self._delivery.full
-            unready.append(f"The state cannot be saved: {self._delivery.failing}.{waits}")
+        way = self._way
+        if way.failing is not None:
+            waits = " So many closed windows wait for it that the sources wait too." * way.full
+            unready.append(f"The state cannot be saved: {way.failing}.{waits}")
         ill = []
         if self.failure is not None:
             ill.append(f"The engine has failed: {self.failure}.")
@@ -223,13 +185,27 @@ class Agent:
             reasons=(*ill, *unready),
             reload_successful=self._reload.successful,
             reload_time=self._reload.time,
-            reports_lost=self._sinks.lost,
-            store_failing=self._delivery.failing,
-            store_failures=self._delivery.failures,
-            checkpoint_time=self._delivery.saved_time,
-            sinks=self._sinks.views,
+            reports_lost=self._sinks.lost + (0 if self._shards is None else self._shards.lost),
+            store_failing=way.failing,
+            store_failures=way.failures,
+            checkpoint_time=way.saved_time,
+            sinks=(*(() if self._shards is None else self._shards.sinks), *self._sinks.views),
             refit_durations={} if self._refitter is None else self._refitter.durations,
         )
+
+    @property
+    def _way(self) -> OutputPolicy | Shards:
+        """What knows how the saving goes."""
+        if self._own is not None:
+            return self._own.delivery
+        assert self._shards is not None
+        return self._shards
+
+    def _working(self) -> Sequence[Shard]:
+        if self._own is not None:
+            return (self._own,)
+        assert self._shards is not None
+        return self._shards.live()
 
     def _run(self) -> None:
         try:
@@ -248,6 +224,8 @@ class Agent:
             for feeder in self._feeders:
                 feeder.stop()
             self._join_feeders()
+            if self._shards is not None:
+                self._shards.finish(save=False)
             for feeder in self._feeders:
                 feeder.close()
             self._finished.set()
@@ -257,13 +235,14 @@ class Agent:
         ticked = time.monotonic()
         while not self._stop.is_set():
             self._alive_at = time.monotonic()
-            if self._desk is not None:
-                self._desk.step(self._engine, self._delivery)
-            full = self._delivery.full  # then the feeders find no room, and read no more
-            chunk = None if full else self._next_chunk()
+            for shard in self._working():
+                if shard.desk is not None:
+                    shard.desk.step(shard.engine, shard.delivery)
+            full = self._way.full  # then the feeders find no room, and read no more
+            fed = None if full else self._next_chunk()
             self._take_swaps()  # after the wait: what comes after a reload was told of, the new engine uses
-            if chunk is not None:
-                self._absorb(chunk)
+            if fed is not None:
+                self._absorb(*fed)
             elif full:
                 self._stop.wait(_FULL_SECONDS)
             elif all(feeder.ended for feeder in self._feeders) and self._chunks.empty():
@@ -272,13 +251,25 @@ class Agent:
                 self._learn()
             if not full and time.monotonic() - ticked > _TICK_SECONDS:
                 ticked = time.monotonic()
-                self._delivery.reports(self._engine.tick(self._time()))
-            if self._refitter is not None:
-                self._refitter.step(self._engine, self._time())
-            self._delivery.step(self._engine)
+                for shard in self._working():
+                    shard.delivery.reports(shard.engine.tick(self._time()))
+            self._refit()
+            if self._own is not None:
+                self._own.delivery.step(self._own.engine)
+            elif self._shards is not None:
+                self._shards.step()
             self._paint()
 
-    def _next_chunk(self) -> Chunk | None:
+    def _refit(self) -> None:
+        if self._refitter is None:
+            return
+        working = self._working()
+        for shard in working:
+            self._refitter.step(shard.engine, self._time(), shard)
+        if self._shards is not None:
+            self._refitter.drop(working)
+
+    def _next_chunk(self) -> Fed | None:
         try:
             return self._chunks.get(timeout=_VIEW_SECONDS)
         except queue.Empty:
@@ -287,8 +278,10 @@ class Agent:
     def _learn(self) -> None:
         """Nothing has come: let the engine work ahead, until something does."""
         until = time.monotonic() + _VIEW_SECONDS
-        while self._chunks.empty() and self._engine.learn() and time.monotonic() < until:
-            pass
+        working = self._working()
+        while self._chunks.empty() and time.monotonic() < until:
+            if not any(shard.engine.learn() for shard in working):
+                return
 
     def _drain(self) -> None:
         """Absorb what was read before the stop, and save it; without a store, close the open windows.
@@ -297,21 +290,33 @@ class Agent:
         """
         self._join_feeders()
         while not self._chunks.empty():
-            self._absorb(self._chunks.get_nowait())
-        if not (self._delivery.keeps_windows and self._stop.is_set()):
-            self._delivery.reports(self._engine.finish())
-        if not self._delivery.flush(self._engine, _FLUSH_SECONDS):
+            self._absorb(*self._chunks.get_nowait())
+        if self._own is None:
+            saved = self._shards is None or self._shards.finish(save=True)
+        else:
+            engine, delivery = self._own.engine, self._own.delivery
+            if not (delivery.keeps_windows and self._stop.is_set()):
+                delivery.reports(engine.finish())
+            saved = delivery.flush(engine, FLUSH_SECONDS)
+        if not saved:
             log.error(
                 "The last checkpoint failed; the next start reads the records since the one before again."
             )
 
-    def _absorb(self, chunk: Chunk) -> None:
-        self._delivery.reports(self._engine.absorb(chunk, self._time()))
+    def _absorb(self, moving: MovingShard | None, chunk: Chunk) -> None:
+        shard = self._own if moving is None else moving
+        assert shard is not None
+        if moving is not None:
+            moving.used += 1
+            if moving.ended:  # it was not saved with the rest: the next owner reads it again
+                self._by_name[chunk.source].absorbed()
+                return
+        shard.delivery.reports(shard.engine.absorb(chunk, self._time()))
         if chunk.rejects:
             self._sinks.rejects(chunk)
         self._unjoined.saw(chunk)
         self._by_name[chunk.source].absorbed()
-        self._delivery.absorbed(chunk.source, chunk.positions)
+        shard.delivery.absorbed(chunk.source, chunk.positions)
 
     def _tell(self, source: str, positions: Mapping[str, object]) -> None:
         self._by_name[source].acknowledge(positions)
@@ -322,30 +327,35 @@ class Agent:
             feeder.join(max(deadline - time.monotonic(), 0.0))
 
     def _take_swaps(self) -> None:
-        for swap, outcome in self._waiting_swaps():
+        for swap, config, outcome in self._waiting_swaps():
             try:
+                working = self._working()
                 # The new engine begins from the old one's snapshot, as if all of it were saved.
-                if not self._delivery.flush(self._engine, _FLUSH_SECONDS):
+                if not all(shard.delivery.flush(shard.engine, FLUSH_SECONDS) for shard in working):
                     raise BlindsightError("the state cannot be saved at present; try again when it can")
-                self._engine, reports = swap(self._engine)
+                swapped = [(shard, *swap(shard.engine)) for shard in working]
             except Exception as error:  # noqa: BLE001 - whoever asked for it hears of it
                 log.error("The engine was not replaced, the old one continues: %r", error)
                 outcome.set_exception(error)
                 continue
-            self._delivery.reports(reports)
+            for shard, engine, reports in swapped:
+                shard.engine = engine
+                if config is not None:
+                    shard.delivery.configured(config)
+                shard.delivery.reports(reports)
             outcome.set_result(None)
 
     def _refuse_swaps(self) -> None:
-        for _, outcome in self._waiting_swaps():
+        for _, _, outcome in self._waiting_swaps():
             outcome.set_exception(BlindsightError("the agent has ended"))
 
-    def _waiting_swaps(self) -> Iterator[tuple[Swap, Future[None]]]:
+    def _waiting_swaps(self) -> Iterator[tuple[Swap, str | None, Future[None]]]:
         """Those that nobody has given up on."""
         with suppress(queue.Empty):
             while True:
-                swap, outcome = self._swaps.get_nowait()
+                swap, config, outcome = self._swaps.get_nowait()
                 if outcome.set_running_or_notify_cancel():
-                    yield swap, outcome
+                    yield swap, config, outcome
 
     def _time(self) -> float:
         """The clock, never falling: a window that has aged must not grow young again."""
@@ -355,7 +365,13 @@ class Agent:
     def _paint(self, force: bool = False) -> None:
         began = time.monotonic()
         if force or began >= self._pictured_next:
-            self._picture = self._engine.view()
+            self._picture = self._seen()
             took = time.monotonic() - began
             self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
             self._unjoined.look(self._picture, ended=force and not self._stop.is_set())
+
+    def _seen(self) -> EngineView:
+        if self._own is not None:
+            return self._own.engine.view()
+        assert self._shards is not None
+        return self._shards.view()

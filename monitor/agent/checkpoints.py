@@ -232,6 +232,10 @@ class OutputPolicy(ABC):
         """Hear that the engine has changed; call back once that change is saved."""
 
     @abstractmethod
+    def configured(self, config: str) -> None:
+        """Hear of the configuration, as JSON, that holds from now on."""
+
+    @abstractmethod
     def step(self, engine: Engine) -> None:
         """Do what is due; called between two chunks.
 
@@ -270,6 +274,9 @@ class ImmediateOutput(OutputPolicy):
 
     def after_save(self, then: Then) -> None:
         then()
+
+    def configured(self, config: str) -> None:
+        """Nothing keeps it."""
 
     def step(self, engine: Engine) -> None:
         """Nothing is due."""
@@ -353,6 +360,10 @@ class CheckpointedOutput(OutputPolicy):
     def after_save(self, then: Then) -> None:
         self._then.append(then)
         self._urgent = self._news = True
+
+    def configured(self, config: str) -> None:
+        self.config = config
+        self._news = True
 
     def step(self, engine: Engine) -> None:
         self._hear(engine, 0.0)

@@ -6,9 +6,10 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from monitor.agent.shards import MovingShard, Shards
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
 from monitor.base.source import EndOfSource, Input, Raw, Refusals, records_in
@@ -19,6 +20,9 @@ log = logging.getLogger("blindsight")
 _READ_SECONDS = 0.2
 _ROOM_SECONDS = 0.02
 _REOPEN_SECONDS = 5.0
+
+Fed = tuple[MovingShard | None, Chunk]
+"""What was read, and the shard that it is for; None where the agent has one for good."""
 
 
 class Feeder:
@@ -31,10 +35,15 @@ class Feeder:
         Where chunks go.
     most_chunks : int
         While so many wait there, nothing is read.
+    shards : Shards, optional
+        Those of the source's partitions, where they move between agents.
     """
 
-    def __init__(self, source: Input, chunks: queue.Queue[Chunk], most_chunks: int) -> None:
+    def __init__(
+        self, source: Input, chunks: queue.Queue[Fed], most_chunks: int, shards: Shards | None = None
+    ) -> None:
         self._feed = source.feed
+        self._shards = shards
         self._decode = source.decode
         self._reads_events = source.reads_events
         self._told = Refusals()
@@ -135,21 +144,27 @@ class Feeder:
                 continue
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
-            self._unused.append(sum(map(records_in, raws)))
-            handed_on = False
-            try:
-                handed_on = self._hand_on(raws)
-            finally:
-                if not handed_on:
-                    self._unused.pop()
+            parts: Iterable[tuple[MovingShard | None, Sequence[Raw]]] = [(None, raws)]
+            if self._shards is not None:
+                parts = self._shards.split(raws)
+            for shard, part in parts:
+                self._unused.append(sum(map(records_in, part)))
+                handed_on = False
+                try:
+                    handed_on = self._hand_on(part, shard)
+                finally:
+                    if not handed_on:
+                        self._unused.pop()
 
-    def _hand_on(self, raws: Sequence[Raw]) -> bool:
+    def _hand_on(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
         """Decode what was read; whether there is a chunk of it for the engine."""
         chunk = self._with_refusals(self._decode(raws) if raws else Chunk(self.name))
         self._warn_of_rows(chunk)
         is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
         if is_news:
-            self._chunks.put(chunk)
+            if shard is not None:
+                shard.queued += 1
+            self._chunks.put((shard, chunk))
         return is_news
 
     def _warn_of_rows(self, chunk: Chunk) -> None:

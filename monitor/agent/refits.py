@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Protocol
 
 from monitor.agent.refit_process import ProcessLimits
@@ -55,8 +55,8 @@ class Refitter:
     def __init__(self, worker: Worker, limits: LimitsOf) -> None:
         self._worker = worker
         self._limits = limits
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._results: deque[JobResult] = deque()
+        self._jobs: queue.SimpleQueue[tuple[Hashable, Job] | None] = queue.SimpleQueue()
+        self._results: deque[tuple[Hashable, JobResult]] = deque()
         self._durations: dict[str, RefitDurations] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="refits", daemon=True)
@@ -70,7 +70,7 @@ class Refitter:
         """Begin; the worker process starts with the first job."""
         self._thread.start()
 
-    def step(self, engine: RefittedEngine, now: float) -> None:
+    def step(self, engine: RefittedEngine, now: float, of: Hashable = None) -> None:
         """Publish what has come back, and take what has become due.
 
         Parameters
@@ -78,13 +78,25 @@ class Refitter:
         engine : RefittedEngine
         now : float
             Seconds since the epoch.
+        of : hashable
+            Which engine it is, where there are several: it gets the answers to its own jobs.
         """
-        while self._results:
-            result = self._results.popleft()
+        for _ in range(len(self._results)):
+            asked, result = self._results.popleft()
+            if asked != of:
+                self._results.append((asked, result))
+                continue
             _tell(result)
             engine.publish(result, now)
         for job in engine.refits():
-            self._jobs.put(job)
+            self._jobs.put((of, job))
+
+    def drop(self, others_than: Collection[Hashable]) -> None:
+        """Let go of answers to engines that are gone."""
+        for _ in range(len(self._results)):
+            asked, result = self._results.popleft()
+            if asked in others_than:
+                self._results.append((asked, result))
 
     def stop(self) -> None:
         """Drop what is under way, and end the worker process."""
@@ -97,12 +109,13 @@ class Refitter:
 
     def _run(self) -> None:
         try:
-            while (job := self._jobs.get()) is not None and not self._stopping.is_set():
+            while (due := self._jobs.get()) is not None and not self._stopping.is_set():
+                of, job = due
                 result = self._answer(job)
                 if not self._stopping.is_set():
                     before = self._durations.get(job.task, RefitDurations())
                     self._durations[job.task] = before.plus(result.seconds)
-                    self._results.append(result)
+                    self._results.append((of, result))
         finally:
             self._worker.close()
 

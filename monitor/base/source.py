@@ -15,9 +15,9 @@ records of a partition apart: a byte, a row, an offset, an id.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.spool import Spools
@@ -264,6 +264,37 @@ class Refusals:
     labels_by_token: Mapping[str, int] = field(default_factory=dict)
 
 
+class ShardOwner(Protocol):
+    """Who has the state of partitions that move between agents, by their numbers.
+
+    Partitions with one number belong together, whatever their topics: their state is one shard. What is read
+    of a partition that is not held is dropped. `take` is called by the reading thread, the others by any.
+    """
+
+    def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
+        """Have the state of a partition that was assigned to this agent.
+
+        Returns
+        -------
+        (object, mapping of str to position) or None
+            A token of this shard, and where its partitions are to be read on; the token is another one each
+            time that the shard is opened. None where another agent has it still: to be tried again.
+        """
+
+    def held(self) -> set[str]:
+        """The partitions whose state is here."""
+
+    def give_up(self, partitions: Collection[str]) -> None:
+        """Begin to save the shards of these partitions a last time, and to give them up."""
+
+    def given_up(self, partitions: Collection[str]) -> bool:
+        """Whether that is done: another agent may have them."""
+
+    @property
+    def waiting(self) -> str | None:
+        """Why the state of an assigned partition is not here yet: a sentence without its full stop."""
+
+
 class Source(ABC, Generic[Position]):
     """A feed of records. Used by one thread at a time; `acknowledge` and the properties by any.
 
@@ -371,6 +402,16 @@ class Source(ABC, Generic[Position]):
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
         """Hear that everything before these positions is used and saved; each is one that `read` gave."""
+
+    def share(self, shards: ShardOwner) -> None:
+        """From `open` on, have the state of each partition, and its position, from there as it is assigned.
+
+        Raises
+        ------
+        NotImplementedError
+            Its partitions do not move between agents.
+        """
+        raise NotImplementedError
 
     def keep_alive(self) -> None:
         """Stay connected without reading: called every moment while the agent has no room for more."""

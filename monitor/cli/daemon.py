@@ -7,14 +7,17 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 from connectors.build import build_inputs
 from monitor.agent.agent import Agent
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
+from monitor.agent.resume import tasks_as_json
+from monitor.agent.shards import Shards
 from monitor.base.errors import BlindsightError, ConfigError, InUseError, SinkError, SourceError, StoreError
 from monitor.cli.check.calibrations import interval_sentences
 from monitor.cli.check.check import unmatched_models
@@ -23,18 +26,19 @@ from monitor.cli.outputs import alert_pushers, exporter, otlp_pushers, reject_qu
 from monitor.cli.process import abandon_threads
 from monitor.cli.settings import engine_settings, reference_windows
 from monitor.cli.standby import StandBy
-from monitor.cli.state import State, open_state
+from monitor.cli.state import ShardOpener, State, open_state
 from monitor.cli.tried import Stamp, Tried, reference_stamps
 from monitor.config.file import load_config
 from monitor.config.reload import classify
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.export.page.routes import page_routes
-from monitor.export.page.windows import RecentWindows, StoredWindows, Windows
+from monitor.export.page.windows import MovingWindows, RecentWindows, StoredWindows, Windows
 from monitor.export.prometheus.collector import registry
-from monitor.export.sinks.sinks import AgentSinks, SinkSet
+from monitor.export.sinks.sinks import AgentSinks, ReportSink, SinkSet
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport
+from monitor.store.database import Database
 from monitor.store.opening import where_is
 
 log = logging.getLogger("blindsight")
@@ -73,13 +77,13 @@ class Daemon:
         self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
         tried = Tried(config)
         settings = engine_settings(config, in_flow=in_flow, tried=tried)
-        self._state = _opened(config, settings, stopping)
-        tried.save()
-        sinks = SinkSet(
-            report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
-        )
         journal = Journal()
-        windows, watch_recent = _windows(config)
+        self._opener = ShardOpener(config, settings, journal) if _moves(config) else None
+        self._shards = None if self._opener is None else Shards(self._opener, config.sources[0].label)
+        self._state = None if self._shards else _opened(config, settings, stopping)
+        tried.save()
+        sinks = SinkSet(self._report_sinks(), reject_queues(config))
+        windows, watch_recent = self._windows()
         self._sinks = (
             AgentSinks(sinks, _both(watch, watch_recent))
             if watch
@@ -90,12 +94,13 @@ class Daemon:
             log.warning("%s.", warning)
         for said in interval_sentences(settings.tasks, settings.references):
             log.info("%s.", said)
-        engine = settings.build() if self._state is None else self._state.engine
+        engine = self._shards or (settings.build() if self._state is None else self._state.engine)
         resumed = engine.view()
         journal.resume(resumed)
         kept = None if self._state is None else self._state.kept
         refitter = Refitter(RefitWorker(), self._refit_limits)
-        inputs = build_inputs(config, resumed, None if self._state is None else self._state.spools)
+        spools = None if self._state is None else self._state.spools
+        inputs = build_inputs(config, resumed, spools, self._shards)
         self.agent = Agent(engine, inputs, self._sinks, store=kept, refitter=refitter)
         export = config.export
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
@@ -109,6 +114,27 @@ class Daemon:
         pushers = [pusher.view for pusher in self._pushers]
         outside = self.config.export.external_url or ""
         return replace(found, sinks=(*found.sinks, *pushers, self.server.view), external_url=outside)
+
+    def _report_sinks(self) -> Sequence[ReportSink]:
+        """Those that the agent has for as long as it runs."""
+        if self._shards is not None:
+            return ()
+        return report_queues(self.config) if self._state is None else self._state.followers
+
+    def _windows(self) -> tuple[Windows, Watch | None]:
+        """The history behind the page's charts, and what must be shown the windows for it."""
+        shards, opener, store = self._shards, self._opener, self.config.store
+        if shards is not None and opener is not None:
+
+            def where(series: tuple[str, str, str]) -> Path | Database | None:
+                number = shards.number_of(*series)
+                return None if number is None else where_is(opener.section(number))
+
+            return MovingWindows(where), None
+        if store is not None:
+            return StoredWindows(where_is(store)), None
+        recent = RecentWindows()
+        return recent, recent.add
 
     def _refit_limits(self, task: str) -> ProcessLimits:
         """As the configuration in force has them; those of a reload hold from the next refit on."""
@@ -213,18 +239,19 @@ class Daemon:
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
             return engine.reconfigured(settings, fresh)
 
-        outcome = self.agent.reconfigure(swap)
-        wait([outcome], _SWAP_SECONDS)
-        if outcome.cancel():
-            raise BlindsightError(
-                f"the engine was busy for {_SWAP_SECONDS:.0f} s; reload again when it has caught up"
-            )
-        if not wait([outcome], _SWAP_SECONDS).done:
-            raise BlindsightError(
-                f"the engine has not taken it over within {2 * _SWAP_SECONDS:.0f} s, though it may yet; "
-                "reload again to be sure"
-            )
-        outcome.result()
+        with nullcontext() if self._opener is None else self._opener.using(new, settings):
+            outcome = self.agent.reconfigure(swap, tasks_as_json(new.tasks))
+            wait([outcome], _SWAP_SECONDS)
+            if outcome.cancel():
+                raise BlindsightError(
+                    f"the engine was busy for {_SWAP_SECONDS:.0f} s; reload again when it has caught up"
+                )
+            if not wait([outcome], _SWAP_SECONDS).done:
+                raise BlindsightError(
+                    f"the engine has not taken it over within {2 * _SWAP_SECONDS:.0f} s, though it may yet; "
+                    "reload again to be sure"
+                )
+            outcome.result()
 
 
 def _opened(config: Config, settings: EngineSettings, stopping: threading.Event | None) -> State | None:
@@ -235,12 +262,9 @@ def _opened(config: Config, settings: EngineSettings, stopping: threading.Event 
         return open_state(config, settings, stand_by.wait)
 
 
-def _windows(config: Config) -> tuple[Windows, Watch | None]:
-    """The history behind the page's charts, and what must be shown the windows for it."""
-    if config.store is not None:
-        return StoredWindows(where_is(config.store)), None
-    recent = RecentWindows()
-    return recent, recent.add
+def _moves(config: Config) -> bool:
+    """Whether the state moves with partitions."""
+    return config.store is not None and config.store.by_partition
 
 
 def _both(first: Watch, second: Watch | None) -> Watch:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors.build import build_reports_topic
-from monitor.agent.agent import Kept
 from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.forget import KIND as FORGET
 from monitor.agent.forget import forget
@@ -18,16 +18,20 @@ from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
 from monitor.agent.requests import Handler, RequestFolder, RequestHandler
 from monitor.agent.resume import Resumed, restore_marks, resume, tasks_as_json
+from monitor.agent.shards import Kept, OpenedShard
 from monitor.base.errors import ConfigError, InUseError, LeaseLostError, StoreAwayError, StoreError
 from monitor.base.spool import Spools
+from monitor.cli.journal import Journal
 from monitor.config.file import load_config
 from monitor.config.root import Config, StoreConfig
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.export.sinks.destination import FollowedDestination
 from monitor.export.sinks.follower import ReportFollower
+from monitor.export.sinks.line_file import is_pipe
 from monitor.export.sinks.reports_file import ReportsFile
+from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.store import StateStore, Store, StoreReader
-from monitor.store.opening import open_store
+from monitor.store.opening import in_use, open_store
 from monitor.store.store import FILE, copy_store
 
 if TYPE_CHECKING:
@@ -75,6 +79,83 @@ class State:
         self.kept.keeper.close(_CLOSE_SECONDS)
         if not isinstance(self.requests, RequestFolder):
             self.requests.close(_CLOSE_SECONDS)
+
+
+class ShardOpener:
+    """Opens the state of one partition number after another, each in tables and a reports file of its own.
+
+    Parameters
+    ----------
+    config : Config
+        With `store.by_partition`.
+    settings : EngineSettings
+    journal : Journal
+
+    Raises
+    ------
+    ConfigError
+        The database cannot be used; one that is away is waited for.
+    """
+
+    def __init__(self, config: Config, settings: EngineSettings, journal: Journal) -> None:
+        self.config = config
+        self.settings = settings
+        self._journal = journal
+        try:
+            in_use(self.section(0))
+        except StoreAwayError as error:
+            log.warning("%s.", error)
+        except StoreError as error:
+            raise ConfigError(str(error)) from error
+
+    def section(self, number: int) -> StoreConfig:
+        """The store of a partition number."""
+        assert self.config.store is not None
+        return self.config.store.of_partition(number)
+
+    @contextmanager
+    def using(self, config: Config, settings: EngineSettings) -> Iterator[None]:
+        """Open with these from now on; as before where the block raises."""
+        before = self.config, self.settings
+        self.config, self.settings = config, settings
+        try:
+            yield
+        except BaseException:
+            self.config, self.settings = before
+            raise
+
+    def __call__(self, number: int) -> OpenedShard:
+        """See `monitor.agent.shards.Shards`."""
+        reports = self.config.reports
+        if reports is not None and reports.path is not None:
+            reports = reports.model_copy(update={"path": path_of_partition(reports.path, number)})
+        config = self.config.model_copy(update={"store": self.section(number), "reports": reports})
+        state = open_state(config, self.settings)
+        sinks = AgentSinks(SinkSet(state.followers), self._journal.windows)
+
+        def close() -> None:
+            sinks.close()
+            state.close()
+
+        try:
+            sinks.start()
+            self._journal.resume(state.engine.view())
+        except BaseException:
+            close()
+            raise
+        return OpenedShard(state.engine, state.kept, sinks, close)
+
+
+def path_of_partition(path: str, number: int) -> str:
+    """The reports file of a partition; a pipe is shared.
+
+    Examples
+    --------
+    >>> path_of_partition("out/windows.ndjson", 3)
+    'out/windows-3.ndjson'
+    """
+    whole = Path(path)
+    return path if is_pipe(path) else str(whole.with_name(f"{whole.stem}-{number}{whole.suffix}"))
 
 
 Wait = Callable[[str], bool]
@@ -212,9 +293,10 @@ def back_up(config_path: str, target: Path) -> str:
     if config.store is None:
         raise ConfigError("store: there is none in this configuration, so there is nothing to back up")
     if config.store.postgres is not None:
+        schemas = f"{config.store.prefix}_*" if config.store.by_partition else config.store.prefix
         raise ConfigError(
             f"store.postgres: the database's own tools back it up: pg_dump --format=custom "
-            f"--schema={config.store.prefix} --file={target} '{config.store.postgres}'. The agent may run "
+            f"--schema={schemas} --file={target} '{config.store.postgres}'. The agent may run "
             "meanwhile; after pg_restore it sees that its tables were restored, and tells the readers of "
             "reports"
         )

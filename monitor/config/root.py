@@ -108,6 +108,7 @@ TaskConfig = Annotated[
 
 
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_LONGEST_OF_PARTITIONS = 56  # of 63, less "_" and the six digits of a number
 
 
 class StoreConfig(Section):
@@ -150,6 +151,12 @@ class StoreConfig(Section):
         description="With postgres: a stand-by takes over from an agent that was not heard of for so long.",
         examples=[10],
     )
+    by_partition: bool = Field(
+        default=False,
+        description="Whether each partition of the one Kafka source has its own state, which moves with it. "
+        "Needs postgres, and the model or the task as key of each message.",
+        examples=[False],
+    )
     every_seconds: float = Field(
         default=1.0,
         gt=0,
@@ -171,6 +178,10 @@ class StoreConfig(Section):
         demand(self._problems())
         return self
 
+    def of_partition(self, number: int) -> StoreConfig:
+        """The store of one partition number, where each has its own."""
+        return self.model_copy(update={"prefix": f"{self.prefix}_{number}", "by_partition": False})
+
     def _problems(self) -> Iterable[Problem | None]:
         if (self.path is None) == (self.postgres is None):
             yield "path", "expected one of path and postgres: name a folder, or a database"
@@ -179,6 +190,14 @@ class StoreConfig(Section):
                 "prefix",
                 "expected at most 63 lower-case letters, digits and _, not a digit first, "
                 f"got {self.prefix[:80]!r}",
+            )
+        if self.by_partition and self.postgres is None:
+            yield "by_partition", "expected postgres with it: agents on one database hand their state on"
+        if self.by_partition and len(self.prefix) > _LONGEST_OF_PARTITIONS:
+            yield (
+                "prefix",
+                f"expected at most {_LONGEST_OF_PARTITIONS} characters with by_partition, which adds the "
+                "partition's number",
             )
         if self.postgres is not None and holds_password(self.postgres):  # it is not repeated
             yield "postgres", "expected no password in it, got one; give it as password_file"
@@ -274,6 +293,7 @@ class Config(Section):
             [
                 sane("tasks", self.tasks),
                 *self._source_problems(),
+                *self._partition_problems(),
                 *self._http_problems(),
                 *self._path_problems(),
             ]
@@ -319,6 +339,16 @@ class Config(Section):
             yield (
                 f"sources[{stdins[1]}].kind",
                 "expected one stdin source, got two: only one source can read it",
+            )
+
+    def _partition_problems(self) -> Iterable[Problem | None]:
+        """State that moves with partitions, without partitions or beside state that does not move."""
+        kinds = [source.kind for source in self.sources]
+        if self.store is not None and self.store.by_partition and self.sources and kinds != ["kafka"]:
+            yield (
+                "store.by_partition",
+                f"expected one source, of kind kafka, got {', '.join(kinds)}: list all topics in one source, "
+                "and run other sources in a separate agent",
             )
 
     def _http_problems(self) -> Iterable[Problem | None]:

@@ -19,7 +19,14 @@ def where_is(section: StoreConfig) -> Path | Database:
     ------
     MissingExtraError
         The database's driver is not installed.
+    StoreError
+        Each partition has its own.
     """
+    if section.by_partition:
+        raise StoreError(
+            "store.by_partition: each partition has its own store; for that of partition 3, say, give a copy "
+            f"of the configuration with prefix: {section.of_partition(3).prefix} and no by_partition"
+        )
     if section.postgres is None:
         return Path(section.path or "") / FILE
     from monitor.store.postgres import PostgresDatabase

@@ -4,7 +4,8 @@ The lease is a row: its number, its owner, and until when it holds by the databa
 expired takes it, with the next number. Each transaction of an agent begins by locking the row with the
 agent's own number. So an agent that lost its lease finds no such row, and writes nothing, however long it was
 paused and whatever its clock says; and nobody takes the lease while a transaction of its owner is under way.
-The server ends a transaction whose agent has stood still for as long as a lease holds.
+The server ends a transaction whose agent has stood still for as long as a lease holds. It does not where the
+agent stopped within a pipeline of statements: there whoever takes the lease ends it.
 """
 
 from __future__ import annotations
@@ -82,6 +83,17 @@ _FREE = "SELECT 1 FROM lease WHERE name = ? AND expires <= clock_timestamp() FOR
 _LOCK = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR NO KEY UPDATE"
 _HOLD = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR KEY SHARE"
 """The modes: posts go beside each other and beside a checkpoint, and a take-over waits for both."""
+_END_STUCK = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE xact_start IS NOT NULL "
+    "AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - ? * interval '1 second' "
+    "AND pid IN (SELECT pid FROM pg_locks WHERE pid <> pg_backend_pid() "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND relation = to_regclass('lease')) "
+    "AND EXISTS (SELECT FROM lease WHERE name = ? AND expires <= clock_timestamp())"
+)
+"""Ends transactions on an expired lease that have waited so long for their agent."""
+_SHORT_WAIT, _LOCKED = "SET LOCAL lock_timeout = '1s'", "55P03"
+"""Who takes the lease looks again rather than wait; the server's word for a lock that it did not get."""
 _RENEW = f"UPDATE lease SET expires = {_UNTIL} WHERE name = ? AND number = ? RETURNING number"
 _COUNT = f"UPDATE lease SET expires = {_UNTIL}, commits = ? WHERE name = ? AND number = ?"
 _GIVE_UP = "UPDATE lease SET expires = clock_timestamp() WHERE name = ? AND number = ?"
@@ -469,11 +481,10 @@ class PostgresStore(StateStore):
     def _take(self) -> tuple[int, int]:
         """The lease's number, and how many checkpoints there were."""
         run = self._connection
+        run.execute(_END_STUCK, (self.lease_seconds, _WHOLE))
         with run.transaction():
             *_, expires = run.execute(_HOLDER, (_WHOLE,)).fetchone()
-            values = (self.owner, self.lease_seconds, _WHOLE)
-            free = run.execute(_FREE, (_WHOLE,)).fetchone()
-            found = free and run.execute(_TAKE, values).fetchone()
+            found = self._taken()
             if found is None:
                 number, owner, _ = run.execute(_HOLDER, (_WHOLE,)).fetchone()  # as it is by now
                 raise InUseError(
@@ -486,6 +497,22 @@ class PostgresStore(StateStore):
                 run.execute(PUT_META, (_PLACE, here))
                 run.execute(PUT_META, (BACKUP, rfc3339(max(expires, 0.0))))
         return int(found[0]), int(found[1])
+
+    def _taken(self) -> tuple[Any, ...] | None:
+        """The lease's row, if it can be taken; None where its owner has it, or a transaction under way."""
+        run = self._connection
+        run.execute("SAVEPOINT taking")
+        run.execute(_SHORT_WAIT)
+        values = (self.owner, self.lease_seconds, _WHOLE)
+        try:
+            free = run.execute(_FREE, (_WHOLE,)).fetchone()
+            found: tuple[Any, ...] | None = free and run.execute(_TAKE, values).fetchone()
+        except self.postgres.errors as error:
+            if getattr(error, "sqlstate", None) != _LOCKED:
+                raise
+            run.execute("ROLLBACK TO SAVEPOINT taking")
+            return None
+        return found
 
     def _lost(self) -> LeaseLostError:
         found = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone() or (0, "nobody", 0)

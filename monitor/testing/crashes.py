@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from connectors.formats.decode.decoder import Decoder
-from monitor.agent.agent import Agent, Kept
+from monitor.agent.agent import Agent
 from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
+from monitor.agent.shards import Kept
 from monitor.base.source import Input
 from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts

@@ -27,7 +27,7 @@ class Fed:
 
     def __init__(self, source: ListSource, most_chunks: int = 4) -> None:
         self.source = source
-        self.chunks: queue.Queue[Chunk] = queue.Queue()
+        self.chunks: queue.Queue[tuple[None, Chunk]] = queue.Queue()
         decode = Decoder([LAYOUT], source.name).decode
         self.feeder = Feeder(Input(source, decode), self.chunks, most_chunks)
 
@@ -40,7 +40,7 @@ class Fed:
         self.feeder.join(PATIENCE_SECONDS)
 
     def taken(self) -> list[Chunk]:
-        return [self.chunks.get_nowait() for _ in range(self.chunks.qsize())]
+        return [self.chunks.get_nowait()[1] for _ in range(self.chunks.qsize())]
 
 
 def until(done: Any, what: str) -> None:

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from monitor.agent.agent import Agent, Kept
+from monitor.agent.agent import Agent
 from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.requests import MOST_BYTES, OperatorRequest, RequestFolder, RequestHandler
 from monitor.agent.resume import resume, tasks_as_json
+from monitor.agent.shards import Kept
 from monitor.base.errors import RequestError
 from monitor.base.results import Outcome
 from monitor.base.source import Input

@@ -265,6 +265,18 @@ STORE = "tasks: {t: {classes: [a, b]}}\nstore: "
             "{postgres: 'host=db', prefix: 2nd}",
             "store.prefix: expected at most 63 lower-case letters, digits and _, not a digit first, got '2n",
         ),
+        (
+            "{path: s, by_partition: true}",
+            "store.by_partition: expected postgres with it: agents on one database hand their state on",
+        ),
+        (
+            f"{{postgres: 'host=db', prefix: {'p' * 57}, by_partition: true}}",
+            "store.prefix: expected at most 56 characters with by_partition, which adds the partition's",
+        ),
+        (
+            "{postgres: 'host=db', by_partition: true}\nsources: [{kind: stdin}]",
+            "store.by_partition: expected one source, of kind kafka, got stdin: list all topics in",
+        ),
     ],
 )
 def test_a_store_is_in_one_place_and_names_no_password(tmp_path, section, said):

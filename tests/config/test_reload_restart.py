@@ -71,6 +71,13 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     ),
     "store.prefix": ("store.prefix", lambda c: c["store"].update(prefix="other")),
     "store.password_file": ("store.password_file", lambda c: c["store"].update(password_file="p")),
+    "store.by_partition": (
+        "sources, store.path, store.postgres, store.by_partition",
+        lambda c: c.update(
+            store={"postgres": "postgresql://db/m", "by_partition": True},
+            sources=[{"kind": "kafka", "brokers": ["broker:9092"], "topics": ["t"]}],
+        ),
+    ),
     "store.lease_seconds": ("store.lease_seconds", lambda c: c["store"].update(lease_seconds=9)),
     "store.every_seconds": ("store.every_seconds", lambda c: c["store"].update(every_seconds=7)),
     "store.keep_reports": ("store.keep_reports", lambda c: c["store"].update(keep_reports=2000)),

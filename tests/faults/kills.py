@@ -17,7 +17,7 @@ import random
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -61,15 +61,15 @@ class Result:
     metrics: Accounts
 
 
-def stream(records: int, seed: int) -> Iterator[str]:
-    """Lines of answers, labels, duplicates and rubbish."""
+def stream(records: int, seed: int, models: Sequence[str] = MODELS) -> Iterator[str]:
+    """Lines of answers, labels, duplicates and rubbish; answer `ri` is of model i, counted over and over."""
     rng = random.Random(seed)
     for i in range(records):
         score = round(rng.betavariate(8, 1) if i < records // 2 else rng.betavariate(5, 2), 6)
         answer = {
             "id": f"r{i}",
             "time": 1.7e9 + i / 10,
-            "model": MODELS[i % 4],
+            "model": models[i % len(models)],
             "scores": [round(1 - score, 6), score],
             "groups": {"region": "eu" if i % 3 else "us"},
         }

@@ -166,6 +166,41 @@ def test_who_stands_still_within_a_transaction_holds_nobody_up(postgres_server: 
     second.close()
 
 
+def test_a_transaction_whose_agent_stopped_within_a_pipeline_holds_nobody_up(
+    postgres_server: PostgresServer,
+) -> None:
+    """The server's own limit for idle transactions does not hold there."""
+    database = PostgresDatabase(postgres_server.dsn, "stuck")
+    first = PostgresStore(database, lease_seconds=1)
+    stopped = first._transaction()
+    stopped.__enter__()
+    first._connection.executemany("INSERT INTO meta VALUES (?, ?)", [("a", "1"), ("b", "2")])
+    second = awaited(database)
+    with pytest.raises(CommitUnknownError, match="lost while a checkpoint was committed"):
+        stopped.__exit__(None, None, None)
+    assert second.number == first.number + 1
+    second.commit(Changes())
+    with pytest.raises(LeaseLostError):
+        first.commit(Changes())
+    first.close()
+    with closing(database.reading()) as connection:
+        assert connection.execute("SELECT count(*) FROM meta WHERE key IN ('a', 'b')").fetchone()[0] == 0
+    second.close()
+
+
+def test_a_transaction_under_way_is_not_ended_by_who_waits_for_the_lease(
+    postgres_server: PostgresServer,
+) -> None:
+    database = PostgresDatabase(postgres_server.dsn, "under_way")
+    first = PostgresStore(database, lease_seconds=60)
+    with first._transaction():
+        first._connection.executemany("INSERT INTO meta VALUES (?, ?)", [("a", "1")])
+        with pytest.raises(InUseError, match="is in use by another agent"):
+            PostgresStore(database, lease_seconds=1)
+    assert first.load().config == ""
+    first.close()
+
+
 def awaited(database: PostgresDatabase) -> PostgresStore:
     """The store, once its lease has ended."""
     found: list[PostgresStore] = []

@@ -17,9 +17,10 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent import checkpoints as checkpoints_module
-from monitor.agent.agent import Agent, Kept
+from monitor.agent.agent import Agent
 from monitor.agent.checkpoints import Checkpoint, CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
+from monitor.agent.shards import Kept
 from monitor.base.errors import StoreAwayError, StoreError
 from monitor.base.source import Input
 from monitor.base.state_changes import Changes
@@ -67,6 +68,20 @@ def test_an_agent_that_is_stopped_keeps_its_open_windows_for_the_next_one(tmp_pa
     assert second.wait(PATIENCE_SECONDS)
     keeper.close(PATIENCE_SECONDS)
     assert [(w.window, w.size, w.closed_by) for w in more.windows] == [(1, 100, "size"), (2, 50, "end")]
+
+
+def test_the_configuration_of_a_reload_is_saved_with_the_state(tmp_path):
+    rig = Rig()
+    agent, _, source, keeper = agent_on(tmp_path, answers(np.random.default_rng(0), 50), rig)
+    agent.start()
+    wait_until(lambda: not source.lag, "all is read", pause=0.01)
+    agent.reconfigure(lambda engine: (engine, []), '{"tasks":{}}').result(PATIENCE_SECONDS)
+    agent.stop()
+    assert agent.wait(PATIENCE_SECONDS)
+    keeper.close(PATIENCE_SECONDS)
+    store = Store(tmp_path)
+    assert store.load().config == '{"tasks":{}}'
+    store.close()
 
 
 def test_a_source_hears_only_of_what_is_saved(tmp_path):

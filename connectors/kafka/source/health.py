@@ -34,6 +34,8 @@ class Health:
         and none is stuck. Whoever sees it may rely on it that no later record is passed over.
     lag : int or None
         Records behind the position in the assigned partitions.
+    connected_at : float
+        When the brokers that lead the partitions were last seen connected, by the monotonic clock.
     trouble : str or None
         Why it is not up, where a partition is stuck.
     """
@@ -50,6 +52,7 @@ class Health:
         self._watch = StallWatch(settings.stall_seconds)
         self._stuck: dict[str, Stall] = {}
         self.up = False
+        self.connected_at = time.monotonic()
         self.lag: int | None = None
         self.trouble: str | None = None
 
@@ -67,6 +70,8 @@ class Health:
             Partitions found stuck at this look.
         """
         assigned, connected = driver.assigned(), driver.connected()
+        if connected:
+            self.connected_at = time.monotonic()
         missing = {topic for topic in self._settings.topics if not driver.partitions_of(topic)}
         there = membership.settled and connected and not (missing and not assigned)
         self._judge(there, connected, assigned)

@@ -102,6 +102,13 @@ class PositionLedger:
             for name, each in known.items()
         }
 
+    def restore(self, name: str, stored: Stored | None) -> None:
+        """Forget what is known of a partition: its state has come from a store, with this position."""
+        known = LogPosition(0) if stored is None else log_position(stored)
+        resume = None if stored is None else known.at
+        with self._lock:
+            self._places[name] = _Place(resume=resume, log=known.log, end=known.end, stamp=known.stamp)
+
     def resume(self, name: str) -> int | None:
         """Where reading of a partition goes on: after what was handed out, else the opening position."""
         with self._lock:

@@ -11,6 +11,7 @@ from kafka.errors import KafkaError
 from connectors.kafka.drivers.base import CommittedPosition, Driver
 from connectors.kafka.source.ledger import PositionLedger
 from connectors.kafka.source.placement import ASK_SECONDS, Placement
+from monitor.base.source import ShardOwner
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,9 @@ DRAIN_SECONDS = 10.0
 
 COMMIT_SECONDS = 1.0
 """Shortest time between two commits; bounds what two owners may both use after a kill -9."""
+
+TAKE_SECONDS = 0.2
+"""How long before the state of a partition is asked for again that another agent has still."""
 
 RETRY_SECONDS = 1.0
 """After a partition could not be placed: how long before its brokers are asked again."""
@@ -37,11 +41,19 @@ class Membership:
     topics : sequence of str
     ledger : PositionLedger
     placement : Placement
+    shards : ShardOwner, optional
+        Has the state of the partitions, where it moves with them.
     """
 
     def __init__(
-        self, driver: Driver, topics: Sequence[str], ledger: PositionLedger, placement: Placement
+        self,
+        driver: Driver,
+        topics: Sequence[str],
+        ledger: PositionLedger,
+        placement: Placement,
+        shards: ShardOwner | None = None,
     ) -> None:
+        self._shards = shards
         self._driver = driver
         self._topics = topics
         self._ledger = ledger
@@ -62,14 +74,24 @@ class Membership:
         self._unplaced -= names
         self.joined = False
         deadline = time.monotonic() + DRAIN_SECONDS
-        while not self._leaving and self._ledger.outstanding(names) and time.monotonic() < deadline:
+        if self._shards is not None:
+            self._shards.give_up(names)
+        while not self._leaving and self._in_use(names) and time.monotonic() < deadline:
             yield
+
+    def _in_use(self, names: set[str]) -> bool:
+        """Whether another member must not have these partitions yet."""
+        if self._shards is not None:
+            return not self._shards.given_up(names)
+        return self._ledger.outstanding(names)
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
         """Then commit it. Who leaves has done so already."""
         if self._leaving:
             return {}
-        if self._ledger.outstanding(names):
+        if self._shards is None and self._ledger.outstanding(
+            names
+        ):  # shards say themselves what was not saved
             log.warning(
                 "Kafka revokes %s, and some of their records are still unused after %g s: the next owner "
                 "will read these again",
@@ -89,6 +111,8 @@ class Membership:
         """The group has given our partitions to others already: there is nothing left to commit."""
         self._unplaced -= names
         self.joined = False
+        if self._shards is not None:
+            self._shards.give_up(names)
 
     @property
     def settled(self) -> bool:
@@ -105,6 +129,7 @@ class Membership:
         NoOffsetForPartitionError
             Nobody has read a partition, and `auto_offset_reset` is none.
         """
+        self._compare()
         if not self._unplaced or time.monotonic() < self._next_try:
             return
         self._placement.meet(self._driver, self._topics)
@@ -113,7 +138,23 @@ class Membership:
                 self._driver.resume([name])
                 self._unplaced.discard(name)
             else:
-                self._next_try = time.monotonic() + RETRY_SECONDS
+                self._next_try = time.monotonic() + (RETRY_SECONDS if self._shards is None else TAKE_SECONDS)
+
+    def _compare(self) -> None:
+        """Have the shards of the partitions that are ours, and no others.
+
+        They differ where a consumer was made anew, which hears of no partition that it lost; and where a
+        lease was lost.
+        """
+        if self._shards is None or not self.joined:
+            return
+        assigned, held = self._driver.assigned(), self._shards.held()
+        if held - assigned:
+            self._shards.give_up(held - assigned)
+        without = assigned - self._unplaced - held
+        if without:
+            self._driver.pause(without)
+            self._unplaced |= without
 
     def check(self) -> None:
         """See whether the topics are still the same: see `Placement.check`."""

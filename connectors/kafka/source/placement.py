@@ -27,7 +27,8 @@ from connectors.kafka.drivers.base import (
 )
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.ledger import PositionLedger
-from monitor.base.source import SourceCounts
+from monitor.base.errors import SourceError
+from monitor.base.source import ShardOwner, SourceCounts
 
 log = logging.getLogger(__name__)
 
@@ -91,12 +92,19 @@ class Placement:
         Our own positions.
     start : {"earliest", "latest", "none"}
         Where a partition begins that nobody has read.
+    shards : ShardOwner, optional
+        Has the state of partitions that move, with their positions: what the group has committed counts only
+        for a partition that is not in it yet.
     """
 
-    def __init__(self, source: str, ledger: PositionLedger, start: Start) -> None:
+    def __init__(
+        self, source: str, ledger: PositionLedger, start: Start, shards: ShardOwner | None = None
+    ) -> None:
         self._source = source
         self._ledger = ledger
         self._start = start
+        self._shards = shards
+        self._tokens: dict[str, object] = {}
         self._known: dict[str, set[int]] = {}
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
@@ -132,10 +140,24 @@ class Placement:
         ------
         KafkaTimeoutError
             The brokers did not name the topics' ids in time; to be tried again.
+        SourceError
+            State moves with partitions, and the topics have not equally many.
         """
+        if self._shards is not None:
+            self._refuse_uneven({topic: len(driver.partitions_of(topic)) for topic in topics})
         self._ids |= driver.topic_ids(topics, ASK_SECONDS)
         for topic in topics:
             self._known.setdefault(topic, driver.partitions_of(topic))
+
+    def _refuse_uneven(self, counts: Mapping[str, int]) -> None:
+        """Partitions of one number must all be one agent's: those that have one state."""
+        there = {topic: count for topic, count in counts.items() if count}
+        if len(set(there.values())) > 1:
+            shown = ", ".join(f"{topic} {count}" for topic, count in there.items())
+            raise SourceError(
+                f"source {self._source}: with store.by_partition all topics need equally many partitions, "
+                f"got {shown}; add partitions to the topic that has fewer"
+            )
 
     def check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
         """See, once a second, whether the partitions are still those of the same topics.
@@ -196,7 +218,7 @@ class Placement:
         -------
         bool
             False where nobody has read the partition and its brokers did not name an end of its log in
-            time: to be tried again.
+            time, or where another agent has its state still: to be tried again.
 
         Raises
         ------
@@ -205,6 +227,8 @@ class Placement:
         NoOffsetForPartitionError
             Nobody has read it, and `start` is none.
         """
+        if not self._restored(name):
+            return False
         own = self._ledger.resume(name)
         told = driver.told(name, ASK_SECONDS)
         current, note = self._id(name), _noted(told)
@@ -212,7 +236,7 @@ class Placement:
         if self._is_other(name) or (own is None and stale):
             self._go_on_in(driver, name, told.position if told is not None and note.log == current else 0)
             return True
-        told = None if stale else told
+        told = None if stale or (self._shards is not None and own is not None) else told
         position = self._larger(name, own, told, note.began)
         if position is None:
             position = self._beginning(driver, name)
@@ -227,6 +251,19 @@ class Placement:
             if position == told.position and began[-1:] != (position,):
                 began = (*began, position)[-MAX_OWNERS:]
             self._began[name] = began or (position,)
+        return True
+
+    def _restored(self, name: str) -> bool:
+        """Whether the state of the partition is here, where it moves; then its position is in the ledger."""
+        if self._shards is None:
+            return True
+        taken = self._shards.take(name, partition_of(name).partition)
+        if taken is None:
+            return False
+        token, positions = taken
+        if self._tokens.get(name) is not token:
+            self._tokens[name] = token
+            self._ledger.restore(name, positions.get(name))
         return True
 
     def mend(self, driver: Driver, error: PositionGoneError) -> None:

@@ -17,8 +17,8 @@ from connectors.kafka.source.health import Health
 from connectors.kafka.source.ledger import PositionLedger, Stored
 from connectors.kafka.source.membership import Membership
 from connectors.kafka.source.placement import Placement
-from monitor.base.errors import ConfigError
-from monitor.base.source import Raw, RawMessages, Source, SourceCounts
+from monitor.base.errors import BlindsightError, ConfigError
+from monitor.base.source import Raw, RawMessages, ShardOwner, Source, SourceCounts
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,9 @@ OPEN_SECONDS = 2.0
 """How long `open` waits for a broker before it leaves the rest to `read`."""
 
 CLOSE_SECONDS = 2.0
+
+SESSION_MILLISECONDS = 45_000
+"""After so long without a heartbeat the group gives a member's partitions to others, unless configured."""
 
 READ_BYTES = 4 << 20
 """What one read should bring at most; kept by asking for fewer messages where messages are large."""
@@ -103,6 +106,7 @@ class KafkaSource(Source[Stored]):
         self._settings = settings
         self._options: dict[str, Any] = checked_options(settings)
         self.name = settings.label
+        self._shards: ShardOwner | None = None
         self._ledger = PositionLedger({})
         self._placement = self._new_placement()
         self._health = Health(settings)
@@ -126,13 +130,18 @@ class KafkaSource(Source[Stored]):
 
     @property
     def trouble(self) -> str | None:
-        """Which partition is stuck, where one is."""
-        return self._health.trouble
+        """Which partition is stuck, where one is, or waits for its state."""
+        waiting = None if self._shards is None else self._shards.waiting
+        return self._health.trouble or waiting
 
     @property
     def counts(self) -> SourceCounts:
         """Records that retention took, that others used, that may be used twice; consumers made anew."""
         return self._placement.counts(self._rebuilds)
+
+    def share(self, shards: ShardOwner) -> None:
+        """From `open` on, have the state of each partition, with its position, from there."""
+        self._shards = shards
 
     def open(self, positions: Mapping[str, Stored]) -> None:
         """Get ready to read, from these positions (by ``topic-partition``) or the group's.
@@ -163,6 +172,7 @@ class KafkaSource(Source[Stored]):
             on where this one was.
         """
         deadline = time.monotonic() + timeout_seconds
+        self._let_go_if_away()
         if self._rebuild_due:
             # Not in the read that found it: what that one brought could not be absorbed before it returned.
             self._rebuild()
@@ -183,6 +193,7 @@ class KafkaSource(Source[Stored]):
         SourceError
             As for `read`.
         """
+        self._let_go_if_away()
         if not self._join(0.0):
             return
         self._poll(0.0, idle=True)
@@ -199,8 +210,17 @@ class KafkaSource(Source[Stored]):
             self._membership.leave()
         self._drop()
 
+    def _let_go_if_away(self) -> None:
+        """Who has not seen the brokers for a session's length has no partitions any more: give them up."""
+        if self._shards is None:
+            return
+        session = self._options.get("session_timeout_ms", SESSION_MILLISECONDS) / 1000
+        if time.monotonic() - self._health.connected_at > session:
+            self._health.connected_at = time.monotonic()
+            self._shards.give_up(self._shards.held())
+
     def _new_placement(self) -> Placement:
-        return Placement(self.name, self._ledger, self._options["auto_offset_reset"])
+        return Placement(self.name, self._ledger, self._options["auto_offset_reset"], self._shards)
 
     def _join(self, timeout_seconds: float) -> bool:
         """Have a subscribed consumer, if a broker answers within the time."""
@@ -221,7 +241,7 @@ class KafkaSource(Source[Stored]):
             self._health.away()
             return False
         topics = self._settings.topics
-        self._membership = Membership(self._driver, topics, self._ledger, self._placement)
+        self._membership = Membership(self._driver, topics, self._ledger, self._placement, self._shards)
         self._driver.subscribe(topics, self._membership)
         return True
 
@@ -241,6 +261,8 @@ class KafkaSource(Source[Stored]):
             return self._hand_out(driver, driver.poll(timeout_seconds, self._max_records))
         except PositionGoneError as error:
             self._mend(driver, error)
+        except BlindsightError:  # of the shards: their store cannot be used
+            raise
         except Exception as error:  # noqa: BLE001 - told apart there
             self._bear(error)
             time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))

@@ -14,6 +14,7 @@ from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.check.warnings import (
     data_warnings,
     judgement_warnings,
+    key_warnings,
     model_warnings,
     shared_models,
     traffic_warnings,
@@ -167,7 +168,7 @@ def check(config: Config, reference_windows: Windows | None = None) -> CheckRepo
             *traffic_warnings(task),
         ]
         warnings += [f"tasks.{name}.{warning}" for warning in found]
-    warnings += shared_models(config)
+    warnings += [*shared_models(config), *key_warnings(config)]
     groups = {name: task.groups for name, task in config.scored_tasks.items() if task.groups}
     return CheckReport(tuple(charts), groups, tuple(warnings), tuple(_shared(config)))
 

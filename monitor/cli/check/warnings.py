@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from monitor.base.registry import COMPARISON_ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS, ESTIMATORS
 from monitor.config.root import Bound, Config, Task
 from monitor.config.task import CALIBRATION_ERRORS, charted_metrics, window_rows
 from monitor.stats.charts import CHARTS
@@ -170,6 +170,26 @@ def shared_models(config: Config) -> Iterator[str]:
             first = owner.setdefault(model, name)
             if first != name:
                 yield f"tasks.{name}.models.{model}: {first} has it too; its records must name the task"
+
+
+def key_warnings(config: Config) -> Iterator[str]:
+    """What the keys of messages must be for state that moves with partitions."""
+    if config.store is None or not config.store.by_partition:
+        return
+    yield (
+        "store.by_partition: give each message its model as key, each label the key of its prediction, and "
+        "all topics equally many partitions; without keys each partition makes its own windows of a model"
+    )
+    joined = [name for name, task in config.scored_tasks.items() if _joins_models(task)]
+    for name in (*joined, *config.arenas):
+        yield (
+            f"tasks.{name}: it compares the answers of several models, so with store.by_partition the key of "
+            "its messages must be the task"
+        )
+
+
+def _joins_models(task: Task) -> bool:
+    return any(ESTIMATORS[tag].needs == "refit" for tag in task.estimators)
 
 
 def figure(value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -51,6 +51,24 @@ class StoredWindows:
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
         """As of the last checkpoint."""
         return newest_lines(self._where, series, most, before)
+
+
+class MovingWindows:
+    """Those of the partitions whose state is here.
+
+    Parameters
+    ----------
+    where : callable
+        The database of a series; None where it is not here.
+    """
+
+    def __init__(self, where: Callable[[Series], Path | Database | None]) -> None:
+        self._where = where
+
+    def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
+        """As of the last checkpoint."""
+        where = self._where(series)
+        return [] if where is None else newest_lines(where, series, most, before)
 
 
 class RecentWindows:

@@ -335,6 +335,25 @@ def test_a_model_of_two_tasks_and_a_missing_source_are_told():
     )
 
 
+def test_the_keys_that_state_needs_which_moves_with_partitions_are_told():
+    joined = {
+        "classes": ["a", "b"],
+        "models": {"m": {}, "n": {}},
+        "estimators": ["average_confidence", "ssme"],
+    }
+    store = {"postgres": "postgresql://db/m", "by_partition": True}
+    source = {"kind": "kafka", "brokers": ["broker:9092"], "topics": ["t"]}
+    config = {"tasks": {"a": {**QUIET, "models": {"x": {}}}, "b": joined}, "sources": [source]}
+    assert not any("by_partition" in warning for warning in check(Config.model_validate(config)).warnings)
+    found = check(Config.model_validate(config | {"store": store}))
+    assert [warning for warning in found.warnings if "by_partition" in warning] == [
+        "store.by_partition: give each message its model as key, each label the key of its prediction, and "
+        "all topics equally many partitions; without keys each partition makes its own windows of a model",
+        "tasks.b: it compares the answers of several models, so with store.by_partition the key of its "
+        "messages must be the task",
+    ]
+
+
 def test_the_example_has_only_the_warning_that_it_explains(pytestconfig):
     found = check(load_config(pytestconfig.rootpath / "config.example.yaml"))
     assert [warning.partition(":")[0] for warning in found.warnings] == ["tasks.toxicity.calibration.method"]

@@ -101,7 +101,7 @@ def test_received_is_used_pending_duplicate_rejected_and_shed_in_the_metrics(tmp
         feeder = Feeder(Input(posted.source, Decoder(layouts(config.tasks), "http").decode), chunks, 8)
         feeder.start()
         while (seen := engine.view()).received != {"http": 629} or seen.labels_received != {"http": 6}:
-            engine.absorb(chunks.get(timeout=PATIENCE_SECONDS), 0.0)
+            engine.absorb(chunks.get(timeout=PATIENCE_SECONDS)[1], 0.0)
         feeder.stop()
         feeder.join(PATIENCE_SECONDS)
         view = AgentView(engine=engine.view(), sources=(feeder.view(),), reload_time=1.0)

@@ -1,0 +1,116 @@
+"""Several engines seen as one: what each of an agent's shards shows, together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from monitor.reports.views import ArenaView, EngineView, RefitView, SeriesView
+
+_COUNTS = (
+    "labels",
+    "received",
+    "shed",
+    "rejected",
+    "labels_received",
+    "labels_unrevised",
+    "answers_forgotten",
+    "ignored",
+    "rows_left",
+)
+"""What an `EngineView` counts for a task or a source, since the start."""
+
+Key = TypeVar("Key")
+One = TypeVar("One")
+
+
+def union(views: Sequence[EngineView]) -> EngineView:
+    """Several engines as one: their series side by side, their counts added.
+
+    A series that several have is shown once, as that of them which has closed the most windows: see
+    `twice`. Of a task's refits the newest are shown, and the longest median lag of its labels.
+
+    Examples
+    --------
+    >>> union([EngineView(received={"kafka": 3}), EngineView(received={"kafka": 4})]).received
+    {'kafka': 7}
+    """
+    counts: dict[str, Any] = {
+        name: _summed(getattr(view, name) for view in views) for name in (*_COUNTS, "labels_waiting")
+    }
+    lags: dict[str, float] = {}
+    refits: dict[str, RefitView] = {}
+    for view in views:
+        for task, lag in view.label_lag_seconds.items():
+            lags[task] = max(lag, lags.get(task, lag))
+        for task, refit in view.refits.items():
+            refits[task] = max(refit, refits.get(task, refit), key=_newness)
+    return EngineView(
+        series=tuple(_first((one for view in views for one in view.series), _series, _closed)),
+        arenas=tuple(_first((one for view in views for one in view.arenas), _arena, _compared)),
+        label_lag_seconds=lags,
+        refits=refits,
+        series_dropped=sum(view.series_dropped for view in views),
+        **counts,
+    )
+
+
+def since(view: EngineView, before: EngineView) -> EngineView:
+    """A view whose counts for tasks and sources begin where another one stood.
+
+    Examples
+    --------
+    >>> since(EngineView(received={"kafka": 7}), EngineView(received={"kafka": 4})).received
+    {'kafka': 3}
+    """
+    counts: dict[str, Any] = {name: _less(getattr(view, name), getattr(before, name)) for name in _COUNTS}
+    return replace(view, series_dropped=view.series_dropped - before.series_dropped, **counts)
+
+
+def twice(views: Sequence[EngineView]) -> list[tuple[str, str, str]]:
+    """Task, model and group of the series that several of the engines have."""
+    found = Counter(_series(one) for view in views for one in view.series)
+    return [series for series, count in found.items() if count > 1]
+
+
+def _first(items: Iterable[One], name: Any, size: Any) -> Iterable[One]:
+    """Of items with one name the largest, in the order of the names' first items."""
+    found: dict[Any, One] = {}
+    for one in items:
+        had = found.get(name(one))
+        found[name(one)] = one if had is None or size(one) > size(had) else had
+    return found.values()
+
+
+def _series(one: SeriesView) -> tuple[str, str, str]:
+    return one.task, one.model, one.group
+
+
+def _closed(one: SeriesView) -> int:
+    return one.windows_closed
+
+
+def _arena(one: ArenaView) -> str:
+    return one.task
+
+
+def _compared(one: ArenaView) -> int:
+    return one.comparisons + one.pending
+
+
+def _newness(refit: RefitView) -> tuple[float, int]:
+    return refit.success_time or 0.0, refit.number
+
+
+def _summed(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
+    found: dict[Key, int] = {}
+    for each in counts:
+        for key, count in each.items():
+            found[key] = found.get(key, 0) + count
+    return found
+
+
+def _less(counts: Mapping[Key, int], before: Mapping[Key, int]) -> dict[Key, int]:
+    return {key: count - before.get(key, 0) for key, count in counts.items()}
