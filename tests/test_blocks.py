@@ -99,7 +99,7 @@ CANNOT = {
     ("README.md", "task   model"): DEMO,
     ("docs/commands.md", "Accuracy by month"): DEMO,
     ("docs/commands.md", "Trust by"): DEMO,
-    ("docs/commands.md", "estimated"): DEMO,
+    ("docs/commands.md", "An incident"): DEMO,
     ("docs/serving/kserve.md", "spec:"): "is a part of an InferenceService, which needs a cluster",
     **{
         (f"docs/serving/{name}.md", begins): f"needs {what}: `python -m tests.recipes {name}` runs it"

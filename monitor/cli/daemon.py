@@ -97,9 +97,8 @@ class Daemon:
         engine = self._shards or (settings.build() if self._state is None else self._state.engine)
         resumed = engine.view()
         journal.resume(resumed)
-        kept = None if self._state is None else self._state.kept
+        kept, spools = (None, None) if self._state is None else (self._state.kept, self._state.spools)
         refitter = Refitter(RefitWorker(), self._refit_limits)
-        spools = None if self._state is None else self._state.spools
         inputs = build_inputs(config, resumed, spools, self._shards)
         self.agent = Agent(engine, inputs, self._sinks, store=kept, refitter=refitter)
         export = config.export

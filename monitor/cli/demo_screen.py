@@ -256,8 +256,7 @@ def _close(
         _print_points(console, "Trust by labels, and recalibrations", [*trust, TRUST_WHY])
         calibrations = [calibration_sentence(each) for each in summarise_calibration(data, charts["ece"])]
         _print_points(console, "Where the estimates were wrong", [*sentences(summaries), WHY])
-        heading = "And the calibration error (ECE), which has a chart too"
-        _print_points(console, heading, [*calibrations, CALIBRATION_WHY])
+        _print_points(console, "And the calibration error (ECE)", [*calibrations, CALIBRATION_WHY])
     else:
         console.print(SHORT_WHY, highlight=False)
     if data.incident is not None:
