@@ -186,6 +186,8 @@ def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it
 def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     new, whole = (unpack(pack(rig.engine.snapshot())) for rig in (went_on(old, settings()), uninterrupted()))
     found, expected = new["tasks"]["t"]["join"], whole["tasks"]["t"]["join"]
+    for join in (found, expected):  # that version wrote a 0 for an outcome that never came
+        join["outcomes"] = {outcome: count for outcome, count in join["outcomes"].items() if count}
     assert np.isnan(found["answers"]["columns"].pop("confidence")).all()
     assert not np.isnan(expected["answers"]["columns"].pop("confidence")).any()
     # That version kept no scores to fit calibrations again on, nor the ids that tell that they are there.

@@ -144,7 +144,9 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
     )
     unknown = np.full(windows, np.nan)
     columns = {name: getattr(chart, name)[:windows] for name in names}
-    return replace(chart, **columns, realised=unknown, realised_lower=unknown, realised_upper=unknown)
+    return replace(
+        chart, **columns, realised=unknown, realised_lower=unknown, realised_upper=unknown, other=unknown
+    )
 
 
 def summarise(
