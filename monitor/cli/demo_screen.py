@@ -21,7 +21,7 @@ from monitor.cli import series_table
 from monitor.cli.daemon import Daemon
 from monitor.cli.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
 from monitor.cli.demo.incident import WHY as INCIDENT_WHY
-from monitor.cli.demo.incident import incident_stories, moment, told
+from monitor.cli.demo.incident import incident_days, incident_stories, moment, told
 from monitor.cli.demo.pour import Pour
 from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import (
@@ -281,8 +281,8 @@ def _incident(console: Console, data: DemoData) -> None:
         "labels say": [Text(f"{100 * s.labelled[0]:.0f} %") for s in stories],
     }
     title = Text(
-        f"An incident: from Tuesday, 3 September, to 9 September {INCIDENT.origin} sends the scheduled "
-        f"{INCIDENT.feature} in minutes, and labels come two days later",
+        f"An incident: from {incident_days()} {INCIDENT.origin} sends the scheduled {INCIDENT.feature} in "
+        "minutes, and labels come two days later",
         style="bold",
     )
     console.print(Group(title, series_table.fitted(columns, (), console.width)))

@@ -240,17 +240,16 @@ def _beside(
     """
     confidence = confidence_of(calibration.apply(rows.scores), rows.predicted)
     right = rows.predicted == rows.labels
-    between: dict[str, BetweenGroups] = {}
-    found: dict[int, GroupLabels] = {}
+    fields: dict[str, BetweenGroups] = {}
+    found: dict[int, tuple[BetweenGroups, GroupLabels]] = {}
     for number, group in groups.items():
         mine = np.flatnonzero((members == number).any(axis=1))
-        found[number] = GroupLabels()
-        found[number].count_only(confidence[mine], right[mine])
-        between.setdefault(group.settings.group.partition("=")[0], BetweenGroups()).join(found[number])
-    return {
-        number: (between[groups[number].settings.group.partition("=")[0]].of(labels), labels)
-        for number, labels in found.items()
-    }
+        labels = GroupLabels()
+        labels.count_only(confidence[mine], right[mine])
+        between = fields.setdefault(group.settings.group.partition("=")[0], BetweenGroups())
+        between.join(labels)
+        found[number] = between, labels
+    return {number: (between.of(labels), labels) for number, (between, labels) in found.items()}
 
 
 def thinned(reference: Reference, most: int = REFERENCE_ROWS) -> LabelledRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -60,6 +60,18 @@ def incident_time() -> tuple[float, float]:
         for date in (INCIDENT.first, INCIDENT.repaired)
     )
     return first, repaired
+
+
+def incident_days() -> str:
+    """Its first and its last day, in words.
+
+    Examples
+    --------
+    >>> incident_days()
+    'Tuesday, 3 September, to 9 September'
+    """
+    first, repaired = (datetime.fromtimestamp(time - _NEW_YORK, UTC) for time in incident_time())
+    return f"{first:%A, %-d %B}, to {repaired - timedelta(days=1):%-d %B}"
 
 
 def first_label(data: DemoData) -> float:
