@@ -98,6 +98,13 @@ class Reader:
             assert time.monotonic() < deadline, f"not up within {seconds:g} s"
             self.once()
 
+    def until_caught_up(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Read until the lag is 0; AssertionError if it is not in time, or anything more comes."""
+        deadline = time.monotonic() + seconds
+        while self.source.lag != 0:
+            assert time.monotonic() < deadline, f"lag {self.source.lag} after {seconds:g} s"
+            assert self.once() == 0, "something came twice"
+
     def quiet(self, seconds: float = 1.0) -> None:
         """AssertionError if anything more comes within this time."""
         deadline = time.monotonic() + seconds
