@@ -128,8 +128,12 @@ def replay(
     ] = None,
 ) -> None:
     """Compute the windows of files as fast as possible, and draw a picture for each model."""
+    from monitor.cli.process import processes_for, start_fork_server, trim_heap
+
+    if engine is EngineName.PROCESS and processes_for(files, processes) > 1:
+        start_fork_server()
+
     from monitor.base.collector import tune_collector
-    from monitor.cli.process import trim_heap
     from monitor.cli.replay_screen import replay_with_progress
 
     tune_collector()

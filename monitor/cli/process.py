@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,10 @@ from pathlib import Path
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # of glibc's malloc.h
 _LARGE_BYTES = 1 << 20
 _TRIM_SECONDS = 10.0
+_PRELOADED = ["monitor.cli.main", "monitor.cli.replay_worker", "scipy.special"]
+
+BYTES_A_PROCESS = 32 << 20
+"""Of input that make a further process worth its start: some two thirds of a second of work."""
 
 _abandoned = threading.Event()
 
@@ -111,6 +115,27 @@ def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         quota, period = map(int, limit.read_text(encoding="ascii").split())
         return max(1, min(bound, quota // period))
     return bound
+
+
+def processes_for(files: Sequence[Path], asked: int | None = None) -> int:
+    """How many processes are to read and compute files: as many as were asked for.
+
+    Left out, the cores that this process may use, but no more than one for each `BYTES_A_PROCESS`.
+    """
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    return max(1, min(cores(), size // BYTES_A_PROCESS)) if asked is None else asked
+
+
+def start_fork_server() -> None:
+    """Have another process import what those of a replay need, of which they are then forks.
+
+    It does so beside the imports of this one, if it is begun before them.
+    """
+    from multiprocessing import forkserver, get_all_start_methods, get_context
+
+    if "forkserver" in get_all_start_methods():
+        get_context("forkserver").set_forkserver_preload(_PRELOADED)
+        forkserver.ensure_running()
 
 
 def abandon_threads() -> None:

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from multiprocessing import forkserver, get_all_start_methods, get_context
+from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 from connectors.files import is_pipe
 from connectors.splits import read_split, splits_of
 from monitor.base.errors import ClusterError, ConfigError, SinkError
-from monitor.cli.process import cores
+from monitor.cli.process import processes_for, start_fork_server
 from monitor.cli.replay import (
     REJECTS,
     Progress,
@@ -72,14 +72,10 @@ from monitor.engine.planning import (
 from monitor.engine.report_order import Phase
 from monitor.reports.views import EngineView
 
-BYTES_A_PROCESS = 32 << 20
-"""Of input that make a further process worth its start: some two thirds of a second of work."""
-
 _MOST_PROCESSES = 1024
 _SAMPLED = 16  # files of which the first MiB is looked at, to share out the models
 _COMPUTED_AT_ONCE = 4  # an engine's step costs some 0.3 ms, and so does an order
 _ENDS_SECONDS = 5.0
-_PRELOADED = ["monitor.cli.main", "monitor.cli.replay_worker", "scipy.special"]
 
 
 def replay_on_cores(
@@ -97,7 +93,7 @@ def replay_on_cores(
     progress : callable
     processes : int, optional
         Those that read and compute, beside this one; left out, the cores that this process may use, but
-        no more than one for each `BYTES_A_PROCESS` of the input.
+        no more than one for each `monitor.cli.process.BYTES_A_PROCESS` of the input.
 
     Raises
     ------
@@ -112,12 +108,12 @@ def replay_on_cores(
             "there are cores"
         )
     config = load_config(config_path)
-    number = max(1, min(cores(), _bytes(files) // BYTES_A_PROCESS)) if processes is None else processes
+    number = processes_for(files, processes)
     why = why_alone(config, files) if number > 1 else None
     if number == 1 or why:
         done = replay(config_path, files, out, progress)
         return done if why is None else replace(done, notes=(*done.notes, why))
-    _start_server()
+    start_fork_server()
     settings = engine_settings(config, event_time=True)
     check_files(files, out)
     splits = tuple(split for path in files for split in splits_of(path, PIECE_BYTES))
@@ -131,10 +127,6 @@ def replay_on_cores(
         whole = found
 
 
-def _bytes(files: Sequence[Path]) -> int:
-    return sum(path.stat().st_size for path in files if path.is_file())
-
-
 def why_alone(config: Config, files: Sequence[Path]) -> str | None:
     """Why one process must do all, as a sentence; None where several can."""
     for name in config.arenas:
@@ -143,13 +135,6 @@ def why_alone(config: Config, files: Sequence[Path]) -> str | None:
         if is_pipe(path):
             return f"One process computed everything: {path} is a pipe, which only one process can read."
     return None
-
-
-def _start_server() -> None:
-    """Have the modules imported that every process needs, while this one looks at configuration and files."""
-    if "forkserver" in get_all_start_methods():
-        get_context("forkserver").set_forkserver_preload(_PRELOADED)
-        forkserver.ensure_running()
 
 
 def _attempt(

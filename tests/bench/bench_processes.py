@@ -1,12 +1,12 @@
-"""`replay` of five million answers of four models by one process and by several, in rounds.
+"""`blindsight replay` of five million answers of four models by one process and by several, in rounds.
 
     python -m tests.bench.bench_processes [--records N] [--rounds 3] [--processes 1 2] [--labelled-every 0]
                                           [--at-once] [--against DIR]
 
-Wall-clock time says what it should only where as many cores are free as there are processes. So the table has
-the processor time too, of all processes and of the one that took most: on free cores a replay takes at least
-the larger of that and of the whole time over the cores. The imports of those that read and compute are
-in it; those of the first, which one process needs too, are not. What is written is compared byte by byte.
+The clock runs from the start of the command to its end. It says what it should only where as many cores are
+free as there are processes. So the table has the processor time too, of all processes, imports and the server
+of forks among them: on free cores a replay takes at least that time over the number of processes. What is
+written is compared byte by byte.
 
 On busy cores processor time depends on what others do. With `--at-once` all replays of a round run side by
 side, so that they meet the same, those of another checkout too.
@@ -19,64 +19,54 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing import forkserver
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from monitor.base.collector import tune_collector
-from monitor.cli.process import one_heap, one_thread_for_matrices
-from monitor.cli.replay_processes import replay_on_cores
-from monitor.cli.replay_worker import used
 from tests.bench.bench_replay import write_inputs
-from tests.harness import ROOT, processor_seconds, run
+from tests.bench.bench_start import Checkout
+from tests.harness import ROOT, run
 
 SCRIPT = """\
-import json, sys
-from pathlib import Path
-from tests.bench.bench_processes import one
-print(json.dumps(one(Path(sys.argv[1]), int(sys.argv[2]))))
+import ctypes, json, os, resource, subprocess, sys, time
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: the server of forks outlives the command
+began = time.perf_counter()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, text=True, check=True)
+wall = time.perf_counter() - began
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+notes = [line for line in done.stdout.splitlines() if "processes read and computed" in line]
+print(json.dumps([wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, notes]))
 """
-"""No module is `__main__`, which each process would import: that of the command is passed over."""
+"""Runs a command, and waits for all processes that it has started."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a replay took: seconds by the clock and of the processor; bytes of the largest process."""
+
+    wall: float
+    processor: float
+    memory: int
+    notes: Sequence[str]
 
 
 def started(root: Path, folder: Path, processes: int) -> subprocess.Popen[bytes]:
-    """A fresh Python that prints what `one` of a checkout returns."""
-    one_thread_for_matrices()
-    words = [sys.executable, "-c", SCRIPT, str(folder), str(processes)]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    return subprocess.Popen(words, cwd=root, env=environment, stdout=subprocess.PIPE)
+    """A replay of a folder's stream by a checkout."""
+    words = Checkout(root).words("replay", "config.yaml", "stream.ndjson", "--out", f"out{processes}")
+    script = [sys.executable, "-c", SCRIPT, *words, "--processes", str(processes)]
+    return subprocess.Popen(script, cwd=folder, stdout=subprocess.PIPE)
 
 
-def told(program: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What it printed."""
+def told(program: subprocess.Popen[bytes]) -> Turn:
+    """What it took."""
     printed, _ = program.communicate()
     assert program.returncode == 0, program.returncode
-    found: dict[str, Any] = json.loads(printed)
-    return found
-
-
-def one(folder: Path, processes: int) -> dict[str, Any]:
-    """A replay as the command runs it: seconds by the clock, of the processor, and the most memory of one."""
-    one_heap()
-    tune_collector()
-    began, before = time.perf_counter(), time.process_time()
-    out = folder / f"out{processes}"
-    stream = folder / "stream.ndjson"
-    done = replay_on_cores(str(folder / "config.yaml"), [stream], out, lambda *_: None, processes)
-    wall, first = time.perf_counter() - began, time.process_time() - before
-    server = forkserver._forkserver._forkserver_pid if processes > 1 else None
-    spent = [first, *done.seconds, *([processor_seconds(server)] if server else [])]
-    return {
-        "wall": wall,
-        "processor": sum(spent),
-        "largest": max(spent),
-        "each": spent,
-        "megabytes": used()[0] / 1e6,
-        "notes": list(done.notes),
-    }
+    return Turn(*json.loads(printed))
 
 
 def table(
@@ -101,21 +91,21 @@ def table(
         found = []
         for _ in range(rounds):
             found.append(one_round(roots, folders, processes, at_once))
-            yield ", ".join(f"{who} {n}: {turn['wall']:.1f} s" for (who, n), turn in found[-1].items())
+            yield ", ".join(f"{who} {n}: {turn.wall:.1f} s" for (who, n), turn in found[-1].items())
         for folder in folders.values():
             lines = [(folder / f"out{number}" / "windows.ndjson").read_bytes() for number in processes]
             assert all(each == lines[0] for each in lines), folder
     how = "side by side" if at_once else "in turn"
     yield f"{records:,} answers of 4 models, windows of 500, medians of {rounds} rounds {how};"
     yield f"{os.cpu_count()} cores, of which {os.getloadavg()[0]:.1f} were wanted in the last minute"
-    yield "processes   clock, s  times as fast  processor, s  of the largest, s  at least, s  times as fast"
+    yield "processes   clock, s  times as fast  processor, s  at least, s  times as fast  largest, MB"
     for who in roots:
         yield from rows_of({n: [turn[who, n] for turn in found] for n in processes}, who)
 
 
 def one_round(
     roots: Mapping[str, Path], folders: Mapping[str, Path], processes: Sequence[int], at_once: bool
-) -> dict[tuple[str, int], dict[str, Any]]:
+) -> dict[tuple[str, int], Turn]:
     """A replay by each checkout and number of processes, one after another or all side by side."""
     runs = [(who, number) for who in roots for number in processes]
     if at_once:
@@ -124,23 +114,18 @@ def one_round(
     return {(who, number): told(started(roots[who], folders[who], number)) for who, number in runs}
 
 
-def rows_of(found: Mapping[int, Sequence[Mapping[str, Any]]], who: str) -> Iterator[str]:
-    """A row for each number of processes of one checkout, and what each process took."""
+def rows_of(found: Mapping[int, Sequence[Turn]], who: str) -> Iterator[str]:
+    """A row for each number of processes of one checkout."""
     base = None
     for number, turns in found.items():
-        wall, spent, most = (
-            median(turn[what] for turn in turns) for what in ("wall", "processor", "largest")
-        )
-        least = max(spent / number, most)
+        wall, spent = median(turn.wall for turn in turns), median(turn.processor for turn in turns)
+        least = spent / number
         base = base or (wall, least)
         yield (
-            f"{who:6} {number:3} {wall:9.1f} {base[0] / wall:14.2f} {spent:13.1f} {most:18.1f} {least:12.1f} "
-            f"{base[1] / least:14.2f}"
+            f"{who:6} {number:3} {wall:9.1f} {base[0] / wall:14.2f} {spent:13.1f} {least:12.1f} "
+            f"{base[1] / least:14.2f} {turns[-1].memory / 1e6:12,.0f}"
         )
-        each = ", ".join(f"{seconds:.1f}" for seconds in turns[-1]["each"])
-        yield f"           the first process, those that read and computed, the server of forks: {each} s"
-        yield f"           the first process had {turns[-1]['megabytes']:,.0f} MB"
-        yield from (f"           {note}" for note in turns[-1]["notes"])
+        yield from (f"           {note}" for note in turns[-1].notes)
 
 
 if __name__ == "__main__":

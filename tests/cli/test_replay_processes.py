@@ -18,7 +18,7 @@ import pytest
 
 from connectors.splits import splits_of
 from monitor.base.errors import ClusterError, ConfigError, SourceError
-from monitor.cli import replay_processes
+from monitor.cli import process, replay_processes
 from monitor.cli.process import cores
 from monitor.cli.replay import Replayed, replay, series_of
 from monitor.cli.replay_processes import Owners, replay_on_cores
@@ -214,9 +214,9 @@ def test_small_input_is_not_worth_a_process(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "a.ndjson"
     path.write_bytes(ndjson(long_stream(300)))
     config = str(write_configuration(tmp_path, configuration()))
-    monkeypatch.setattr(replay_processes, "cores", lambda: 3)
+    monkeypatch.setattr(process, "cores", lambda: 3)
     assert replay_on_cores(config, [path], tmp_path / "out", nothing).seconds == ()
-    monkeypatch.setattr(replay_processes, "BYTES_A_PROCESS", path.stat().st_size // 2)
+    monkeypatch.setattr(process, "BYTES_A_PROCESS", path.stat().st_size // 2)
     assert len(replay_on_cores(config, [path], tmp_path / "out", nothing).seconds) == 2
 
 
