@@ -21,7 +21,7 @@ from connectors.spark.job import (
 from monitor.engine.engine import Engine
 from monitor.engine.partitioning import Begin, Partition, joined
 from monitor.engine.planning import settings_of
-from monitor.engine.report_order import OrderedReport, Phase
+from monitor.engine.report_order import OrderedReport
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 
@@ -92,7 +92,7 @@ def lines_of(
     """
     unit = computing.units[number]
     engine = settings_of(job.settings, unit).build()
-    tasks = list(job.settings.tasks)
+    tasks = job.settings.names
     windows = size = 0
     for place, line in enumerate(_lines(engine, _steps(blocks, computing.begins))):
         row = _row(line, tasks, place)
@@ -129,8 +129,5 @@ def _lines(engine: Engine, steps: Iterable[list[tuple[Partition, Begin]]]) -> It
 
 def _row(line: OrderedReport, tasks: Sequence[str], number: int) -> LineRow:
     place = line.position
-    ended = tasks.index(place.task) if place.phase == Phase.ENDED else 0
-    names = place.task, place.model, place.group
-    return LineRow(
-        place.sequence, int(place.phase), ended, place.closed_at, *names, number, to_json(line.report)
-    )
+    order = place.sequence, int(place.phase), place.task_number(tasks), place.closed_at
+    return LineRow(*order, place.task, place.model, place.group, number, to_json(line.report))

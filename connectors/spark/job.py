@@ -95,8 +95,7 @@ class Computing:
 class LineRow(NamedTuple):
     """A row of the second stage: a line of the reports, or what became of a unit (`ENDED_UNIT`).
 
-    The first seven columns are the order of the lines; `ended` is the number of the line's task in the
-    configuration where the input's end brought it, else 0.
+    The first seven columns are the order of the lines; `ended` is `StreamPosition.task_number`.
     """
 
     sequence: int

@@ -21,7 +21,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSourceConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.partitioning import Partition, StreamPartitioner
-from monitor.engine.planning import Facts, note_share
+from monitor.engine.planning import Facts, most_groups, note_share
 
 MESSAGES = (
     "concat(topic, '-', partition) AS partition",
@@ -103,7 +103,7 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
     config = stream.config
     known = layouts(config.tasks, stream.long_names, config.numbers_rows)
     decoder = Decoder(known, stream.source.label, keep=config.keep_of_rejects, wire=wire_of(stream.source))
-    caps = {name: task.max_series for name, task in config.scored_tasks.items()}
+    caps = most_groups(stream.settings)
     facts = Facts()
     newest: dict[str, int] = {}  # one task reads all of a partition that is in a batch
     for number, (raw, times) in enumerate(pieces):

@@ -14,7 +14,7 @@ from connectors.splits import read_split
 from monitor.base.source import RawTable
 from monitor.config.layouts import layouts
 from monitor.engine.partitioning import StreamPartitioner
-from monitor.engine.planning import Facts, note_share
+from monitor.engine.planning import Facts, most_groups, note_share
 
 _BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: of a thousand models each share has some rows
 _BYTES_AT_ONCE = 8 << 20
@@ -37,7 +37,7 @@ def blocks_of(job: Job, number: int) -> Iterator[Block]:
     known = layouts(job.config.tasks, numbered=job.config.numbers_rows)
     decoder = Decoder(known, source.name, keep=job.config.keep_of_rejects, wire=wire)
     sharing, facts = StreamPartitioner(), Facts()
-    caps = {name: task.max_series for name, task in job.config.scored_tasks.items()}
+    caps = most_groups(job.settings)
 
     def other(kind: BlockKind, at: int, value: Any) -> Block:
         return Block(kind, "", "", "", number, at, packed(value))

@@ -161,7 +161,8 @@ def _targets(
     for task, model in rows:
         i = number[(task, None) if (task, None) in number else (task, model)]
         answers.append((task, model, "", i, keys[i]))
-    return answers + [(unit.task, "", unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
+    labels = [(unit.task, "", unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
+    return list(dict.fromkeys(answers + labels))  # both of an arena have no model
 
 
 def keys_of(parts: int) -> list[int]:

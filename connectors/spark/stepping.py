@@ -124,7 +124,7 @@ def lines_of(
 def due_of(engine: Engine, clock: float) -> float:
     """When time alone will change something: a window grows old, or a model may have fallen silent."""
     states = {(one.model, one.group): one.state for one in engine.view().series}
-    found = [np.inf]
+    found = [np.inf, *(arena.closes_at for arena in engine.arenas.values())]
     for series in (each for of_task in engine.series.values() for each in of_task):
         found.append(series.open_window[0].closes_at)
         if states[series.settings.model, series.settings.group] != "silent":

@@ -29,7 +29,7 @@ from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
 from connectors.spark.replaying import ROWS_AT_ONCE, by_unit
 from connectors.spark.stepping import Stepped, Stepping, begun, step_units
-from monitor.engine.planning import Facts, Unit, rows_of
+from monitor.engine.planning import Facts, Unit, rows_of, why_together
 from monitor.export.sinks.destination import Mark
 from monitor.export.sinks.rejects_file import Rejected
 from monitor.reports.views import EngineView
@@ -331,11 +331,11 @@ def _touched(
     """Units that have records: of a task with labels all of its models, and the seed of those to come."""
     found: dict[tuple[str, str | None], int] = {}
     for (task, model), count in rows.items():
-        key = (task, None if stream.settings.tasks[task].refits else model)
+        key = (task, None if why_together(stream.settings, task) else model)
         found[key] = found.get(key, 0) + count
     for task in sorted(labelled):
-        whole = stream.settings.tasks[task].refits
-        for key in [name for name in known if name[0] == task] + [(task, None if whole else SEED)]:
+        to_come = None if why_together(stream.settings, task) else SEED
+        for key in [name for name in known if name[0] == task] + [(task, to_come)]:
             found.setdefault(key, 0)
     return [Unit(task, model, count) for (task, model), count in found.items()]
 

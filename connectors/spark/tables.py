@@ -176,6 +176,15 @@ SCHEMA = pyarrow.schema(
             others=_REAL,
             remainder=_REAL,
         ),
+        # Of arenas, whose lines leave out all that is of one model.
+        "kind": _TEXTS,
+        "pooled": _WHOLE,
+        "comparisons": pyarrow.struct([(name, _WHOLE) for name in ("human", "judge", "both", "none")]),
+        "reference_model": _TEXTS,
+        "judge_weight": _REAL,
+        "effective_comparisons": _REAL,
+        "rank_level": _REAL,
+        "models": _list_of(model=_TEXTS, **_ESTIMATE),
     }
 )
 """A window's line as columns, named as there; what a line leaves out is null."""

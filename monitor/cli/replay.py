@@ -28,7 +28,7 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import Rejected, RejectWriter
 from monitor.export.sinks.reports_file import ReportWriter
-from monitor.reports.views import EngineView, SeriesView
+from monitor.reports.views import ArenaView, EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts
 
@@ -309,6 +309,12 @@ def series_of(
         return tasks[one.task], one.group != "", model, one.group
 
     return tuple(sorted((one for view in views for one in view.series), key=place))
+
+
+def arenas_of(config: Config, views: Sequence[EngineView]) -> tuple[ArenaView, ...]:
+    """The arenas of engines in the order of the configuration."""
+    found = {one.task: one for view in views for one in view.arenas}
+    return tuple(found[name] for name in config.arenas if name in found)
 
 
 def unused_of(facts: Sequence[Facts]) -> Unused:

@@ -30,6 +30,7 @@ from monitor.cli.replay import (
     Progress,
     Replayed,
     Written,
+    arenas_of,
     check_files,
     draw,
     replay,
@@ -60,7 +61,9 @@ from monitor.engine.engine import EngineSettings
 from monitor.engine.partitioning import Begin, Segment, StreamPartitioner, each_begin
 from monitor.engine.planning import (
     Facts,
+    configured,
     kept,
+    most_groups,
     note_share,
     notes_of,
     notes_of_order,
@@ -69,7 +72,6 @@ from monitor.engine.planning import (
     units_of,
     why_whole,
 )
-from monitor.engine.report_order import Phase
 from monitor.reports.views import EngineView
 
 _MOST_PROCESSES = 1024
@@ -109,7 +111,7 @@ def replay_on_cores(
         )
     config = load_config(config_path)
     number = processes_for(files, processes)
-    why = why_alone(config, files) if number > 1 else None
+    why = why_alone(files) if number > 1 else None
     if number == 1 or why:
         done = replay(config_path, files, out, progress)
         return done if why is None else replace(done, notes=(*done.notes, why))
@@ -127,10 +129,8 @@ def replay_on_cores(
         whole = found
 
 
-def why_alone(config: Config, files: Sequence[Path]) -> str | None:
+def why_alone(files: Sequence[Path]) -> str | None:
     """Why one process must do all, as a sentence; None where several can."""
-    for name in config.arenas:
-        return f"One process computed everything: {name} is an arena, whose models are compared in pairs."
     for path in files:
         if is_pipe(path):
             return f"One process computed everything: {path} is a pipe, which only one process can read."
@@ -178,7 +178,7 @@ def _told(
         f"the one that wrote had {most[1] / 1e6:,.0f} MB."
     )
     return Replayed(
-        EngineView(series=series_of(config, views, owners.order)),
+        EngineView(series=series_of(config, views, owners.order), arenas=arenas_of(config, views)),
         written.windows,
         draw(labelled, written.period, out),
         written.period.histories.alarms(),
@@ -192,6 +192,7 @@ def _told(
 def _sampled(job: WorkerJob, files: Sequence[Path]) -> list[Facts]:
     """What the input may hold, from the first MiB of each file: models with their answers, and labels."""
     found = []
+    caps = most_groups(job.settings)
     first = {split.path: split for split in reversed(job.splits)}
     for path in list(dict.fromkeys(files))[:_SAMPLED]:
         source, decoder = decoder_of(job.config, first[str(path)])
@@ -200,7 +201,7 @@ def _sampled(job: WorkerJob, files: Sequence[Path]) -> list[Facts]:
         times = max(1.0, path.stat().st_size / read) if read else 1.0
         facts = Facts()
         for share in StreamPartitioner().share(decoder.decode(raws)):
-            note_share(facts, share, 0, job.settings.tasks[share.task].max_series)
+            note_share(facts, share, 0, caps[share.task])
         models = {name: [place, int(rows * times)] for name, (place, rows) in facts.models.items()}
         labels = Counter({name: int(count * times) for name, count in facts.labels.items()})
         found.append(replace(facts, models=models, labels=labels))
@@ -272,8 +273,8 @@ class Owners:
     def models(self, process: int) -> dict[str, list[str]]:
         """By task, the configured models of a process."""
         return {
-            name: [model for model in task.models if self.order[name, model] == process]
-            for name, task in self.settings.tasks.items()
+            name: [model for model in models if self.order[name, model] == process]
+            for name, models in configured(self.settings).items()
         }
 
     def own(self, process: int, told: int) -> tuple[tuple[str, str], ...]:
@@ -305,7 +306,7 @@ class Owners:
 def _configured(settings: EngineSettings) -> Facts:
     """The models that the configuration names, before any answer."""
     return Facts(
-        models={(name, model): [0, 0] for name, task in settings.tasks.items() for model in task.models}
+        models={(name, model): [0, 0] for name, models in configured(settings).items() for model in models}
     )
 
 
@@ -387,7 +388,7 @@ class Scheduler:
         self._placing: Piece | None = None
         self._begins = each_begin(self._next_segments(), lambda _: self._times())
         self._windows: Counter[str] = Counter()
-        self._caps = {name: task.max_series for name, task in owners.settings.tasks.items()}
+        self._caps = most_groups(owners.settings)
         self.facts = Facts()
         self.series: dict[tuple[str, str, str], None] = {}
 
@@ -533,11 +534,10 @@ class Scheduler:
 
     def _write(self, lines: list[ComputedLine]) -> None:
         """Write the lines of a piece in the order in which one process would."""
-        numbers = {name: number for number, name in enumerate(self._owners.settings.tasks)}
+        tasks = self._owners.settings.names
 
         def place(line: ComputedLine) -> tuple[Any, ...]:
-            ended = numbers[line.position.task] if line.position.phase == Phase.ENDED else 0
-            return line.position[:2], ended, line.position[2:]
+            return line.position[:2], line.position.task_number(tasks), line.position[2:]
 
         lines.sort(key=place)
         closed = [line for line in lines if not line.revision]
@@ -551,6 +551,8 @@ class Scheduler:
             {
                 task: too_many(self._owners.settings, task, self.facts.rows(task))
                 for task, count in self._windows.items()
-                if self.facts.labels[task] and count > kept(self._owners.settings, task)
+                if task not in self._owners.whole
+                and self.facts.labels[task]
+                and count > kept(self._owners.settings, task)
             }
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError
-from monitor.cli.replay import OURS, REJECTS, Replayed, Written, draw, series_of, unused_of
+from monitor.cli.replay import OURS, REJECTS, Replayed, Written, arenas_of, draw, series_of, unused_of
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
@@ -76,7 +76,6 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
 
     spark_settings = settings_from(where.settings)
     config = load_config(config_path)
-    _refuse_arenas(config)
     settings = engine_settings(config, event_time=True)
     files = files_of(paths)
     for file in files:
@@ -94,8 +93,9 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
         _put_in_place(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    views = [unit.view for unit in done.ended]
     return Replayed(
-        EngineView(series=series_of(config, [unit.view for unit in done.ended], rows_of(done.facts))),
+        EngineView(series=series_of(config, views, rows_of(done.facts)), arenas=arenas_of(config, views)),
         windows,
         tuple(out / picture.name for picture in pictures),
         period.histories.alarms(),
@@ -103,15 +103,6 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
         out / REJECTS if config.rejects else None,
         (*done.notes, *notes_of_order(done.facts)),
     )
-
-
-def _refuse_arenas(config: Config) -> None:
-    """Comparisons are of two models at once, so that no model's part can be computed by itself."""
-    for name in config.arenas:
-        raise ConfigError(
-            f"tasks.{name}: an arena, whose models are compared in pairs, is not computed on Spark; remove "
-            "it from this configuration, and replay it in one process"
-        )
 
 
 def _begin(out: Path, files: Sequence[Path]) -> Path:

@@ -25,7 +25,7 @@ from connectors.formats.wires.choice import columns_of, wire_for
 from connectors.splits import Split, is_plain, read_split
 from monitor.base.collector import tune_collector
 from monitor.base.errors import SinkError, SourceError
-from monitor.base.records import Reject
+from monitor.base.records import Batch, Reject
 from monitor.base.source import Raw, RawBlock, RawTable
 from monitor.cli.process import one_heap
 from monitor.cli.replay import period_of
@@ -33,7 +33,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.partitioning import Begin, Partition, StreamPartitioner, joined
-from monitor.engine.planning import Facts, note_share
+from monitor.engine.planning import Facts, Unit, most_groups, note_share, settings_of, with_models
 from monitor.engine.report_order import OrderedReport, StreamPosition
 from monitor.export.page.period import Period
 from monitor.reports.views import EngineView
@@ -293,8 +293,8 @@ class ReplayWorker:
         for number, piece in enumerate(order.pieces):
             with piece.path.open("rb") as file:
                 for share in piece.shares:
-                    kept = self._kept.pop((piece.path, share.task, share.model), None)
-                    found = share.read(file) if kept is None else kept
+                    name = piece.path, share.task, share.model
+                    found = share.read(file) if share.stop else self._kept.pop(name)
                     step = share.task, number if share.task in order.one_by_one else 0
                     together.setdefault(step, []).append((found, piece.begin))
         return [
@@ -309,10 +309,9 @@ class ReplayWorker:
 
     def _engine(self, name: str) -> Engine:
         if name not in self._engines:
-            settings = self._job.settings
-            task, own = settings.tasks[name], self._models[name]
-            task = task.model_copy(update={"models": {k: v for k, v in task.models.items() if k in own}})
-            self._engines[name] = replace(settings, tasks={name: task}, arenas={}).build()
+            settings = settings_of(self._job.settings, Unit(name, None, 0))
+            own = with_models(settings.tasks, self._models[name])
+            self._engines[name] = replace(settings, tasks=own).build()
         return self._engines[name]
 
     def _end(self) -> EndedStream:
@@ -345,6 +344,7 @@ class SplitReader:
 
     def __init__(self, job: WorkerJob, number: int) -> None:
         self._job, self._number = job, number
+        self._caps = most_groups(job.settings)
         split = job.splits[number]
         source, self._decoder = decoder_of(job.config, split)
         at_once = _READS_OF_PIECE if is_plain(source.path) else 1
@@ -367,12 +367,12 @@ class SplitReader:
             # Bytes that are there are written over: the system need not find memory for them anew.
             with path.open("r+b" if path.exists() else "wb") as file:
                 for share in sharing.share(chunk):
-                    if (share.task, share.model) in own:
+                    if isinstance(share.records, Batch) and (share.task, share.model) in own:
                         kept[share.task, share.model] = share
                         shares.append(Slice(share.task, share.model, "", 0, 0))
                     else:
                         shares.append(_written(file, share, share.task, share.model, share.besides))
-                    note_share(facts, share, 0, self._job.settings.tasks[share.task].max_series)
+                    note_share(facts, share, 0, self._caps[share.task])
                 times = _written(file, sharing.times(), "", "", "")
         except OSError as error:
             raise SinkError(

@@ -140,7 +140,7 @@ def only_source(config: Config) -> KafkaSourceConfig:
     Raises
     ------
     ConfigError
-        It has another source or several, or an arena.
+        It has another source, or several.
     """
     kinds = [source.kind for source in config.sources]
     source = config.sources[0] if len(config.sources) == 1 else None
@@ -148,11 +148,6 @@ def only_source(config: Config) -> KafkaSourceConfig:
         raise ConfigError(
             f"sources: on Spark expected one of kind kafka, got {', '.join(kinds) or 'none'}; list all "
             "topics in one source, and run other sources in a separate process"
-        )
-    for name in config.arenas:
-        raise ConfigError(
-            f"tasks.{name}: an arena, whose models are compared in pairs, is not computed on Spark; run it "
-            "in a separate process"
         )
     return source
 
@@ -171,6 +166,7 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     whole = [view for (_, model), view in steps.views.items() if model is None]
     engine = EngineView(
         series=tuple(one for view in views for one in view.series),
+        arenas=tuple(one for view in views for one in view.arenas),
         labels=_labels_of(committed, steps.stream.config, whole),
         labels_waiting={key: count for view in whole for key, count in view.labels_waiting.items()},
         label_lag_seconds={key: lag for view in whole for key, lag in view.label_lag_seconds.items()},

@@ -28,7 +28,7 @@ from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts as layouts
 from monitor.config.root import Arena, Task
 from monitor.engine.arena.arenas import Arenas
-from monitor.engine.arena.engine import ArenaState
+from monitor.engine.arena.engine import ArenaEngine, ArenaState
 from monitor.engine.chunks import Closes, cut, timed
 from monitor.engine.clock import EventClock
 from monitor.engine.inline_refits import InlineRefits
@@ -79,6 +79,11 @@ class EngineSettings:
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
     arenas: Mapping[str, Arena] = field(default_factory=dict)
     numbered: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """All tasks, in the order of their lines at the end of the input."""
+        return [*self.tasks, *self.arenas]
 
     def build(self, resume: EngineState | Mapping[str, Any] | None = None) -> Engine:
         """The engine, from the start or from where a snapshot left it: as it was, or its plain values.
@@ -166,6 +171,11 @@ class Engine:
     def series(self) -> dict[str, Sequence[Series]]:
         """By task, every model and group, in the order of their first answers."""
         return {name: tuple(task.series) for name, task in self._tasks.items()}
+
+    @property
+    def arenas(self) -> Mapping[str, ArenaEngine]:
+        """The arenas by name."""
+        return self._arenas
 
     def positions(self, source: str) -> Mapping[str, object]:
         """By partition, where reading goes on after the last record of this source that was absorbed."""

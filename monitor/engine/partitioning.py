@@ -35,7 +35,7 @@ class Partition:
     ----------
     task : str
     model : str
-        ``""`` for labels, which are for every model of the task.
+        ``""`` for labels, which are for every model of the task, and for comparisons of an arena.
     besides : str
         Of labels that came along with one model's answers: that model, which has them already.
     records : Batch or LabelBatch

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from monitor.base.records import Batch, Chunk
+from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.join import rows_within
 from monitor.engine.partitioning import Partition, Segment
@@ -28,7 +29,7 @@ class Facts:
     ----------
     stretch : Segment
     models : dict of (task, model) to [place, rows]
-        The place in the split of its first answer, and how many there are.
+        The place in the split of its first answer, and how many there are; those of an arena under ``""``.
     groups : dict of task to set of (model, group)
         As far as they are no more than may be watched.
     labels : Counter of task
@@ -115,7 +116,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one engine computes: one model of a task, or a whole task.
+    """What one engine computes: one model of a task, or a whole task, as an arena always is.
 
     Parameters
     ----------
@@ -131,12 +132,26 @@ class Unit:
     rows: int
 
 
+def configured(settings: EngineSettings) -> dict[str, list[str]]:
+    """By task, the models that are there before any answer; of an arena ``""``, which stands for them all."""
+    models = {name: list(task.models) for name, task in settings.tasks.items()}
+    return models | {name: [""] for name in settings.arenas}
+
+
+def most_groups(settings: EngineSettings) -> dict[str, int]:
+    """By task, how many groups are enough to know that they are too many; an arena has none."""
+    most = {name: task.max_series for name, task in settings.tasks.items()}
+    return most | dict.fromkeys(settings.arenas, 0)
+
+
 def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     """Count a share of so many packed bytes; of a task no more than `cap` groups are remembered."""
     facts.largest = max(facts.largest, size)
     if not isinstance(share.records, Batch):
         facts.labels[share.task] += len(share)
         return
+    if not share.model:  # of an arena: verdicts along with comparisons are no share of their own
+        facts.labels[share.task] += int((share.records.label >= 0).sum())
     known = facts.models.setdefault((share.task, share.model), [int(share.records.order[0]), 0])
     known[1] += len(share)
     groups = facts.groups.setdefault(share.task, set())
@@ -172,10 +187,11 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
     labels = sum((each.labels for each in facts), Counter[str]())
     reasons = {}
     for name in rows:
+        if why := why_together(settings, name):
+            reasons[name] = why
+            continue
         task, most = settings.tasks[name], settings.tasks[name].max_series
-        if task.refits:
-            reasons[name] = f"{' and '.join(task.refit_estimators) or 'ssme'} estimates its models together"
-        elif len(models[name] | set(task.models)) > most or len(groups.get(name, ())) > most:
+        if len(models[name] | set(task.models)) > most or len(groups.get(name, ())) > most:
             reasons[name] = f"it has more models or groups than max_series, {most:,}, allows"
         elif labels[name] and (
             rows[name] > remembered(settings, name)
@@ -183,6 +199,15 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
         ):
             reasons[name] = too_many(settings, name, rows[name])
     return reasons
+
+
+def why_together(settings: EngineSettings, name: str) -> str:
+    """Why the models of a task are computed together whatever comes; ``""`` where they need not be."""
+    if name in settings.arenas:
+        return "its models are compared in pairs"
+    task = settings.tasks[name]
+    by = " and ".join(task.refit_estimators) or "ssme"
+    return f"{by} estimates its models together" if task.refits else ""
 
 
 def may_close(settings: EngineSettings, name: str, rows: int) -> int:
@@ -224,12 +249,21 @@ def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
 
 def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
     """What the engine of a unit is built from: its task, of whose models it knows its own only."""
-    task = settings.tasks[unit.task]
+    tasks = {name: task for name, task in settings.tasks.items() if name == unit.task}
+    arenas = {name: arena for name, arena in settings.arenas.items() if name == unit.task}
     references = settings.references.get(unit.task, {})
     if unit.model is not None:
-        task = task.model_copy(update={"models": {k: v for k, v in task.models.items() if k == unit.model}})
+        tasks = with_models(tasks, [unit.model])
         references = {k: v for k, v in references.items() if k == unit.model}
-    return replace(settings, tasks={unit.task: task}, references={unit.task: references})
+    return replace(settings, tasks=tasks, references={unit.task: references}, arenas=arenas)
+
+
+def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Task]:
+    """Tasks that know of their configured models these only."""
+    return {
+        name: task.model_copy(update={"models": {k: v for k, v in task.models.items() if k in own}})
+        for name, task in tasks.items()
+    }
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:

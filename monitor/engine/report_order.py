@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -17,7 +18,9 @@ class Phase(IntEnum):
     """Labels have reached a closed window."""
     CLOSED = 1
     """A window closed: its line, and the last ones of windows that are let go of for it."""
-    ENDED = 2
+    COMPARED = 2
+    """The input has ended: the open windows of arenas."""
+    ENDED = 3
     """The input has ended: lines of windows that labels have changed since their last one."""
 
 
@@ -25,7 +28,7 @@ class StreamPosition(NamedTuple):
     """Where a line stands: lines of one stream, sorted by it, are in the order in which they are written.
 
     Lines with equal places are of one series, whose own order holds. Of several tasks, the lines of
-    `Phase.ENDED` are in the order of the configuration, which whoever sorts must know.
+    `Phase.COMPARED` and of `Phase.ENDED` are in the order of the configuration: see `task_number`.
 
     Parameters
     ----------
@@ -55,6 +58,10 @@ class StreamPosition(NamedTuple):
     def of_closing(cls, window: ClosedWindow) -> StreamPosition:
         """Where a window stands among those that close together: the same however the stream was cut."""
         return cls(window.closed_at, Phase.CLOSED, 0, *window.series)
+
+    def task_number(self, tasks: Sequence[str]) -> int:
+        """What lines are sorted by after their phase: the number of the task among all, 0 before the end."""
+        return tasks.index(self.task) if self.phase > Phase.CLOSED else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from monitor.engine.engine import EngineSettings
 from monitor.engine.planning import Facts
 from monitor.reports.views import LabelOutcome
 from tests.cli.test_replay import WRITERS, Record
-from tests.connectors.spark.streams import TASKS, write_input
+from tests.connectors.spark.streams import TASKS, comparisons, write_input
 from tests.daemon import command, configuration, ndjson, write_configuration
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import CLASSES, answers
@@ -59,13 +59,14 @@ def both(
     assert found.unused == alone.unused
     assert found.alarms == alone.alarms
     assert found.view.series == alone.view.series
+    assert found.view.arenas == alone.view.arenas
     assert [path.name for path in found.pictures] == [path.name for path in alone.pictures]
     return alone, found
 
 
-@pytest.mark.parametrize("processes", [2, 5])
+@pytest.mark.parametrize("processes", [2, 3, 5])
 def test_every_task_gets_the_bytes_of_one_process(processes: int, tmp_path: Path) -> None:
-    """Labels in every order, `ssme`, groups, answers sent again in other pieces, rejects, four files."""
+    """Labels in every order, `ssme`, an arena, groups, answers again in other pieces, rejects, four files."""
     config = write_input(tmp_path)
     files = sorted((tmp_path / "parts").iterdir())
 
@@ -77,6 +78,10 @@ def test_every_task_gets_the_bytes_of_one_process(processes: int, tmp_path: Path
     assert alone.unused.answers.total() > 10
     assert (tmp_path / "several" / "rejects.ndjson").stat().st_size > 0
     assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in found.notes)
+    assert "duel is computed as a whole, by one core: its models are compared in pairs." in found.notes
+    [arena] = found.view.arenas
+    assert (arena.windows_closed, arena.pending) == (lines.count(b'"kind":"arena"'), 0)
+    assert b"<h2>Arena duel</h2>" in (tmp_path / "several" / "report.html").read_bytes()
     assert found.notes[-1].startswith(f"{processes} processes read and computed, each with at most ")
     assert len(found.seconds) == processes
 
@@ -239,15 +244,19 @@ def test_what_cannot_be_shared_out_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_an_arena_is_computed_by_one_process(tmp_path: Path) -> None:
+def test_arenas_alone_are_spread_over_processes_one_without_a_record(tmp_path: Path) -> None:
+    """At the end of the input their lines are in the order of the configuration."""
     config = tmp_path / "config.yaml"
-    config.write_text(json.dumps({"tasks": {"duel": {"kind": "arena"}}}))
-    path = tmp_path / "a.ndjson"
-    path.write_bytes(b"")
-    found = replay_on_cores(str(config), [path], tmp_path / "out", nothing, 2)
-    assert found.notes == (
-        "One process computed everything: duel is an arena, whose models are compared in pairs.",
-    )
+    arena = {"kind": "arena", "window": {"size": 110}}
+    config.write_text(json.dumps({"tasks": dict.fromkeys(("z", "a", "silent"), arena)}))
+    for i, name in enumerate(("z", "a")):
+        records = [record | {"task": name} for record in comparisons(i, 3000)]
+        (tmp_path / f"{name}.ndjson").write_bytes(ndjson(records))
+
+    alone, found = both(config, [tmp_path / "z.ndjson", tmp_path / "a.ndjson"], piece=20_000)
+
+    assert alone.windows == 56
+    assert [one.task for one in found.view.arenas] == ["z", "a", "silent"]
 
 
 def test_a_damaged_file_ends_it_as_in_one_process(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,8 +17,9 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.partitioning import Begin, Partition, Segment, StreamPartitioner, begins, joined
+from monitor.engine.planning import Unit, settings_of
 from monitor.engine.refit.recalibration import recalibrate
-from monitor.engine.report_order import OrderedReport, Phase
+from monitor.engine.report_order import OrderedReport
 from monitor.reports.window_report import to_json
 from tests.engine.test_engine import reference
 from tests.streams import CLASSES, Record, answers, task
@@ -66,18 +66,19 @@ def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at
         for of_chunk in of_stretch
     ]
     lines: list[OrderedReport] = []
-    for name, model in sorted({(s.task, s.model) for s, _ in itertools.chain(*parts) if s.model}):
-        engine = replace(settings, tasks={name: settings.tasks[name]}).build()
+    whole = settings.arenas
+    for name, model in sorted(
+        {(s.task, s.model) for s, _ in itertools.chain(*parts) if s.model or s.task in whole}
+    ):
+        engine = settings_of(settings, Unit(name, model or None, 0)).build()
         for start in range(0, len(parts), at_once):
             some = itertools.chain(*parts[start : start + at_once])
             if own := [part for part in some if wanted(part[0], name, model)]:
                 lines += engine.take(joined(own, "files"), 0.0)
         lines += engine.end()
-    numbers = {name: number for number, name in enumerate(settings.tasks)}
 
     def place(line: OrderedReport) -> tuple[Any, ...]:
-        ended = numbers[line.position.task] if line.position.phase == Phase.ENDED else 0
-        return line.position[:2], ended, line.position[2:]
+        return line.position[:2], line.position.task_number(settings.names), line.position[2:]
 
     return [to_json(line.report) for line in sorted(lines, key=place)]
 

@@ -191,8 +191,8 @@ class _Series(msgspec.Struct):
     """What of a window's line its key is made of."""
 
     task: str
-    model: str
-    group: str
+    model: str = ""
+    group: str = ""
 
 
 _decode_series = msgspec.json.Decoder(_Series).decode
@@ -201,10 +201,14 @@ _decode_series = msgspec.json.Decoder(_Series).decode
 def series_key(line: bytes) -> bytes:
     """The key of a window's message: task, model and group, so that a series keeps its order.
 
+    An arena's line has a task alone.
+
     Examples
     --------
     >>> series_key(b'{"task": "t", "model": "a/b", "group": "region=eu", "window": 1}')
     b't/a%2Fb/region=eu'
+    >>> series_key(b'{"task": "duel", "kind": "arena", "window": 1}')
+    b'duel//'
     """
     series = _decode_series(line)
     return "/".join(quote(part, safe="= ") for part in (series.task, series.model, series.group)).encode()

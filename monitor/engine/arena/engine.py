@@ -17,7 +17,7 @@ from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.ageing import Marks
 from monitor.engine.labels.columns import Forgotten
 from monitor.engine.labels.join import JoinState
-from monitor.engine.report_order import OrderedReport, StreamPosition
+from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
 from monitor.engine.windows import ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.reader import from_json
@@ -165,6 +165,11 @@ class ArenaEngine:
         closed = self._window.close("end")
         return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
 
+    @property
+    def closes_at(self) -> float:
+        """The clock's time past which `tick` closes the open window; infinite while it holds too few rows."""
+        return self._window.closes_at
+
     def forget(self, ids: Keys) -> Forgotten:
         """Let go of all that is known by these ids; what was reported of them stays."""
         return self.join.forget(ids)
@@ -243,7 +248,10 @@ class ArenaEngine:
             positions=window.positions,
             standing=standing(tuple(self._names), rows, arena.reference_model, arena.level),
         )
-        return OrderedReport(StreamPosition.of_closing(window), self._last)
+        position = StreamPosition.of_closing(window)
+        if window.closed_by == "end":
+            position = position._replace(phase=Phase.COMPARED)
+        return OrderedReport(position, self._last)
 
 
 _NAMES_KEPT = 10_000  # a flood of names must not fill the memory

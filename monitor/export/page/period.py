@@ -116,12 +116,16 @@ class Period:
             self.histories.add([report])
 
     def join(self, others: Sequence[Period], order: Iterable[Series]) -> None:
-        """Take over the windows of others, each of them with series that no other has.
+        """Take over the windows of others, each of them with series and arenas that no other has.
 
-        `order` has every series, in the order in which their first windows were written.
+        `order` has every one, in the order in which their first windows were written.
         """
         of = {series: other for other in others for series in other._last}
+        arenas = {name: view for other in others for name, view in other._arenas.items()}
         for series in order:
+            if series[0] in arenas:
+                self._arenas[series[0]] = arenas[series[0]]
+                continue
             for own, theirs in zip(self._by_series, of[series]._by_series, strict=True):
                 if series in theirs:
                     own[series] = theirs[series]

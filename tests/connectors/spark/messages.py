@@ -112,10 +112,10 @@ def by_model(lines: Iterable[Any]) -> dict[Any, list[Any]]:
     """What lines say of their windows, in their order."""
     found: dict[Any, list[Any]] = defaultdict(list)
     for line in lines:
-        told = line["window"], line["revision"], line["group"], line["size"], line["closed_by"]
+        told = line["window"], line["revision"], line.get("group"), line["size"], line["closed_by"]
         estimates = [
             (one["metric"], one["estimator"], one.get("value"), one.get("lower"), one.get("labels"))
-            for one in line["estimates"]
+            for one in line.get("estimates") or line["models"]  # of an arena
         ]
-        found[line["task"], line["model"]].append((*told, estimates))
+        found[line["task"], line.get("model")].append((*told, estimates))
     return dict(found)

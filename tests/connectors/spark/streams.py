@@ -1,4 +1,4 @@
-"""Input of replays on Spark: three tasks in several files, one of them estimated by `ssme`."""
+"""Input of replays on Spark: four tasks in several files, one estimated by `ssme`, one an arena."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.daemon import ndjson
+from tests.engine.arena.test_engine import stream as comparisons
 from tests.engine.test_partitioning import MODELS, stream
 from tests.streams import CLASSES, confidences
 
@@ -37,11 +38,17 @@ TASKS: dict[str, Any] = {
     },
     "u": SETTINGS
     | {"window": {"size": 40, "min_size": 20, "max_age_seconds": 3600}, "metrics": ["accuracy"]},
+    "duel": {
+        "kind": "arena",
+        "window": {"size": 60, "min_size": 20, "max_age_seconds": 3600},
+        "windows": 3,
+        "max_models": 3,
+    },
 }
 
 
 def records(seed: int = 1, requests: int = 2000) -> list[Any]:
-    """Of all three tasks, in one order."""
+    """Of all four tasks, in one order; verdicts of the arena come along, and late, some beyond its cap."""
     rng = np.random.default_rng(seed)
     found = stream(seed, requests)
     for i in range(requests // 6):
@@ -51,6 +58,10 @@ def records(seed: int = 1, requests: int = 2000) -> list[Any]:
         one: dict[str, Any] = {"id": f"s{i}", "task": "s", "time": 1.7e9 + 6 * i}
         one["models"] = {name: [1 - p, p] for name, p in zip(MODELS, scores.tolist(), strict=True)}
         found.insert(at, one | ({"label": label} if i % 3 == 0 else {}))
+    duels, others = comparisons(seed, requests // 2), len(found)
+    for i, one in enumerate(duels):
+        one |= {"task": "duel", "time": 1.7e9 + 2 * (one["time"] - 1.7e9)}
+        found.insert(others * i // len(duels) + i, one)
     return found
 
 

@@ -45,20 +45,26 @@ def test_every_task_gets_the_bytes_of_one_process(tmp_path: Path) -> None:
     lines = (out / "windows.ndjson").read_bytes()
     assert lines == expected
     assert lines.count(b'"task":"s"') > 10, "the task with `ssme` is there too"
+    assert lines.count(b'"kind":"arena"') > 5
     assert (out / "rejects.ndjson").read_bytes() == (tmp_path / "one" / "rejects.ndjson").read_bytes()
     rows = parquet.read_table(out / "windows.parquet").to_pylist()
     assert [(row["task"], row["model"], row["group"], row["window"], row["revision"]) for row in rows] == [
-        tuple(json.loads(line)[name] for name in ("task", "model", "group", "window", "revision"))
+        tuple(json.loads(line).get(name) for name in ("task", "model", "group", "window", "revision"))
         for line in lines.splitlines()
     ]
     assert (out / "_SUCCESS").exists()
     assert not (out / ".unfinished").exists()
     assert done.windows == lines.count(b'"revision":0,')
     assert {(one.task, one.model) for one in done.view.series if not one.group} == {
-        (task, model) for task in TASKS for model in ("erm", "irm", "coral")
+        (task, model) for task in TASKS if task != "duel" for model in ("erm", "irm", "coral")
     }
+    assert [(one.task, one.windows_closed) for one in done.view.arenas] == [
+        ("duel", lines.count(b'"kind":"arena"'))
+    ]
+    assert (out / "report.html").read_text().count("<h2>Arena duel</h2>") == 1
     assert done.unused.answers == {"malformed": lines_of(tmp_path / "one" / "rejects.ndjson")}
     assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in done.notes)
+    assert "duel is computed as a whole, by one core: its models are compared in pairs." in done.notes
 
 
 def test_labels_by_the_requests_id_join_as_in_one_process(tmp_path: Path) -> None:
@@ -201,9 +207,6 @@ def test_wrong_use_is_a_sentence_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "parts" / "part-000.ndjson").rename(target)
     with pytest.raises(ConfigError, match=r"--out: windows\.ndjson would replace a file that is to be read"):
         replay_on_spark(str(config), [target], tmp_path / "parts", HERE)
-    arena = write_input(tmp_path / "arena", {"pairs": {"kind": "arena"}}, files=1)
-    with pytest.raises(ConfigError, match=r"tasks\.pairs: an arena, .* is not computed on Spark; remove it"):
-        replay_on_spark(str(arena), [target], tmp_path / "o", HERE)
     done = command("replay", config, target, "--out", tmp_path / "o", "--master", "local[2]")
     assert (done.returncode, done.stderr) == (
         2,

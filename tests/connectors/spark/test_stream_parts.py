@@ -44,6 +44,7 @@ from tests.connectors.spark.routing import wanted
 from tests.connectors.spark.streams import TASKS, records
 from tests.daemon import command
 from tests.engine.test_partitioning import MODELS
+from tests.streams import compared
 
 
 def stream_of(config: Path) -> Stream:
@@ -129,7 +130,11 @@ def test_units_from_state_to_state_give_the_windows_of_one_engine(tmp_path: Path
 def in_units(stream: Stream, batches: Sequence[Sequence[Message]], each: int, states: Path) -> list[Any]:
     """The lines of units that go from state to state, partitions in pieces of so many messages."""
     states.mkdir()
-    units = (Unit("s", None, 0), *(Unit(t, m, 0) for t in "tu" for m in ("erm", "irm", "coral")))
+    units = (
+        Unit("s", None, 0),
+        Unit("duel", None, 0),
+        *(Unit(t, m, 0) for t in "tu" for m in ("erm", "irm", "coral")),
+    )
     begins: dict[int, str] = {}
     lines: list[Any] = []
     for number, batch in enumerate(batches):
@@ -226,6 +231,25 @@ def test_windows_grow_old_by_the_times_of_other_models(tmp_path: Path) -> None:
     assert {one.state for one in third.view.series} == {"silent"}
 
 
+def test_an_arenas_window_grows_old_and_its_state_goes_on(tmp_path: Path) -> None:
+    stream = stream_of(stream_config(tmp_path, "broker:9092", tasks=TASKS, rejects=None))
+    age, units = TASKS["duel"]["window"]["max_age_seconds"], (Unit("duel", None, 30),)
+    sent = messages(({**one, "task": "duel"} for one in compared(np.random.default_rng(0), 50)), 1)
+    begun = Stepping(0, units, {}, str(tmp_path), clock=1.7e9 + 29)
+    blocks = [blocks_in(stream, some, 10) for some in (sent[:30], sent[30:])]
+    first, second = ([unpacked(b.data) for b in of if wanted(b, units[0])] for of in blocks)
+    lines, state = stepped(stream, begun, first)
+    assert (lines, state.due) == ([], 1.7e9 + age)
+    turn = replace(begun, begins={0: state.state}, clock=state.due + 1, turn=1)
+    lines, state = stepped(stream, turn, [])
+    assert [(line["closed_by"], line["size"]) for line in lines] == [("age", 30)]
+    assert state.due == math.inf, "its window is empty"
+    lines, state = stepped(stream, replace(turn, batch=1, begins={0: state.state}, turn=0), second)
+    assert (lines, state.due) == ([], turn.clock + age)
+    lines, _ = stepped(stream, replace(turn, begins={0: state.state}, clock=state.due + 1), [])
+    assert [(line["window"], line["pooled"]) for line in lines] == [(1, 50)]
+
+
 def test_a_time_that_is_an_error_moves_no_other_model(tmp_path: Path) -> None:
     stream = stream_of(stream_config(tmp_path, "broker:9092"))
     answer = {"task": "u", "model": "erm", "scores": [0.9, 0.1]}
@@ -289,7 +313,13 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     stream = stream_of(config := stream_config(tmp_path, "broker:9092"))
     sent = messages(records(requests=600), partitions=2)
     ledger = CheckpointLedger(tmp_path / "state", load_config(str(config)))
-    units = (Unit("s", None, 0), Unit("t", "irm", 0), Unit("t", "erm", 0), Unit("t", SEED, 0))
+    whole = {"s", "duel"}
+    units = (
+        *(Unit(task, None, 0) for task in sorted(whole)),
+        Unit("t", "irm", 0),
+        Unit("t", "erm", 0),
+        Unit("t", SEED, 0),
+    )
     stepping = Stepping(0, units, {}, str(ledger.states), clock=1.7e9)
     blocks = blocks_in(stream, sent, 100)
     facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
@@ -297,7 +327,9 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     for i, unit in enumerate(units):
         parts = [unpacked(block.data) for block in blocks if wanted(block, unit)]
         states.append(UnitState(unit.task, unit.model, stepped(stream, stepping, parts, i)[1].state))
-    shed = {name: n for name, n in rows_of(facts).items() if name[0] != "s" and Unit(*name, 0) not in units}
+    shed = {
+        name: n for name, n in rows_of(facts).items() if name[0] not in whole and Unit(*name, 0) not in units
+    }
     new = replace(ledger.committed, batch=0, units=states, time=7.0, dropped=[("t", "x")], ignored=5)
     ledger.commit(replace(new, **counted(new, facts), shed=sum(shed.values())))
 
@@ -308,18 +340,25 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
 
     shown = {(one.task, one.model) for one in view.engine.series}
     assert shown == {("s", model) for model in MODELS} | {("t", "erm"), ("t", "irm")}
-    assert set(view.engine.labels_waiting) == {"s"}, "each model of t sees all labels of t"
-    assert {task for task, _ in view.engine.labels} <= {"s", "t", ""}
+    assert set(view.engine.labels_waiting) == whole, "each model of t sees all labels of t"
+    assert {task for task, _ in view.engine.labels} <= {*whole, "t", ""}
     assert view.engine.labels["s", LabelOutcome.MATCHED] > 0
     committed = steps.ledger.committed
     assert view.engine.received == {"kafka": committed.received}
     assert view.engine.labels_received == {"kafka": committed.labels_received}
     account = answers_account(scraped(view))
     account.assert_adds_up()
-    assert (account.parts["shed"], account.parts["duplicate"] > 0) == (sum(shed.values()), True)
-    assert view.engine.answers_forgotten.keys() == view.engine.labels_unrevised.keys() == {"s", "t"}
+    assert account.parts["shed"] > sum(shed.values()), "those beyond the arena's max_models too"
+    assert account.parts["duplicate"] > 0
+    assert view.engine.answers_forgotten.keys() == {*whole, "t"}
+    assert view.engine.labels_unrevised.keys() == {"s", "t"}
+    [arena] = view.engine.arenas
+    assert (arena.task, arena.windows_closed, arena.standing is not None) == ("duel", 2, True)
+    assert account.parts["compared before"] > 0
+    verdicts = sum(count for (task, _), count in view.engine.labels.items() if task == "duel")
+    assert verdicts + view.engine.labels_waiting["duel"] == sum(each.labels["duel"] for each in facts) > 100
     assert view.engine.rejected == {("kafka", "malformed"): committed.rejected["malformed"]}
-    assert view.engine.series_dropped == 1
+    assert view.engine.series_dropped == 2
     assert (view.sources[0].lag, view.sources[0].up, view.sources[0].reads_events) == (12, True, True)
     assert (view.ready, view.reasons, view.checkpoint_time) == (True, (), 7.0)
     ended = view_of(steps, None, up=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from monitor.engine.partitioning import StreamPartitioner, begins, joined
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.reader import from_json
 from monitor.reports.views import LabelOutcome
-from tests.engine.test_partitioning import chunks, in_one
+from tests.engine.test_partitioning import chunks, in_one, in_shares
 from tests.streams import Record, Rig, answers, compared, lines, task
 
 
@@ -210,6 +212,31 @@ def test_models_that_are_known_show_before_they_are_compared() -> None:
     assert [m.model for m in report.standing.models][:2] == ["champion", "m1"]
     assert report.standing.reference == "champion"
     assert str(report.standing.models[0].coefficient.reason) == "too few comparisons by humans"
+
+
+@pytest.mark.parametrize(("files", "each", "at_once"), [(2, 300, 1), (4, 70, 3)])
+def test_arenas_by_themselves_give_the_lines_of_one_engine_in_its_order(
+    files: int, each: int, at_once: int
+) -> None:
+    """Beside a task; at the end open windows of arenas close after those of tasks, as configured."""
+    rng = np.random.default_rng(16)
+    parts = [
+        [one | {"task": "t"} for one in answers(rng, 530, labelled=True)],
+        [one | {"task": "z"} for one in stream(16, 530)],
+        [one | {"task": "a"} for one in stream(17, 530)],
+    ]
+    records = sorted((one for part in parts for one in part), key=lambda one: one["time"])
+    asked = arena(windows=2, max_models=3, window={"size": 100, "min_size": 20, "max_age_seconds": 90})
+    tasks = {"z": asked, "t": task(estimators=["average_confidence", "realised"]), "a": asked}
+    settings = Rig(dict(tasks)).settings
+    stretches = chunks(records, dict(tasks), files, each)
+
+    expected = in_one(settings, stretches)
+
+    assert in_shares(settings, stretches, at_once) == expected
+    ended = [line for line in expected if b'"closed_by":"end"' in line]
+    assert [json.loads(line)["task"] for line in ended] == ["t", "z", "a"]
+    assert sum(b'"closed_by":"age"' in line for line in expected) > 4
 
 
 def test_an_arena_is_one_share_of_a_stream() -> None:
