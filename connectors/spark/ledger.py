@@ -258,7 +258,7 @@ def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
     for each in facts:
         for (task, _), count in each.labels_rejected.items():
             labels_rejected[task] += count
-    labels = sum(each.labels.total() + each.labels_rejected.total() for each in facts)
+    labels = sum(each.labels.total() + each.labels_rejected.total() + each.verdicts for each in facts)
     return {
         "received": before.received + used + rejected.total(),
         "labels_received": before.labels_received + labels,

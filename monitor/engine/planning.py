@@ -33,7 +33,9 @@ class Facts:
     groups : dict of task to set of (model, group)
         As far as they are no more than may be watched.
     labels : Counter of task
-        Labels on their own or along with answers.
+        Labels on their own or along with answers, which other models of the task need too.
+    verdicts : int
+        Right or wrong along with answers of tasks without classes, of use to the one model.
     answers_rejected : Counter of str
         By reason.
     labels_rejected : Counter of (task, reason)
@@ -58,6 +60,7 @@ class Facts:
     models: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     groups: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     labels: Counter[str] = field(default_factory=Counter)
+    verdicts: int = 0
     answers_rejected: Counter[str] = field(default_factory=Counter)
     labels_rejected: Counter[tuple[str, str]] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
@@ -80,6 +83,7 @@ class Facts:
             if len(known) <= caps[task]:
                 known |= groups
         self.labels.update(later.labels)
+        self.verdicts += later.verdicts
         self.answers_rejected.update(later.answers_rejected)
         self.labels_rejected.update(later.labels_rejected)
         self.rows_left.update(later.rows_left)
@@ -150,8 +154,11 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     if not isinstance(share.records, Batch):
         facts.labels[share.task] += len(share)
         return
+    along = int((share.records.label >= 0).sum())
     if not share.model:  # of an arena: verdicts along with comparisons are no share of their own
-        facts.labels[share.task] += int((share.records.label >= 0).sum())
+        facts.labels[share.task] += along
+    elif share.records.scores.shape[1] == 1:
+        facts.verdicts += along
     known = facts.models.setdefault((share.task, share.model), [int(share.records.order[0]), 0])
     known[1] += len(share)
     groups = facts.groups.setdefault(share.task, set())

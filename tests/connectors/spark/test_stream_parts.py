@@ -449,6 +449,19 @@ def test_answers_and_labels_are_counted_on(tmp_path: Path) -> None:
     }
 
 
+def test_right_or_wrong_along_with_answers_without_classes_are_labels_received(tmp_path: Path) -> None:
+    task = {"window": {"size": 10}, "reference": {"first_windows": 5}}
+    config = stream_config(tmp_path, "broker:9092", tasks={"v": task})
+    sent: list[dict[str, Any]] = [{"id": f"{i}", "model": "m", "confidence": 0.9} for i in range(60)]
+    along = [one | {"correct": i % 9 > 0} for i, one in enumerate(sent[:50])]
+    late = [{"id": "55", "model": "m", "correct": True}]
+    blocks = blocks_in(stream_of(config), messages([*along, *sent[50:], *late], partitions=1), 100)
+    facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
+    found = counted(Committed(), facts)
+    assert (found["received"], found["labels_received"]) == (60, 51)
+    assert sum(each.labels["v"] for each in facts) == 1, "no other model needs what came along"
+
+
 def test_what_cannot_be_done_on_spark_is_a_sentence(tmp_path: Path) -> None:
     path = stream_config(tmp_path, "b:1", sources=[{"kind": "stdin"}])
     with pytest.raises(ConfigError, match="sources: on Spark expected one of kind kafka, got stdin"):
