@@ -99,6 +99,7 @@ def _is_list_of_numbers(kind: Any) -> bool:
 
 _TEXTS, _REAL, _WHOLE, _FLAG = pyarrow.string(), pyarrow.float64(), pyarrow.int64(), pyarrow.bool_()
 _MOMENT = pyarrow.timestamp("ms", tz="UTC")
+_COUNTS = pyarrow.map_(_TEXTS, _WHOLE)
 
 
 def _list_of(**fields: Any) -> Any:
@@ -133,7 +134,15 @@ SCHEMA = pyarrow.schema(
         "start_time": _MOMENT,
         "end_time": _MOMENT,
         "calibration": pyarrow.struct(
-            {"method": _TEXTS, "version": _WHOLE, "foreign": _FLAG, "interval": _TEXTS}
+            {
+                "method": _TEXTS,
+                "version": _WHOLE,
+                "foreign": _FLAG,
+                "interval": _TEXTS,
+                "effective_rows": _REAL,
+                "missing": _COUNTS,
+                "unseen": _COUNTS,
+            }
         ),
         "estimates": _list_of(**_ESTIMATE),
         "classes": _list_of(**({"class": _TEXTS} | _ESTIMATE)),
@@ -190,6 +199,11 @@ SCHEMA = pyarrow.schema(
 """A window's line as columns, named as there; what a line leaves out is null."""
 
 
+def _as_pairs(values: dict[str, Any], *names: str) -> None:
+    """Have these, where they are there, as a map takes them."""
+    values |= {name: list(values[name].items()) for name in names if name in values}
+
+
 class WindowTable:
     """Writes lines of the reports as a Parquet file.
 
@@ -221,7 +235,8 @@ class WindowTable:
         """Take a line, as `monitor.reports.window_report.to_json` wrote it."""
         row = msgspec.json.decode(line)
         row["start_time"], row["end_time"] = map(datetime.fromisoformat, (row["start_time"], row["end_time"]))
-        row["positions"] = list(row["positions"].items())
+        _as_pairs(row, "positions")
+        _as_pairs(row.get("calibration", {}), "missing", "unseen")
         self._rows.append(row)
         if len(self._rows) >= _ROWS_AT_ONCE:
             self._flush()

@@ -16,8 +16,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.inspect import StructType, UnionType, VarTupleType, type_info
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -38,7 +40,7 @@ from connectors.spark.job import (  # noqa: E402
 )
 from connectors.spark.reading import blocks_of  # noqa: E402
 from connectors.spark.session import check_ready, meaning, refuse_java, settings_from  # noqa: E402
-from connectors.spark.tables import WindowTable, refuse_types  # noqa: E402
+from connectors.spark.tables import SCHEMA, WindowTable, refuse_types  # noqa: E402
 from connectors.splits import Split, read_split, splits_of  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
 from monitor.base.records import DRAW  # noqa: E402
@@ -56,6 +58,8 @@ from monitor.engine.planning import (  # noqa: E402
     units_of,
     why_whole,
 )
+from monitor.reports.arena_report import ArenaLine  # noqa: E402
+from monitor.reports.window_report import WindowLine  # noqa: E402
 from tests.connectors.spark.routing import wanted  # noqa: E402
 from tests.connectors.spark.streams import SETTINGS, TASKS, records, write_input  # noqa: E402
 from tests.daemon import ndjson  # noqa: E402
@@ -347,7 +351,14 @@ def test_the_table_of_windows_holds_what_their_lines_hold(tmp_path: Path) -> Non
     config = write_input(tmp_path, files=1, requests=3000)
     lines = one_process(config, files_of([tmp_path / "parts"]), tmp_path / "out")
     odd = json.loads(lines[-1]) | {
-        "calibration": {"method": "none", "version": 0, "foreign": True},
+        "calibration": {
+            "method": "none",
+            "version": 0,
+            "foreign": True,
+            "effective_rows": 7.5,
+            "missing": {"age": 3},
+            "unseen": {"plan": 1},
+        },
         "rebaselined": [{"metric": "accuracy", "reason": "asked"}],
         "untrusted": [{"metric": "accuracy", "evidence": 2.5, "labels": 9, "on_probation": False, "rows": 3}],
         "classes": [{"class": "ok", "metric": "recall", "estimator": "e", "unknown": "no"}],
@@ -364,12 +375,41 @@ def test_the_table_of_windows_holds_what_their_lines_hold(tmp_path: Path) -> Non
     assert [as_line(row) for row in rows] == [without_nulls(json.loads(line)) for line in lines]
 
 
+@pytest.mark.parametrize("line", [WindowLine, ArenaLine])
+def test_the_table_has_a_column_for_all_that_a_line_may_say(line: type[msgspec.Struct]) -> None:
+    """But what estimates of a kind leave out: those of a series name no model and no class."""
+    never = {"estimates": {"model", "class"}, "classes": {"model"}, "models": {"class"}}
+
+    def missing(told: Any, fields: Any, where: str) -> list[str]:
+        types: list[Any] = list(told.types) if isinstance(told, UnionType) else [told]
+        types = [one.item_type if isinstance(one, VarTupleType) else one for one in types]
+        found = []
+        for struct in (one for one in types if isinstance(one, StructType)):
+            if pyarrow.types.is_list(fields):
+                fields = fields.value_type
+            names = {field.name: field.type for field in fields}
+            for each in struct.fields:
+                path = f"{where}.{each.encode_name}"
+                if each.encode_name in never.get(where.rpartition(".")[2], ()):
+                    continue
+                found += (
+                    missing(each.type, names[each.encode_name], path) if each.encode_name in names else [path]
+                )
+        return found
+
+    assert missing(type_info(line), pyarrow.struct(list(SCHEMA)), line.__name__) == []
+    assert len(SCHEMA.field("calibration").type) == 7
+
+
 def as_line(row: dict[str, Any]) -> Any:
     times = {
         name: row[name].isoformat(timespec="milliseconds").replace("+00:00", "Z")
         for name in ("start_time", "end_time")
     }
-    return without_nulls(row | times | {"positions": dict(row["positions"])})
+    calibration = row["calibration"] and {
+        name: dict(value) if isinstance(value, list) else value for name, value in row["calibration"].items()
+    }
+    return without_nulls(row | times | {"positions": dict(row["positions"]), "calibration": calibration})
 
 
 def without_nulls(value: Any) -> Any:
