@@ -199,6 +199,27 @@ class Reference:
         return made
 
 
+class _Codes:
+    """Class indices of a reference: kept in as few bytes as hold them, mostly one, and read as int64.
+
+    What ten thousand models keep of their references is most of an agent's memory.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, one: Reference | None, owner: type[Reference]) -> Any:
+        return self if one is None else one.__dict__[self._name].astype(np.int64)
+
+    def __set__(self, one: Reference, codes: Ints) -> None:
+        ends = codes.min(initial=0), codes.max(initial=0)
+        one.__dict__[self._name] = codes.astype(np.result_type(*map(np.min_scalar_type, ends)))
+
+
+for _name in ("predicted", "labels"):
+    setattr(Reference, _name, _Codes(_name))  # as defaults of the fields they would be taken for their values
+
+
 def split_by_model(batch: Batch) -> dict[str, Reference]:
     """A reference file's rows, a model at a time, each in time order."""
     labelled = np.flatnonzero(batch.label >= 0)

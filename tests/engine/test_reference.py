@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +49,16 @@ def test_each_model_has_its_labelled_rows_in_order_of_time() -> None:
         assert {group: places.tolist() for group, places in one.groups.items()} == {
             f"region={values[g]}": [place for place, i in enumerate(own) if region[i] == g] for g in (0, 1)
         }
+
+
+@pytest.mark.parametrize(("codes", "width"), [([0, 255], 1), ([0, 256], 2), ([-1, 200], 2), ([], 1)])
+def test_class_indices_take_few_bytes_and_are_read_as_they_came(codes: list[int], width: int) -> None:
+    given = np.array(codes, dtype=np.int64)
+    one = Reference(np.zeros((len(codes), 1)), given, given, given * 1.0, "", {})
+    for read in (one.predicted, replace(one, version="v2").labels, pickle.loads(pickle.dumps(one)).labels):
+        np.testing.assert_array_equal(read, given)
+        assert read.dtype == np.int64
+    assert {vars(one)[name].itemsize for name in ("predicted", "labels")} == {width}
 
 
 def test_a_group_without_rows_of_a_model_is_none_of_its_groups() -> None:
