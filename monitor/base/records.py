@@ -435,8 +435,9 @@ def text_codes(texts: Sequence[str]) -> Floats:
     return (id_keys(texts) >> np.uint64(12)).astype(np.float64)
 
 
-_NO_COLUMN = np.zeros((1, 0))
-_NO_CODES = np.zeros((1, 0), dtype=np.int64)
+_MANY = 1 << 48  # rows
+_NO_FEATURES = np.lib.stride_tricks.as_strided(np.zeros((1, 0)), (_MANY, 0))
+_NO_GROUPS = np.lib.stride_tricks.as_strided(np.zeros((1, 0), dtype=np.int64), (_MANY, 0))
 
 
 def no_features(rows: int) -> Floats:
@@ -444,12 +445,12 @@ def no_features(rows: int) -> Floats:
 
     It takes no memory: numpy allocates an array of no columns as if it had one.
     """
-    return np.lib.stride_tricks.as_strided(_NO_COLUMN, (rows, 0))
+    return _NO_FEATURES[:rows]
 
 
 def no_groups(rows: int) -> Ints:
     """(rows, 0): the groups of rows of which none are watched; it takes no memory either."""
-    return np.lib.stride_tricks.as_strided(_NO_CODES, (rows, 0))
+    return _NO_GROUPS[:rows]
 
 
 def _room(lengths: Ints) -> int:

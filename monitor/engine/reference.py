@@ -14,6 +14,7 @@ import numpy as np
 
 from monitor.base.errors import ConfigError
 from monitor.base.names import FeatureKind
+from monitor.base.places import sorted_by_code
 from monitor.base.records import Batch, Floats, Ints, no_features
 from monitor.base.results import Estimate
 from monitor.config.root import Task
@@ -75,6 +76,17 @@ class Reference:
         if method == AutoCalibrator.method:
             method = self.choice().method
         return self._once(method, lambda: CALIBRATORS[method]().fit(*self._rows))
+
+    def drawn(self, task: Task, group: str, draw: Callable[[], T]) -> T:
+        """What charts are drawn around by this task's section, worked out once.
+
+        The start tries each model's charts before the engine is built, which takes what that has found.
+        """
+        key = f"drawn {group}"
+        if key not in self._fits or self._fits[key][0] is not task:
+            self._fits[key] = task, draw()
+        made: T = self._fits[key][1]
+        return made
 
     def choice(self) -> Choice:
         """The method that `auto` takes, with the losses by which it does; worked out once.
@@ -187,15 +199,35 @@ class Reference:
         return made
 
 
+class _Codes:
+    """Class indices of a reference: kept in as few bytes as hold them, mostly one, and read as int64.
+
+    What ten thousand models keep of their references is most of an agent's memory.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, one: Reference | None, owner: type[Reference]) -> Any:
+        return self if one is None else one.__dict__[self._name].astype(np.int64)
+
+    def __set__(self, one: Reference, codes: Ints) -> None:
+        ends = codes.min(initial=0), codes.max(initial=0)
+        one.__dict__[self._name] = codes.astype(np.result_type(*map(np.min_scalar_type, ends)))
+
+
+for _name in ("predicted", "labels"):
+    setattr(Reference, _name, _Codes(_name))  # as defaults of the fields they would be taken for their values
+
+
 def split_by_model(batch: Batch) -> dict[str, Reference]:
     """A reference file's rows, a model at a time, each in time order."""
+    labelled = np.flatnonzero(batch.label >= 0)
+    order, pieces = sorted_by_code(batch.model, labelled[np.argsort(batch.time[labelled], kind="stable")])
     references = {}
-    for code, name in enumerate(batch.models):
-        rows = np.flatnonzero((batch.model == code) & (batch.label >= 0))
-        if not len(rows):
-            continue
-        rows = rows[np.argsort(batch.time[rows], kind="stable")]
-        references[name] = Reference(
+    for code, piece in pieces:
+        rows = order[piece]
+        references[batch.models[code]] = Reference(
             scores=batch.scores[rows],
             predicted=batch.predicted[rows],
             labels=batch.label[rows],
@@ -208,13 +240,11 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
 
 
 def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
+    """The places of each group's rows among these; of groups without any none."""
     groups = {}
     for name, (values, column) in batch.groups.items():
-        codes = column[rows]
-        order = np.argsort(codes, kind="stable")
-        cuts = np.searchsorted(codes[order], np.arange(len(values) + 1))
-        for code, value in enumerate(values):
-            groups[f"{name}={value}"] = order[cuts[code] : cuts[code + 1]]
+        order, pieces = sorted_by_code(column[rows], np.arange(len(rows)))
+        groups.update({f"{name}={values[code]}": order[piece] for code, piece in pieces})
     return groups
 
 

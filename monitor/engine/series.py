@@ -12,7 +12,7 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.base.records import Ints
 from monitor.config.root import Task
-from monitor.engine.attribution import PartRows
+from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation
@@ -30,6 +30,7 @@ from monitor.reports.views import SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.rests_on import RestsOn
+from monitor.stats.charts.base import Baseline
 from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.hajek import Excess
 from monitor.stats.histograms import ConfidenceHistogram, Distributions
@@ -160,22 +161,25 @@ class Series:
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state.recalibration)
         if saved is None and reference is not None:
-            self._start(reference)
+            self._start(reference, fitted=state.rivals is not None)
         if reference is not None and not settings.group:
             self.checks.begin(self.active, self._windows.number, reference)
 
-    def _start(self, reference: Reference) -> None:
-        """Draw the charts around the reference."""
+    def _start(self, reference: Reference, fitted: bool) -> None:
+        """Draw the charts around the reference; `fitted` where estimators that compare were so before."""
         task = self.settings.task
         if reference.version and not self._versions.current:
             seeded = msgspec.structs.replace(self._versions.snapshot(), current=reference.version)
             self._versions = VersionTracker(task.window.min_size, seeded)
             self._judged_version = reference.version
-        windows = reference_windows(
-            self.active.view.method, reference, self.settings.group, task, self.settings.positive
-        )
-        baseline = baselines([self._comparisons.judged(window) for window in windows])
-        parts = reference_parts(windows, reference, self.settings.group, task)
+        method, group = self.active.view.method, self.settings.group
+
+        def draw() -> tuple[dict[str, Baseline], dict[str, BaselineParts]]:
+            windows = reference_windows(method, reference, group, task, self.settings.positive)
+            baseline = baselines([self._comparisons.judged(window) for window in windows])
+            return baseline, reference_parts(windows, reference, group, task)
+
+        baseline, parts = draw() if fitted else reference.drawn(task, group, draw)
         try:
             self._judge.set_baseline(baseline, parts)
         except ConfigError as error:

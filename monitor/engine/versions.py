@@ -78,6 +78,7 @@ class VersionTracker:
         state = resume or VersionState()
         self._rollback = rollback
         self._patience = max(rollback, _FEWEST)
+        self._allowed = (_AT_ONCE - 1) * self._patience
         self._current, self._superseded = state.current, list(state.superseded)
         self._stragglers, self._debt = state.stragglers, state.debt
         self._last, self._in_a_row = state.last, state.in_a_row
@@ -92,17 +93,13 @@ class VersionTracker:
         """Whether versions follow each other so fast that a new one does not take over at once."""
         return self._debt > self._allowed
 
-    @property
-    def _allowed(self) -> int:
-        return (_AT_ONCE - 1) * self._patience
-
     def keeps(self, name: str, count: int) -> bool:
         """Count so many answers that all name this version, where the one in charge stays so or is none.
 
         Where it may not, nothing is counted, and `stretches` has to look at them. Of the answers of many
         models most pieces are of one version, that in charge.
         """
-        if self.restless or (self._current and name not in ("", self._current)):
+        if self._debt > self._allowed or (self._current and name not in ("", self._current)):
             return False
         if not self._current:
             if not name:

@@ -14,10 +14,13 @@ else with a model's first window: what each reference says of its calibration's 
 answers of every model: it includes the picture that it is drawn from; the one after it, of the same picture,
 is "again".
 
-The axis `many` is of an agent whose models have not filled their first window, and have no labels yet. The
-lines under it are of the scrapes of models that export all that a model can: the first, then one for which
-every model has new answers in its open window, one for which none has, and one for which every model has
-closed a window, with other estimates, charts and confidences.
+The axis `many` is of an agent whose models have not filled their first window, and have no labels yet. Under
+it is what a first start does with the file of the references, which tries each model's charts before it
+builds the engine, and the memory that reading takes at most. The last lines are of the scrapes of models that
+export all that a model can: the first, then one for which every model has new answers in its open window, one
+for which none has, and one for which every model has closed a window, with other estimates, charts and
+confidences. Over HTTP they are what a client of the agent's server waits for, which does nothing else
+meanwhile: the text, gzip, the way.
 
 Time is processor time in microseconds an answer, without start and learning. Memory is the peak of resident
 memory beyond the imports. An exponent is the slope of the total time between the last two points, in
@@ -36,16 +39,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
+from urllib.request import Request, urlopen
 
 import numpy as np
 
+from connectors.formats.files.reference import read_reference
 from monitor.base.collector import tune_collector
 from monitor.base.records import Batch, Chunk, LabelBatch, mix
 from monitor.base.results import Estimate
 from monitor.cli.process import one_heap
+from monitor.cli.tried import try_references
+from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import Engine, EngineSettings
-from monitor.engine.reference import Reference
+from monitor.engine.reference import Reference, split_by_model
+from monitor.export.http.app import build_app
+from monitor.export.http.server import HttpServer
 from monitor.export.prometheus import exposition
 from monitor.export.prometheus.collector import registry
 from monitor.reports.views import AgentView, EngineView, SeriesView
@@ -240,22 +249,67 @@ def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
     return time.process_time() - before
 
 
-def full_scrapes(models: int) -> str:
-    """Processor time of scrapes of models that export everything, and of packing the last one."""
+def reading(models: int) -> str:
+    """Processor time of a first start on a reference file of so many models, and memory of reading it."""
+    one_heap()
+    tune_collector()
+    tasks = {"t": task(Load(models=models))}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "reference.ndjson"
+        _write_reference(path, models)
+        bare, marks = resident(), [time.process_time()]
+        batch = read_reference(path, *layouts(tasks))
+        marks.append(time.process_time())
+        known = {"t": split_by_model(batch)}
+        rows, peak = len(batch), resident(most=True) - bare
+        marks.append(time.process_time())
+    del batch
+    try_references(tasks, known)
+    marks.append(time.process_time())
+    EngineSettings(tasks, known).build()
+    marks.append(time.process_time())
+    read, split, tried, built = np.diff(marks).tolist()
+    return (
+        f"    {models:,} models, a reference file of {rows:,} rows; s of a first start: read {read:.2f}, "
+        f"by model {split:.2f}, tried {tried:.2f}, built {built:.2f}; at most {peak / rows:.0f} bytes a row"
+    )
+
+
+def _write_reference(path: Path, models: int) -> None:
+    """All models have the same rows."""
+    one = references(Load(models=1))["m0"]
+    columns = one.scores.tolist(), one.labels.tolist(), one.time.tolist()
+    rows = [
+        f'"time":{time},"scores":{scores},"label":"{CLASSES[label]}"}}\n'
+        for scores, label, time in zip(*columns, strict=True)
+    ]
+    with path.open("w", encoding="utf-8") as file:
+        for model in range(models):
+            file.writelines([f'{{"model":"m{model}",{row}' for row in rows])
+
+
+def full_scrapes(models: int) -> list[str]:
+    """Scrapes of models that export everything: processor time of each text, and what a client waits for."""
     one_heap()
     tune_collector()
     began = crowd(models, 0)
     series = began.engine.series
     answered = replace(began.engine, series=tuple(replace(one, pending=one.pending + 1) for one in series))
     closed = replace(began.engine, series=tuple(map(_closed, series)))
-    turns = {
+    engines = {
         "first": began.engine,
         "new answers": answered,
         "nothing new": answered,
         "new windows": closed,
     }
+    turns = {name: replace(began, engine=engine) for name, engine in engines.items()}
+    return [f"    {models:,} models, {_written(turns)}", f"    over HTTP with gzip, {_asked(turns)}"]
+
+
+def _written(turns: Mapping[str, AgentView]) -> str:
+    """Size and processor time of the text of each, and of packing the last one."""
     views, times, text = iter(turns.values()), [], b""
-    metrics = registry(lambda: replace(began, engine=next(views)), 10_000_000)
+    metrics = registry(lambda: next(views), 10_000_000)
     for name in turns:
         before = time.process_time()
         text = exposition.text(metrics)
@@ -265,7 +319,24 @@ def full_scrapes(models: int) -> str:
     times.append(f"gzip {time.process_time() - before:.2f}")
     lines = sum(line[:1] != b"#" for line in text.splitlines())
     size = f"{len(text) / 1e6:.0f} MB, {len(packed) / 1e6:.1f} with gzip"
-    return f"    {models:,} models, {lines:,} series, {size}; s a scrape: {', '.join(times)}"
+    return f"{lines:,} series, {size}; s a scrape: {', '.join(times)}"
+
+
+def _asked(turns: Mapping[str, AgentView]) -> str:
+    """How long a client of the agent's HTTP server waits for each; it takes gzip, as Prometheus does."""
+    views, times = iter(turns.values()), []
+    metrics = registry(lambda: next(views), 10_000_000)
+    server = HttpServer(build_app(AgentView, metrics, lambda view, query: ""), "127.0.0.1:0")
+    server.start()
+    asked = Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept-Encoding": "gzip"})
+    for name in turns:
+        before, used = time.perf_counter(), time.process_time()
+        with urlopen(asked, timeout=60) as answer:
+            answer.read()
+        took, used = time.perf_counter() - before, time.process_time() - used
+        times.append(f"{name} {took:.2f} / {used:.2f}")
+    server.stop()
+    return f"s that a client waits / of the processor: {', '.join(times)}"
 
 
 def _closed(one: SeriesView) -> SeriesView:
@@ -374,7 +445,8 @@ def report(
         if points:
             yield from table(axis, points)
             if axis == "many":
-                yield apart(full_scrapes, points[-1][0].models)
+                yield apart(reading, points[0][0].models)
+                yield from apart(full_scrapes, points[-1][0].models)
             yield ""
 
 

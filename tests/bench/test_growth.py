@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.bench_growth import AXES, Cost, Load, exponent, full_scrapes, measure, table
+from tests.bench.bench_growth import AXES, Cost, Load, exponent, full_scrapes, measure, reading, table
 
 
 def test_a_point_closes_its_windows_and_gives_labels_to_every_models_answers(tmp_path: Path) -> None:
@@ -47,8 +47,16 @@ def test_each_axis_changes_one_thing() -> None:
         assert len({getattr(load, "models" if axis == "many" else axis) for load in loads}) == len(loads)
 
 
+def test_a_first_start_reads_the_references_of_its_models() -> None:
+    said = reading(3)
+    assert said.startswith("    3 models, a reference file of 9,000 rows; s of a first start: read 0.")
+    parts = said.partition("; s of a first start: ")[2].partition(";")[0].split(", ")
+    assert [part.rpartition(" ")[0] for part in parts] == ["read", "by model", "tried", "built"]
+
+
 def test_ten_models_that_export_everything_are_scraped_as_they_go_on() -> None:
-    line = full_scrapes(10)
-    assert line.startswith("    10 models, ")
-    told = [each.rpartition(" ")[0] for each in line.split(": ")[1].split(", ")]
-    assert told == ["first", "new answers", "nothing new", "new windows", "gzip"]
+    written, asked = full_scrapes(10)
+    turns = ["first", "new answers", "nothing new", "new windows"]
+    assert written.startswith("    10 models, ")
+    assert [each.rpartition(" ")[0] for each in written.split(": ")[1].split(", ")] == [*turns, "gzip"]
+    assert [each.rsplit(" ", 3)[0] for each in asked.split(": ")[1].split(", ")] == turns

@@ -104,6 +104,15 @@ def test_another_file_another_task_another_version_or_no_memory_is_tried(
         start(folder)
 
 
+def test_the_charts_that_were_tried_are_the_engines(tmp_path: Path) -> None:
+    write(tmp_path / "reference.ndjson", good)
+    settings = engine_settings(config(tmp_path))
+    [(name, task)] = settings.tasks.items()
+    known = settings.references[name]["erm"]
+    baselines, _ = known.drawn(task, "", lambda: pytest.fail("the engine would draw them again"))
+    assert len(baselines["accuracy"].values) == ROWS // 100
+
+
 def test_a_task_that_was_warned_of_is_warned_of_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from monitor.base.records import Batch, Ints
+from monitor.base.records import NO_ID, Batch, Ints
 
 _Coded = tuple[tuple[str, ...], Ints]
 
 
-def join_batches(batches: Sequence[Batch]) -> Batch:
+COLUMNS = "scores", "predicted", "time", "key", "label", "partition", "position", "probability", "features"
+"""What is joined and taken of a batch, beside model, version and groups."""
+
+
+def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -> Batch:
     """One batch with the rows of all, in their order; `order` counts them from 0.
 
     Parameters
     ----------
     batches : sequence of Batch
         At least one, all of one task and read with one layout; their partitions are one and the same.
+    columns : collection of str, optional
+        Of any other one the first row's value stands for all rows, and takes no memory.
 
     Raises
     ------
@@ -29,46 +37,54 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
         raise ValueError(f"batches: expected some, all of one task, got {sorted(tasks)}")
     models, model = _join_codes([(batch.models, batch.model) for batch in batches])
     versions, version = _join_codes([(batch.versions, batch.version) for batch in batches])
-    names = batches[0].groups.keys()
-    return Batch(
-        task=tasks.pop(),
-        scores=np.concatenate([batch.scores for batch in batches]),
-        predicted=np.concatenate([batch.predicted for batch in batches]),
-        model=model,
-        models=models,
-        version=version,
-        versions=versions,
-        time=np.concatenate([batch.time for batch in batches]),
-        key=np.concatenate([batch.key for batch in batches]),
-        label=np.concatenate([batch.label for batch in batches]),
-        groups={name: _join_codes([batch.groups[name] for batch in batches]) for name in names},
-        order=np.arange(sum(map(len, batches)), dtype=np.int64),
-        partition=np.concatenate([batch.partition for batch in batches]),
-        position=np.concatenate([batch.position for batch in batches]),
-        probability=np.concatenate([batch.probability for batch in batches]),
-        features=np.concatenate([batch.features for batch in batches]),
-    )
+    groups = {name: _join_codes([batch.groups[name] for batch in batches]) for name in batches[0].groups}
+    joined = {
+        name: np.concatenate([getattr(batch, name) for batch in batches])
+        if name in columns
+        else one_value(getattr(batches[0], name), len(model))
+        for name in COLUMNS
+    }
+    return _batch(tasks.pop(), (models, model), (versions, version), groups, joined)
 
 
-def take(batch: Batch, rows: Ints) -> Batch:
-    """The chosen rows; `order` counts them from 0."""
+def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
+    """The chosen rows; `order` counts them from 0. Columns are as in `join_batches`."""
+    taken = {
+        name: getattr(batch, name)[rows] if name in columns else one_value(getattr(batch, name), len(rows))
+        for name in COLUMNS
+    }
+    groups = {name: (values, code[rows]) for name, (values, code) in batch.groups.items()}
+    model, version = (batch.models, batch.model[rows]), (batch.versions, batch.version[rows])
+    return _batch(batch.task, model, version, groups, taken)
+
+
+def one_value(column: NDArray[Any], n: int) -> NDArray[Any]:
+    """A column of n rows, each with the first value of this one; it takes no memory.
+
+    Examples
+    --------
+    >>> one_value(np.array([7, 8]), 3).tolist()
+    [7, 7, 7]
+    """
+    return np.broadcast_to(column[:1].copy(), n) if n else column[:0]
+
+
+def _batch(
+    task: str, model: _Coded, version: _Coded, groups: dict[str, _Coded], columns: Mapping[str, NDArray[Any]]
+) -> Batch:
+    n = len(model[1])
     return Batch(
-        task=batch.task,
-        scores=batch.scores[rows],
-        predicted=batch.predicted[rows],
-        model=batch.model[rows],
-        models=batch.models,
-        version=batch.version[rows],
-        versions=batch.versions,
-        time=batch.time[rows],
-        key=batch.key[rows],
-        label=batch.label[rows],
-        groups={name: (values, code[rows]) for name, (values, code) in batch.groups.items()},
-        order=np.arange(len(rows), dtype=np.int64),
-        partition=batch.partition[rows],
-        position=batch.position[rows],
-        probability=batch.probability[rows],
-        features=batch.features[rows],
+        task=task,
+        models=model[0],
+        model=model[1],
+        versions=version[0],
+        version=version[1],
+        groups=groups,
+        order=np.arange(n, dtype=np.int64),
+        other=one_value(np.array([-1]), n),
+        request=one_value(np.array([NO_ID]), n),
+        alone=one_value(np.array([False]), n),
+        **columns,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from connectors.files import FileSource, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.files.joining import join_batches, take
+from connectors.formats.files.joining import join_batches, one_value, take
 from connectors.formats.messages.hints import misspelt, names_of
 from monitor.base.errors import ConfigError, SourceError
 from monitor.base.records import Batch, Chunk, Floats, Ints, Reject, RejectReason, TaskLayout
@@ -18,6 +19,8 @@ from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
 
 _SHOWN_REJECTS = 3
 _WAIT_SECONDS = 0.2  # of a pipe only; a file is always ready
+_KEPT = "scores", "predicted", "time", "label", "features"
+_DROPPED = "key", "order", "partition", "position", "probability", "other", "request", "alone"
 
 
 def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
@@ -36,8 +39,8 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     Returns
     -------
     Batch
-        Only rows with a label, each with a time; `order` counts them, `position` says where in the file
-        each stood.
+        Only rows with a label, each with a time; `order` counts them. Of ids, places in the file and chances
+        it has none: one value stands for all rows.
 
     Raises
     ------
@@ -84,10 +87,18 @@ def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
             f"{name}: no row of task {layout.name} has a label; a reference file needs label on every line"
             f"{misspelt(reading.names, ('label', 'correct'))}"
         )
-    joined = join_batches(reading.batches)
-    joined = replace(joined, time=_filled(joined.time), label=_of_every_model(joined.label, joined.position))
+    joined = join_batches(reading.batches, _KEPT)
+    reading.batches.clear()  # references of thousands of models are gigabytes
+    joined = replace(joined, time=_filled(joined.time))
     labelled = np.flatnonzero(joined.label >= 0)
-    return take(joined, labelled[np.argsort(joined.time[labelled], kind="stable")])
+    rows = labelled[np.argsort(joined.time[labelled], kind="stable")]
+    return joined if np.array_equal(rows, joined.order) else take(joined, rows, _KEPT)
+
+
+def _bare(batch: Batch) -> Batch:
+    """The rows with what a reference is asked for, and each with its record's label."""
+    nothing: dict[str, Any] = {name: one_value(getattr(batch, name), len(batch)) for name in _DROPPED}
+    return replace(batch, label=_of_every_model(batch.label, batch.position), **nothing)
 
 
 def _filled(time: Floats) -> Floats:
@@ -146,7 +157,7 @@ class _Reading:
     def add(self, raw: Raw, chunk: Chunk) -> None:
         """Take what one read brought."""
         self.names = self.names or names_of(raw)
-        self.batches.extend(chunk.batches)
+        self.batches.extend(map(_bare, chunk.batches))
         self.bare_labels += chunk.labels_received
         for reject in chunk.rejects:
             if reject.reason is RejectReason.UNKNOWN_TASK:

@@ -11,8 +11,9 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, reduce
-from operator import attrgetter
+from functools import reduce
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -26,9 +27,9 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import RejectReason
 from monitor.base.registry import load
 from monitor.base.results import Result, Unknown
-from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
+from monitor.export.prometheus.distributions import confidence_rows, curve_rows, histogram_rows
 from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX, PREFIX
-from monitor.export.prometheus.lines import SUFFIX, SeriesLines, family_of
+from monitor.export.prometheus.lines import SUFFIX, Lines, SeriesLines, family_of
 from monitor.export.prometheus.rows import Row, SharedLabels, arena_rows, known, rank_rows, shared, text
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
@@ -36,6 +37,9 @@ from monitor.reports.window_report import finite
 log = logging.getLogger("blindsight")
 
 _CUT_SHOWN = 5
+_NO_MORE = shared()
+_STATES = [(state, shared(("state", state.value))) for state in SeriesState]
+_OBJECTIVE_STATES = [(state, state.value) for state in ObjectiveState]
 
 OwnFamily = tuple[
     str,
@@ -226,15 +230,13 @@ class Exported:
 
     Attributes
     ----------
+    lines : list of Lines
+        Of each piece.
     count : int
         Its samples.
-    families : list of frozenset of str
-        Those of each piece.
-    lines : dict of str to str
-        By family, the samples as text.
     """
 
-    __slots__ = ("_counts", "_pieces", "count", "families", "lines", "view")
+    __slots__ = ("_pieces", "count", "lines", "view")
 
     def __init__(
         self,
@@ -244,23 +246,14 @@ class Exported:
         before: Exported | None = None,
     ) -> None:
         self.view, self._pieces = view, pieces
-        self.families: list[frozenset[str]] = []
-        self._counts: list[int] = []
-        kept: dict[str, str] = {} if before is None else dict(before.lines)
-        fresh: list[Row] = []
-        for i, (of, rows_of) in enumerate(pieces):
-            if before is not None and of(before.view) == of(view):
-                self.families.append(before.families[i])
-                self._counts.append(before._counts[i])
-                continue
-            for key in () if before is None else before.families[i]:
-                del kept[key]
-            rows = list(rows_of(view))
-            fresh += rows
-            self.families.append(_families(frozenset([row[0] for row in rows])))
-            self._counts.append(len(rows))
-        self.lines: dict[str, str] = kept | writer.written(self.who, fresh)
-        self.count = sum(self._counts)
+        who = self.who
+        self.lines: list[Lines] = [
+            before.lines[i]
+            if before is not None and of(before.view) == of(view)
+            else writer.written(who, [*rows_of(view)])
+            for i, (of, rows_of) in enumerate(pieces)
+        ]
+        self.count = sum([count for _, _, count in self.lines])
 
     @property
     def who(self) -> dict[str, str]:
@@ -276,12 +269,6 @@ class Exported:
                 yield key, {**who, **labels}, value
 
 
-@cache
-def _families(keys: frozenset[str]) -> frozenset[str]:
-    """Those that rows of these keys are part of: one object, for thousands of series."""
-    return frozenset(map(family_of, keys))
-
-
 class Part:
     """Models or groups, as one scrape exports them, beside rows of the agent itself."""
 
@@ -289,11 +276,20 @@ class Part:
         self.prefix, self.series = prefix, series
         self._more = _by_family(more)
         self._every: dict[str, list[Row]] | None = None
+        self._lines: dict[str, list[bytes]] = {}
+        for piece in zip(*[one.lines for one in series], strict=True):
+            for families, alike in groupby(piece, itemgetter(0)):
+                texts = zip(*[each for _, each, _ in alike], strict=True)
+                for family, each in zip(families, texts, strict=True):
+                    self._lines.setdefault(family, []).extend(each)
 
     def families(self) -> Iterator[SeriesFamily]:
         """Those with a sample, in the table's order."""
-        keys = set(self._more).union(*{piece for one in self.series for piece in one.families})
-        return (SeriesFamily(self, key) for key in FAMILIES if key in keys)
+        return (SeriesFamily(self, key) for key in FAMILIES if key in self._more or key in self._lines)
+
+    def lines(self, key: str) -> list[bytes]:
+        """The lines of a family of each series that has any."""
+        return self._lines.get(key, [])
 
     def more(self, key: str) -> list[Sample]:
         """The samples of a family that are of no series."""
@@ -326,22 +322,24 @@ class SeriesFamily(Metric):
 def _pieces(distributions: bool) -> list[Piece]:
     """Of a series; those of a table's line come last, as nobody knows what they look at."""
     own = _rows_by_table("series")
-    spread: list[Piece] = [(attrgetter("distributions"), lambda one: distribution_rows(one.distributions))]
+    values = [each for each in own if each[2] is None]
+    labelled = [each for each in own if each[2] is not None]
     return [
         *_PIECES,
-        *(spread if distributions else []),
-        (lambda _: math.nan, lambda one: _table_rows(one, own)),
+        *(_SPREAD if distributions else ()),
+        (lambda _: math.nan, lambda one: _own_rows(one, _NO_MORE, values)),
+        (lambda _: math.nan, lambda one: _labelled_rows(one, labelled)),
     ]
 
 
-def _table_rows(one: SeriesView, own: Sequence[OwnFamily]) -> Iterator[Row]:
-    for key, labels, value in _own_rows(one, shared(), own):
+def _labelled_rows(one: SeriesView, own: Sequence[OwnFamily]) -> Iterator[Row]:
+    for key, labels, value in _own_rows(one, _NO_MORE, own):
         yield key, shared(*labels.items()), value
 
 
 def _state_rows(one: SeriesView) -> Iterator[Row]:
-    for state in SeriesState:
-        yield "state", shared(("state", state.value)), float(state is one.state)
+    for state, labels in _STATES:
+        yield "state", labels, float(state is one.state)
 
 
 def _audit_rows(one: SeriesView) -> Iterator[Row]:
@@ -452,22 +450,39 @@ def _objective_rows(one: SeriesView) -> Iterator[Row]:
     for objective in one.objectives:
         labels = shared(("metric", objective.metric))
         yield "objective_ratio", labels, objective.bound
-        for state in ObjectiveState:
-            of_state = shared(*labels.items(), ("state", state.value))
+        for state, name in _OBJECTIVE_STATES:
+            of_state = shared(("metric", objective.metric), ("state", name))
             yield "objective_state", of_state, float(state is objective.state)
 
 
+def _window_rows(one: SeriesView) -> Iterator[Row]:
+    yield from _estimate_rows(one)
+    yield from _chart_rows(one)
+    yield from _violation_rows(one)
+
+
+def _standing_rows(one: SeriesView) -> Iterator[Row]:
+    yield from _class_rows(one)
+    yield from _objective_rows(one)
+    yield from _state_rows(one)
+
+
+def _label_rows_of(one: SeriesView) -> Iterator[Row]:
+    yield from _audit_rows(one)
+    yield from _recalibration_rows(one)
+    yield from _trust_rows(one)
+
+
 _PIECES: tuple[Piece, ...] = (
-    (attrgetter("estimates"), _estimate_rows),
-    (attrgetter("classes"), _class_rows),
-    (attrgetter("charts"), _chart_rows),
-    (attrgetter("violations"), _violation_rows),
-    (attrgetter("objectives"), _objective_rows),
-    (attrgetter("state"), _state_rows),
+    # What every window changes; what changes now and then; what may be every model's own; what labels change.
+    (attrgetter("estimates", "charts", "violations"), _window_rows),
+    (attrgetter("classes", "objectives", "state"), _standing_rows),
     (attrgetter("version", "window_size", "calibration"), _model_rows),
-    (attrgetter("coverage"), _audit_rows),
-    (attrgetter("recalibrations"), _recalibration_rows),
-    (attrgetter("trust"), _trust_rows),
+    (attrgetter("coverage", "recalibrations", "trust"), _label_rows_of),
+)
+_SPREAD: tuple[Piece, ...] = (
+    (lambda one: one.distributions and one.distributions.confidence, confidence_rows),
+    (lambda one: one.distributions and one.distributions.curve, curve_rows),
 )
 
 

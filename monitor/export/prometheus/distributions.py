@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client.utils import floatToGoString
 
 from monitor.export.prometheus.rows import Row, SharedLabels, shared
-from monitor.stats.histograms import BIN_ENDS, BIN_NAMES, Distributions
+from monitor.reports.views import SeriesView
+from monitor.stats.histograms import BIN_ENDS, BIN_NAMES
 
 
 def histogram_rows(
@@ -43,27 +44,36 @@ def histogram_rows(
     yield f"{key}:count", who, cumulative[-1]
 
 
-def distribution_rows(found: Distributions | None) -> list[Row]:
-    """A model's histogram of confidences and calibration curve: 42 series, from the start; none of groups.
-
-    Parameters
-    ----------
-    found : Distributions or None
-    """
-    if found is None:
+def confidence_rows(one: SeriesView) -> list[Row]:
+    """A model's histogram of confidences: 12 samples, from the start; none of groups."""
+    if one.distributions is None:
         return []
-    spread, curve = found.confidence, found.curve
+    spread = one.distributions.confidence
     up_to = spread.cumulative()
-    values = *up_to, spread.total, up_to[-1], *curve.labelled, *curve.correct, *curve.confidence
-    return [(key, labels, value) for (key, labels), value in zip(_ROWS, values, strict=True)]
+    return _rows(_SPREAD, (*up_to, spread.total, up_to[-1]))
 
 
-def _names() -> Iterator[tuple[str, SharedLabels]]:
-    for key, labels, _ in histogram_rows("confidence_ratio", {}, BIN_ENDS, (0,) * (len(BIN_ENDS) + 1), 0.0):
-        yield key, shared(*labels.items())
-    for part in ("labelled", "correct", "confidence"):
-        for of_bin in BIN_NAMES:
-            yield f"calibration_curve_{part}", shared(("bin", of_bin))
+def curve_rows(one: SeriesView) -> list[Row]:
+    """A model's calibration curve: 30 samples, from the start; none of groups."""
+    if one.distributions is None:
+        return []
+    curve = one.distributions.curve
+    return _rows(_CURVE, (*curve.labelled, *curve.correct, *curve.confidence))
 
 
-_ROWS = tuple(_names())
+_Named = tuple[tuple[str, SharedLabels], ...]
+
+
+def _rows(names: _Named, values: Iterable[float]) -> list[Row]:
+    return [(key, labels, value) for (key, labels), value in zip(names, values, strict=True)]
+
+
+_SPREAD: _Named = tuple(
+    (key, shared(*labels.items()))
+    for key, labels, _ in histogram_rows("confidence_ratio", {}, BIN_ENDS, (0,) * len(BIN_NAMES), 0.0)
+)
+_CURVE: _Named = tuple(
+    (f"calibration_curve_{part}", shared(("bin", of_bin)))
+    for part in ("labelled", "correct", "confidence")
+    for of_bin in BIN_NAMES
+)

@@ -84,7 +84,7 @@ def _written(registry: CollectorRegistry, client: Client, max_bytes: int | None)
     labels = _Labels(client)
     # One family at a time: many samples that wait for their turn set off full garbage collections, which
     # took most of the time.
-    found = [(metric.name, _family(metric, client, labels).encode()) for metric in registry.collect()]
+    found = [(metric.name, _family(metric, client, labels)) for metric in registry.collect()]
     parts = [part for _, part in found]
     if max_bytes is None or sum(map(len, parts)) <= max_bytes:
         return parts
@@ -105,21 +105,20 @@ def _fitting(families: Sequence[tuple[str, bytes]], room: int) -> set[str]:
     return kept
 
 
-def _family(metric: Metric, client: Client, labels: _Labels) -> str:
+def _family(metric: Metric, client: Client, labels: _Labels) -> bytes:
     if isinstance(metric, SeriesFamily):
-        part, key = metric.part, metric.key
-        head = by_client(client, Metric(metric.name, metric.documentation, metric.type, metric.unit))
-        lines = [one.lines[key] for one in part.series if key in one.lines]
-        return "".join([head, *lines, *_samples(part.more(key), labels)])
-    if not _is_plain(metric):
-        return by_client(client, metric)
+        lines, more = metric.part.lines(metric.key), metric.part.more(metric.key)
+    elif _is_plain(metric):
+        lines, more = [], metric.samples
+    else:
+        return by_client(client, metric).encode()
     head = by_client(client, Metric(metric.name, metric.documentation, metric.type, metric.unit))
-    return "".join([head, *_samples(metric.samples, labels)])
+    return b"".join([head.encode(), *lines, _samples(more, labels).encode()])
 
 
-def _samples(samples: Iterable[Sample], labels: _Labels) -> list[str]:
+def _samples(samples: Iterable[Sample], labels: _Labels) -> str:
     of = labels.text
-    return [f"{sample[0]}{of(sample[1])} {number(sample[2])}\n" for sample in samples]
+    return "".join([f"{sample[0]}{of(sample[1])} {number(sample[2])}\n" for sample in samples])
 
 
 def _is_plain(metric: Metric) -> bool:

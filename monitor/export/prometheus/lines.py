@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -77,11 +79,21 @@ class EscapedLabels(dict[tuple[str, str], str]):
         return found
 
 
-class SeriesLines(dict[tuple[str, dict[str, str]], tuple[str, str, str, str, str]]):
+Lines = tuple[tuple[str, ...], tuple[bytes, ...], int]
+"""Rows of one series as text: the keys of their families, the lines of each, and how many rows they are.
+
+The keys are one object wherever thousands of series have the same.
+"""
+
+_Shape = tuple[tuple[str, ...], tuple[dict[str, str], ...]]
+_Template = tuple[str, Callable[[Sequence[str]], Any]]
+
+
+class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
     """Writes the rows of series, for one scrape.
 
-    By key and labels of a row it holds the family, and the line around group, model and task: what thousands
-    of series share is written once.
+    Thousands of series have rows with the same keys and labels. By these it holds the families, and for each
+    a template of its lines with what fills it: only group, model, task and the numbers are a series' own.
 
     Parameters
     ----------
@@ -92,37 +104,48 @@ class SeriesLines(dict[tuple[str, dict[str, str]], tuple[str, str, str, str, str
     def __init__(self, prefix: str) -> None:
         super().__init__()
         self._prefix, self._pairs = prefix, EscapedLabels()
+        self._own = _WHO if prefix == GROUP_PREFIX else _WHO[1:]
 
-    def written(self, who: dict[str, str], rows: Iterable[Row]) -> dict[str, str]:
-        """The lines of a series, the same in both formats, by family.
+    def written(self, who: dict[str, str], rows: Sequence[Row]) -> Lines:
+        """The lines of a series, the same in both formats.
 
         Parameters
         ----------
         who : dict
             The labels that all rows have.
-        rows : iterable of Row
+        rows : sequence of Row
         """
-        group, model, task = (self._pairs[name, who[name]] if name in who else "" for name in _WHO)
-        lines: dict[str, list[str]] = {}
-        for key, own, value in rows:
-            family, a, b, c, d = self[key, own]
-            line = f"{a}{group}{b}{model}{c}{task}{d}{number(value)}\n"
-            if family in lines:
-                lines[family].append(line)
-            else:
-                lines[family] = [line]
-        return {family: "".join(each) for family, each in lines.items()}
+        keys, labels, values = zip(*rows, strict=True) if rows else ((), (), ())
+        families, templates = self[keys, labels]
+        cells = [self._pairs[name, who[name]] for name in self._own]
+        cells += [
+            repr(value) if -_MILLION < value < _MILLION else _client_number(value)
+            for value in map(float, values)
+        ]
+        texts = [(template % own(cells)).encode() for template, own in templates]
+        return families, tuple(texts), len(rows)
 
-    def __missing__(self, row: tuple[str, dict[str, str]]) -> tuple[Any, ...]:
-        key, own = row
-        pairs = {name: self._pairs[name, value] for name, value in own.items()}
-        # A line's end: what an escaped text never holds.
-        pairs |= dict.fromkeys(_WHO if self._prefix == GROUP_PREFIX else _WHO[1:], "\n")
-        text = ",".join(pairs[name] for name in sorted(pairs))
-        *begin, middle, end = f"{sample_name(self._prefix, key)}{{{text}}} ".split("\n")
-        first, second = begin if len(begin) == 2 else ("", *begin)
-        found = self[row] = family_of(key), first, second, middle, end
+    def __missing__(self, shape: _Shape) -> tuple[tuple[str, ...], list[_Template]]:
+        lines: dict[str, list[str]] = {}
+        cells: dict[str, list[int]] = {}
+        for place, (key, own) in enumerate(zip(*shape, strict=True), len(self._own)):
+            pairs = {name: self._pairs[name, value].replace("%", "%%") for name, value in own.items()}
+            pairs |= dict.fromkeys(self._own, "%s")  # these names stand in the order of the alphabet
+            text = ",".join(pairs[name] for name in sorted(pairs))
+            family = family_of(key)
+            lines.setdefault(family, []).append(f"{sample_name(self._prefix, key)}{{{text}}} %s\n")
+            cells.setdefault(family, []).extend((*range(len(self._own)), place))
+        templates: list[_Template] = [
+            ("".join(each), itemgetter(*cells[family])) for family, each in lines.items()
+        ]
+        found = self[shape] = _one_object(tuple(lines)), templates
         return found
+
+
+@cache
+def _one_object(families: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for equal ones: they are compared thousands of times a scrape."""
+    return families
 
 
 def family_of(key: str) -> str:

@@ -20,7 +20,7 @@ from monitor.config.root import Task
 from monitor.engine.reference import Reference
 from tests.daemon import command_here, configuration, ndjson, write_configuration
 from tests.engine.test_covariates import covariates, flights
-from tests.streams import reference_of
+from tests.streams import answers, reference_of, task
 
 
 def reference(scores: Floats, labels: Ints) -> Reference:
@@ -148,6 +148,16 @@ def test_groups_of_which_a_window_takes_weeks_are_told() -> None:
         "take 10 days, and closes by age with fewer rows and a wide interval; group more coarsely"
     )
     assert surprise_warnings({"t": Task(classes=("a", "b"), groups=("region",))}, {"t": {"m": rows}}) == []
+
+
+def test_a_group_that_only_another_model_has_is_not_spoken_of() -> None:
+    rng, traffic = np.random.default_rng(0), {name: {"answers_per_day": 5000} for name in ("erm", "other")}
+    settings = task(groups=["region"], models=traffic)
+    rows = [
+        *answers(rng, 500, "erm", labelled=True, groups={"region": "eu"}),
+        *answers(rng, 500, "other", labelled=True, groups={"region": "us"}),
+    ]
+    assert surprise_warnings({"t": settings}, {"t": reference_of(settings, rows)}) == []
 
 
 @pytest.mark.parametrize(("method", "told"), [("auto", True), ("beta", False)])

@@ -22,7 +22,7 @@ from connectors.formats.files.joining import join_batches
 from connectors.formats.files.reference import read_reference
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError, MissingExtraError, SourceError
-from monitor.base.records import Batch, Chunk, TaskLayout, id_keys, text_codes
+from monitor.base.records import Batch, Chunk, TaskLayout, text_codes
 from monitor.base.source import EndOfSource, RawTable
 from monitor.config.mapping import FieldMapping
 from tests.bench.fuzz_decoder import check_chunk
@@ -320,6 +320,9 @@ def test_a_reference_is_its_labelled_rows_in_order_of_time(tmp_path, kind):
     np.testing.assert_array_equal(batch.scores[:, 1], [row["scores.toxic"] for row in labelled])
     np.testing.assert_array_equal(batch.time, [row["time"].timestamp() for row in labelled])
     np.testing.assert_array_equal(batch.order, np.arange(len(labelled)))
+    for name in ("key", "partition", "position", "probability", "other", "request", "alone"):
+        column = getattr(batch, name)
+        assert (len(column), column.strides) == (len(labelled), (0,)), f"{name} takes memory"
 
 
 def test_reference_rows_without_a_time_stay_behind_the_row_before_them(tmp_path):
@@ -327,21 +330,21 @@ def test_reference_rows_without_a_time_stay_behind_the_row_before_them(tmp_path)
     times = [None, 50, None, 20, None, "1970-01-01T00:02:00Z", None]
     path.write_bytes(
         b"".join(
-            json.dumps({"id": str(i), "model": "erm", "scores": 0.5, "label": "ok"}
+            json.dumps({"model": "erm", "scores": i / 10, "label": "ok"}
                        | ({} if time is None else {"time": time})).encode() + b"\n"
             for i, time in enumerate(times)
         )
     )  # fmt: skip
     batch = read_reference(path, LAYOUT)
-    assert batch.key.tolist() == id_keys(["0", "3", "1", "2", "4", "5", "6"]).tolist()
+    assert batch.scores[:, 1].tolist() == [0.0, 0.3, 0.1, 0.2, 0.4, 0.5, 0.6]
     assert batch.time.tolist() == [0.0, 20.0, 50.0, 50.0, 50.0, 120.0, 120.0]
 
 
 def test_a_reference_without_any_time_is_in_the_order_of_the_file(tmp_path):
     path = tmp_path / "reference.csv"
-    path.write_text("id,model,label,scores\n" + "".join(f"r{i},erm,ok,0.5\n" for i in range(20_000)))
+    path.write_text("model,label,scores\n" + "".join(f"erm,ok,{i / 20_000}\n" for i in range(20_000)))
     batch = read_reference(path, LAYOUT)
-    np.testing.assert_array_equal(batch.position, np.arange(20_000))
+    np.testing.assert_array_equal(batch.scores[:, 1], np.arange(20_000) / 20_000)
     assert batch.time.tolist() == [0.0] * 20_000
 
 

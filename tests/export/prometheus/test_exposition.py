@@ -20,7 +20,7 @@ from monitor.export.prometheus.exposition import openmetrics, text
 from monitor.export.prometheus.families import importance
 from monitor.reports.views import AgentView
 from monitor.stats.histograms import ConfidenceHistogram, Distributions
-from tests.export.prometheus.scrape import RICH, crowd, exposed
+from tests.export.prometheus.scrape import GROUP, RICH, WATCHED, crowd, exposed
 
 
 class Given(Collector):
@@ -60,6 +60,16 @@ def test_a_later_scrape_is_the_clients_text_too_whatever_has_changed_since() -> 
         views.append(replace(views[0], engine=replace(views[0].engine, series=series)))
         same_but_process(found)
     assert len({text(registry(lambda view=view: view, 10_000)) for view in views[1:]}) == 3
+
+
+def test_a_percent_sign_is_no_place_for_a_number() -> None:
+    """Lines that models share are a template, whose places are written so."""
+    [of_class, *_], odd = WATCHED.classes, "50%s %% %(x)d"
+    watched = replace(WATCHED, task=odd, classes=(replace(of_class, of_class=odd),), version=odd)
+    series = replace(watched, model="m"), replace(watched, model=odd), replace(GROUP, group=odd)
+    written = same(exposed(replace(RICH, engine=replace(RICH.engine, series=series))))
+    labels = f'class="{odd}",estimator="average_confidence",metric="recall",model="{odd}",task="{odd}"'
+    assert labels.encode() in written
 
 
 def same_but_process(found: CollectorRegistry) -> None:
