@@ -46,7 +46,6 @@ sources:
   - {{kind: stdin}}   # while it is open, the daemon can be asked for its metrics
 reports: {{path: {name}.ndjson, max_bytes: {max_bytes}, keep: 1000}}
 store: {{path: {name}, every_seconds: {every}}}
-decoders: {decoders}
 export: {{listen: "127.0.0.1:0"}}
 """
 
@@ -129,8 +128,9 @@ def compare(
     """Run the same stream with and without kills."""
     lines = list(stream(records, seed))
     (folder / "stream.ndjson").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    finish(folder, CONFIG.format(name="alone", every=every, max_bytes="null", decoders=0), len(lines))
-    config = CONFIG.format(name="killed", every=every, max_bytes=max_bytes or "null", decoders=decoders)
+    finish(folder, CONFIG.format(name="alone", every=every, max_bytes="null"), len(lines))
+    config = CONFIG.format(name="killed", every=every, max_bytes=max_bytes or "null")
+    config += f"decoders: {decoders}\n"
     killed = run_with_kills(folder, config, kills, seed, longest_seconds)
     counted = finish(folder, config, len(lines))
     expected = (folder / "alone.ndjson").read_bytes()
