@@ -79,7 +79,8 @@ def one(folder: Path, decoders: int) -> dict[str, float]:
     others = ended.ru_utime + ended.ru_stime - before
     with reports.open("rb") as file:
         answers = sum(json.loads(line)["size"] for line in file if b'"revision":0' in line)
-    return {"answers": answers, "seconds": seconds, "own": own, "all": own + others}
+    megabytes = ended.ru_maxrss / 1024
+    return {"answers": answers, "seconds": seconds, "own": own, "all": own + others, "megabytes": megabytes}
 
 
 def _ready(decoders: Decoders | None) -> float:
@@ -116,6 +117,7 @@ def table(
         assert len(written) == 1, "the windows differ"
         yield f"{stream}:"
         rate = {count: median(t[count]["answers"] / t[count]["seconds"] for t in turns) for count in DECODERS}
+        most = max(turn[count]["megabytes"] for turn in turns for count in DECODERS if count)
         for count in DECODERS:
             own, whole = (
                 median(1e6 * turn[count][key] / turn[count]["answers"] for turn in turns)
@@ -125,6 +127,7 @@ def table(
                 f"  decoders: {count} {rate[count]:9,.0f} answers/s, {rate[count] / rate[0]:.2f} times "
                 f"as many; {own:.2f} µs of the agent's processor an answer, {whole:.2f} of all"
             )
+        yield f"  a process that decodes was resident with at most {most:.0f} MB"
 
 
 if __name__ == "__main__":
