@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from connectors.formats.wires.choice import wire_of
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
-from monitor.base.source import Input, ShardOwner, Source
+from monitor.base.source import Decode, Input, ShardOwner, Source
 from monitor.base.spool import Spools
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSink, SourceConfig
@@ -72,19 +73,44 @@ def build_inputs(
     shards : ShardOwner, optional
         Has the state of the partitions, where it moves with them.
     """
-    from connectors.formats.decode.decoder import Decoder
-
-    names = frozenset[str]() if state is None else long_names(names_in(state))
-    known = layouts(config.tasks, names, config.numbers_rows)
+    known = layouts(config.tasks, _known_names(state), config.numbers_rows)
+    decoders = decoders_of(config, state)()
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known, spools)
         if shards is not None:
             source.share(shards)
-        wire = wire_of(settings)
-        decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire, clock=time.time)
-        inputs.append(Input(source, decoder.decode, settings.reads_events))
+        inputs.append(Input(source, decoders[settings.label], settings.reads_events))
     return inputs
+
+
+def decoders_of(config: Config, state: EngineView | None = None) -> Callable[[], Mapping[str, Decode]]:
+    """What makes the decoder of each configured source, by its name, in this process or in another.
+
+    Parameters
+    ----------
+    config : Config
+    state : EngineView, optional
+        As for `build_inputs`.
+    """
+    from connectors.formats.messages.redaction import SECRET
+
+    return partial(_decoders, config, _known_names(state), SECRET)
+
+
+def _decoders(config: Config, names: frozenset[str], secret: bytes) -> dict[str, Decode]:
+    from connectors.formats.decode.decoder import Decoder
+
+    known, keep = layouts(config.tasks, names, config.numbers_rows), config.keep_of_rejects
+    found: dict[str, Decode] = {}
+    for settings in config.sources:
+        name, wire = settings.label, wire_of(settings)
+        found[name] = Decoder(known, name, keep=keep, wire=wire, clock=time.time, secret=secret).decode
+    return found
+
+
+def _known_names(state: EngineView | None) -> frozenset[str]:
+    return frozenset() if state is None else long_names(names_in(state))
 
 
 def names_in(state: EngineView) -> Iterator[str]:

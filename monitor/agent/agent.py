@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from monitor.agent.checkpoints import ImmediateOutput, OutputPolicy
 from monitor.agent.clock import SteadyClock
+from monitor.agent.decoders import Decoders
 from monitor.agent.feeder import Fed, Feeder
 from monitor.agent.refits import Refitter
 from monitor.agent.shards import FLUSH_SECONDS, Kept, MovingShard, Shard, Shards, Sinks
@@ -69,6 +70,8 @@ class Agent:
         Where checkpoints are saved; without it nothing outlives the agent.
     refitter : Refitter, optional
         Runs the refits that come due, and is started and stopped here; without it none are run.
+    decoders : Decoders, optional
+        Decode what sources read, and are started and stopped here; without them the sources' threads do.
     """
 
     def __init__(
@@ -79,14 +82,18 @@ class Agent:
         clock: Callable[[], float] | None = None,
         store: Kept | None = None,
         refitter: Refitter | None = None,
+        decoders: Decoders | None = None,
     ) -> None:
         self._shards = engine if isinstance(engine, Shards) else None
         self._refitter = refitter
+        self._decoders = decoders
         self._sinks = sinks
         self._clock = SteadyClock() if clock is None else clock
         self._now = self._clock()
         self._chunks: queue.Queue[Fed] = queue.Queue()
-        self._feeders = [Feeder(source, self._chunks, _QUEUE_CHUNKS, self._shards) for source in inputs]
+        self._feeders = [
+            Feeder(source, self._chunks, _QUEUE_CHUNKS, self._shards, decoders) for source in inputs
+        ]
         self._by_name = {feeder.name: feeder for feeder in self._feeders}
         self._own: Shard | None = None
         if isinstance(engine, Shards):
@@ -117,6 +124,8 @@ class Agent:
             for feeder in opened:
                 feeder.close()
             raise
+        if self._decoders is not None:
+            self._decoders.start()
         # The engine last: when it ends, for whatever reason, it joins threads that have begun.
         for feeder in self._feeders:
             feeder.start()
@@ -191,6 +200,7 @@ class Agent:
             checkpoint_time=way.saved_time,
             sinks=(*(() if self._shards is None else self._shards.sinks), *self._sinks.views),
             refit_durations={} if self._refitter is None else self._refitter.durations,
+            decoder_failures=0 if self._decoders is None else self._decoders.failures,
         )
 
     @property
@@ -224,6 +234,8 @@ class Agent:
             for feeder in self._feeders:
                 feeder.stop()
             self._join_feeders()
+            if self._decoders is not None:
+                self._decoders.close()
             if self._shards is not None:
                 self._shards.finish(save=False)
             for feeder in self._feeders:

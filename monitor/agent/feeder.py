@@ -1,18 +1,25 @@
-"""One thread a source: it reads and decodes, and hands chunks to the engine through a bounded queue."""
+"""One thread a source: it reads and decodes, and hands chunks to the engine through a bounded queue.
+
+With `Decoders` it has large reads decoded by other processes. Each read is kept until its chunk is there. A
+second thread hands these chunks on, in the order of the reads: the first may wait in a read until all that it
+has read is used, as where Kafka takes a partition away.
+"""
 
 from __future__ import annotations
 
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from monitor.agent.decoders import DecoderProcess, Decoders
 from monitor.agent.shards import MovingShard, Shards
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
-from monitor.base.source import EndOfSource, Input, Raw, Refusals, records_in
+from monitor.base.source import EndOfSource, Input, Raw, Refusals, bytes_in, records_in
 from monitor.reports.views import SourceView
 
 log = logging.getLogger("blindsight")
@@ -20,9 +27,19 @@ log = logging.getLogger("blindsight")
 _READ_SECONDS = 0.2
 _ROOM_SECONDS = 0.02
 _REOPEN_SECONDS = 5.0
+_SMALL_BYTES = 1 << 16  # decoded in half a millisecond: it is not worth the way to another process
 
 Fed = tuple[MovingShard | None, Chunk]
 """What was read, and the shard that it is for; None where the agent has one for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRead:
+    """A read that is with a process, and the shard that it is for."""
+
+    raws: Sequence[Raw]
+    shard: MovingShard | None
+    process: DecoderProcess
 
 
 class Feeder:
@@ -34,16 +51,28 @@ class Feeder:
     chunks : queue.Queue
         Where chunks go.
     most_chunks : int
-        While so many wait there, nothing is read.
+        While so many wait there or are being decoded, nothing is read.
     shards : Shards, optional
         Those of the source's partitions, where they move between agents.
+    decoders : Decoders, optional
+        Decode large reads; without them this thread decodes all.
     """
 
     def __init__(
-        self, source: Input, chunks: queue.Queue[Fed], most_chunks: int, shards: Shards | None = None
+        self,
+        source: Input,
+        chunks: queue.Queue[Fed],
+        most_chunks: int,
+        shards: Shards | None = None,
+        decoders: Decoders | None = None,
     ) -> None:
         self._feed = source.feed
         self._shards = shards
+        self._decoders = decoders
+        # Reads that are with processes, each until its chunk is handed on; only then may the next one be.
+        self._given: deque[GivenRead] = deque()
+        self._given_changed = threading.Condition()
+        self._gives_more = decoders is not None
         self._decode = source.decode
         self._reads_events = source.reads_events
         self._told = Refusals()
@@ -53,7 +82,9 @@ class Feeder:
         self._chunks = chunks
         self._most_chunks = most_chunks
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"source {source.feed.name}", daemon=True)
+        name = source.feed.name
+        self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
+        self._hander = threading.Thread(target=self._hand_on_given, name=f"chunks of {name}", daemon=True)
         self.ended = False
         self.failure: str | None = None
 
@@ -68,15 +99,19 @@ class Feeder:
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()
+        if self._decoders is not None:
+            self._hander.start()
 
     def stop(self) -> None:
         """Ask the thread to end; what it has read and not handed over is read again next time."""
         self._stop.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread to end; not at all where it never began."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_seconds)
+        """Wait for the threads to end; not at all where they never began."""
+        deadline = time.monotonic() + timeout_seconds
+        for thread in (self._thread, self._hander):
+            if thread.ident is not None:
+                thread.join(max(deadline - time.monotonic(), 0.0))
 
     def absorbed(self) -> None:
         """Hear that the engine has used the oldest chunk that it had not."""
@@ -114,11 +149,21 @@ class Feeder:
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
 
     def _run(self) -> None:
+        try:
+            self._read_on()
+        finally:
+            with self._given_changed:
+                self._gives_more = False
+                self._given_changed.notify_all()
+
+    def _read_on(self) -> None:
         while not self._stop.is_set():
             try:
                 self._pump()
                 return
             except EndOfSource:
+                with self._given_changed:
+                    self._given_changed.wait_for(lambda: not self._given)
                 self.ended = True
                 return
             except BlindsightError as error:
@@ -127,45 +172,97 @@ class Feeder:
                         "%s: %s Trying again every %.0f s.", self.name, _sentence(error), _REOPEN_SECONDS
                     )
                 self.failure = str(error)
-            except Exception as error:
-                # Ours to mend, not the user's; but one source must not end quietly while others go on.
-                self.failure = f"it failed with {error!r}"
-                log.exception(
-                    "%s: has failed, and the records that it was reading are lost; it continues.", self.name
-                )
+            except Exception as error:  # noqa: BLE001 - it is told, and others go on
+                self._failed(error)
             self._stop.wait(_REOPEN_SECONDS)
+
+    def _failed(self, error: Exception) -> None:
+        """Tell of a fault of ours, not the user's; one source must not end quietly while others go on."""
+        self.failure = f"it failed with {error!r}"
+        log.error(
+            "%s: has failed, and the records that it was reading are lost; it continues.",
+            self.name,
+            exc_info=error,
+        )
 
     def _pump(self) -> None:
         """Read only what there is room for: what is held here could not be absorbed in a hand-over."""
         while not self._stop.is_set():
-            if self._chunks.qsize() >= self._most_chunks:
+            if not self._has_room():
                 self._feed.keep_alive()
                 self._stop.wait(_ROOM_SECONDS)
                 continue
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
+            if self._given and not raws:
+                continue  # what was refused meanwhile is told with the chunks to come
             parts: Iterable[tuple[MovingShard | None, Sequence[Raw]]] = [(None, raws)]
             if self._shards is not None:
                 parts = self._shards.split(raws)
             for shard, part in parts:
                 self._unused.append(sum(map(records_in, part)))
-                handed_on = False
+                passed_on = False
                 try:
-                    handed_on = self._hand_on(part, shard)
+                    passed_on = self._give(part, shard) or self._hand_on(part, shard)
                 finally:
-                    if not handed_on:
+                    if not passed_on:
                         self._unused.pop()
+
+    def _has_room(self) -> bool:
+        decoding = 0 if self._decoders is None else self._decoders.busy
+        return self._chunks.qsize() + decoding < self._most_chunks
+
+    def _give(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
+        """Have what was read decoded by a process; False where it is to be decoded here, and may be."""
+        if self._decoders is None or not (self._given or sum(map(bytes_in, raws)) >= _SMALL_BYTES):
+            return False
+        while (process := self._decoders.give(self.name, raws)) is None:
+            with self._given_changed:
+                if not self._given:
+                    return False
+                self._given_changed.wait()
+        if shard is not None:
+            shard.queued += 1
+        with self._given_changed:
+            self._given.append(GivenRead(raws, shard, process))
+            self._given_changed.notify_all()
+        return True
+
+    def _hand_on_given(self) -> None:
+        while True:
+            with self._given_changed:
+                self._given_changed.wait_for(lambda: self._given or not self._gives_more)
+                if not self._given:
+                    return
+                given = self._given[0]
+            self._chunks.put((given.shard, self._completed(self._taken(given))))
+            with self._given_changed:
+                self._given.popleft()
+                self._given_changed.notify_all()
+
+    def _taken(self, given: GivenRead) -> Chunk:
+        """The chunk of a read that a process was given; an empty one where it cannot be decoded at all."""
+        assert self._decoders is not None
+        try:
+            return self._decoders.take(given.process) or self._decode(given.raws)
+        except Exception as error:  # noqa: BLE001 - as in `_read_on`; the reads after it are not lost
+            self._failed(error)
+            return Chunk(self.name)
 
     def _hand_on(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
         """Decode what was read; whether there is a chunk of it for the engine."""
-        chunk = self._with_refusals(self._decode(raws) if raws else Chunk(self.name))
-        self._warn_of_rows(chunk)
+        chunk = self._completed(self._decode(raws) if raws else Chunk(self.name))
         is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
         if is_news:
             if shard is not None:
                 shard.queued += 1
             self._chunks.put((shard, chunk))
         return is_news
+
+    def _completed(self, chunk: Chunk) -> Chunk:
+        chunk = self._with_refusals(chunk)
+        self._warn_of_rows(chunk)
+        return chunk
 
     def _warn_of_rows(self, chunk: Chunk) -> None:
         """Say once of a path that there is more where it reads one row."""

@@ -210,6 +210,26 @@ def records_in(raw: Raw) -> int:
     return int(not isinstance(raw, RawPosition))
 
 
+_CELL_BYTES = 8
+
+
+def bytes_in(raw: Raw) -> int:
+    """About how many bytes were read: of lines and messages; of a table, eight a cell.
+
+    Examples
+    --------
+    >>> bytes_in(RawMessages([b"{}", b"[]"], "p", [0, 1])), bytes_in(RawTable({"id": ["a", "b"]}, "p", 0))
+    (4, 16)
+    """
+    if isinstance(raw, RawBlock):
+        return len(raw.data)
+    if isinstance(raw, RawMessages):
+        return sum(map(len, raw.values))
+    if isinstance(raw, RawTable):
+        return _CELL_BYTES * len(raw) * len(raw.columns)
+    return 0
+
+
 class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
     """The source has nothing more to give, now or later."""
 

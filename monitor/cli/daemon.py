@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from connectors.build import build_inputs
+from connectors.build import build_inputs, decoders_of
 from monitor.agent.agent import Agent
+from monitor.agent.decoders import Decoders
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
 from monitor.agent.resume import tasks_as_json
@@ -36,7 +37,7 @@ from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import MovingWindows, RecentWindows, StoredWindows, Windows
 from monitor.export.prometheus.collector import registry
 from monitor.export.sinks.sinks import AgentSinks, ReportSink, SinkSet
-from monitor.reports.views import AgentView
+from monitor.reports.views import AgentView, EngineView
 from monitor.reports.window_report import WindowReport
 from monitor.store.database import Database
 from monitor.store.opening import where_is
@@ -98,9 +99,9 @@ class Daemon:
         resumed = engine.view()
         journal.resume(resumed)
         kept, spools = (None, None) if self._state is None else (self._state.kept, self._state.spools)
-        refitter = Refitter(RefitWorker(), self._refit_limits)
+        refitter, decoders = Refitter(RefitWorker(), self._refit_limits), _decoders(config, resumed)
         inputs = build_inputs(config, resumed, spools, self._shards)
-        self.agent = Agent(engine, inputs, self._sinks, store=kept, refitter=refitter)
+        self.agent = Agent(engine, inputs, self._sinks, store=kept, refitter=refitter, decoders=decoders)
         export = config.export
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = [*alert_pushers(config, self.agent.view), *otlp_pushers(config, metrics)]
@@ -251,6 +252,11 @@ class Daemon:
                     "reload again to be sure"
                 )
             outcome.result()
+
+
+def _decoders(config: Config, resumed: EngineView) -> Decoders | None:
+    """The processes that decode; None where the agent does."""
+    return Decoders(config.decoders, decoders_of(config, resumed)) if config.decoders else None
 
 
 def _opened(config: Config, settings: EngineSettings, stopping: threading.Event | None) -> State | None:

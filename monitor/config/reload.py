@@ -52,6 +52,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*": Consequence.RESTART,
     # Open files and sockets.
     "sources": Consequence.RESTART,
+    "decoders": Consequence.RESTART,
     "reports": Consequence.RESTART,
     "rejects": Consequence.RESTART,
     "store": Consequence.RESTART,

@@ -273,6 +273,14 @@ class Config(Section):
     sources: tuple[SourceConfig, ...] = Field(
         default=(), description="The sources of predictions and labels; `blindsight replay` needs none."
     )
+    decoders: int = Field(
+        default=0,
+        ge=0,
+        le=8,
+        description="Processes that decode what `run` reads, where one core is not enough; with 0 the agent "
+        "decodes itself.",
+        examples=[2],
+    )
     reports: Reports | None = Field(
         default=None, description="Closed windows, to a file or a topic; none if absent."
     )

@@ -389,6 +389,8 @@ class AgentView:
         Where the output goes. One that fails makes the agent neither unready nor unhealthy.
     refit_durations : mapping of task to RefitDurations
         Since the start.
+    decoder_failures : int
+        Processes that decoded and were lost, since the start: the agent has decoded what they had.
     external_url : str
         The address of its page for others; ``""`` where it has none.
     """
@@ -406,4 +408,5 @@ class AgentView:
     checkpoint_time: float | None = None
     sinks: tuple[SinkView, ...] = ()
     refit_durations: Mapping[str, RefitDurations] = field(default_factory=dict)
+    decoder_failures: int = 0
     external_url: str = ""

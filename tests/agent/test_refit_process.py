@@ -19,7 +19,7 @@ from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.engine.refit.fit import refit
 from tests.daemon import ROOT
 from tests.engine.refit.jobs import job
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.process import PATIENCE_SECONDS, gone, wait_until
 
 PLENTY = ProcessLimits(PATIENCE_SECONDS, 1e9)
 LONG = job(rows=20_000, labelled=2_000, models=7, metrics=("accuracy", "ece", "auroc"))
@@ -32,13 +32,6 @@ def worker() -> Iterator[RefitWorker]:
     with RefitWorker() as found:
         yield found
     assert found.pid is None
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def reapable(pid: int) -> bool:

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import resource
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing import Pipe, Process
-from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 
@@ -140,15 +137,9 @@ def daemon(folder: Path, job: str) -> dict[str, float]:
 
 
 def stages(folder: Path) -> dict[str, float]:
-    """Where the time of a replay goes, by stage, in microseconds a record.
-
-    `handed over` is no stage of it: what this process would spend instead of decoding, if another decoded.
-    """
+    """Where the time of a replay goes, by stage, in microseconds a record."""
     config = load_config(folder / "config.yaml")
-    spent = dict.fromkeys(("set up", "read", "decode", "engine", "reports", "handed over"), 0.0)
-    ours, theirs = Pipe()
-    other = Process(target=_decode_for, args=(theirs, folder), daemon=True)
-    other.start()
+    spent = dict.fromkeys(("set up", "read", "decode", "engine", "reports"), 0.0)
     began = time.process_time()
     engine = engine_settings(config, event_time=True).build()
     source = FileSource(folder / "stream.ndjson")
@@ -177,22 +168,8 @@ def stages(folder: Path) -> dict[str, float]:
         for report in reports:
             to_json(report)
         lap("reports")
-        ours.send_bytes(pickle.dumps(raws, protocol=5))
-        again = pickle.loads(ours.recv_bytes())
-        lap("handed over")
-        assert again.positions == chunk.positions
         records += chunk.answers
-    other.kill()
     return {stage: 1e6 * seconds / records for stage, seconds in spent.items()}
-
-
-def _decode_for(connection: Connection, folder: Path) -> None:
-    """Answer what was read with its columns."""
-    tune_collector()
-    decoder = Decoder(layouts(load_config(folder / "config.yaml").tasks), "stream.ndjson")
-    while True:
-        raws = pickle.loads(connection.recv_bytes())
-        connection.send_bytes(pickle.dumps(decoder.decode(raws), protocol=5))
 
 
 WORK = {"bare": bare, "bare tuned": bare, "whole": whole, "stages": stages}
@@ -229,9 +206,6 @@ def table(records: int = 1_000_000, rounds: int = 3, labelled_every: int = 0) ->
     yield "where the time of the replay goes, microseconds a record:"
     for stage, micros in spent.items():
         yield f"  {stage:11} {micros:6.2f}"
-    here = sum(spent[stage] for stage in ("read", "decode", "engine", "reports"))
-    left = here - spent["decode"] + spent["handed over"]
-    yield f"a process that decodes for `run` would let its engine take {here / left:.2f} times as many"
 
 
 def told(rates: Mapping[str, float]) -> Iterator[str]:

@@ -48,7 +48,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         "got 'shewart'; did you mean 'shewhart'? (line 6)\n"
         f"  sources[0].kind: expected one of {', '.join(sorted(SOURCES))}, got 'ftp' (line 8)\n"
         "  exports: unknown key; did you mean 'export'? "
-        "Allowed: tasks, sources, reports, rejects, store, alertmanager, export (line 9)"
+        "Allowed: tasks, sources, decoders, reports, rejects, store, alertmanager, export (line 9)"
     )
 
 

@@ -55,6 +55,7 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "tasks.*.features.*": ("tasks.t.features.hour", lambda c: c["tasks"]["t"].update(BY_FEATURES)),
     "tasks.*.groups": ("tasks.t.groups", lambda c: c["tasks"]["t"].update(groups=["region"])),
     "sources": ("sources", lambda c: c["sources"][0].update(follow=False)),
+    "decoders": ("decoders", lambda c: c.update(decoders=1)),
     "reports.path": ("reports.path", lambda c: c["reports"].update(path="other")),
     "reports.max_bytes": ("reports.max_bytes", lambda c: c["reports"].update(max_bytes=None)),
     "reports.keep": ("reports.keep", lambda c: c["reports"].update(keep=3)),

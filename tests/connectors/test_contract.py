@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import queue
 import sqlite3
 import threading
@@ -75,6 +76,7 @@ class Case(ABC):
         """A source of the feed, not open yet; closed in the end."""
         settings = load(SOURCES[self.kind].section)(kind=self.kind, **self.section)
         made = build_source(settings, [LAYOUT])
+        assert made.name == settings.label, "decoders are found by it"
         self.stack.callback(made.close)
         return made
 
@@ -273,7 +275,8 @@ class Reader:
         return dict(unpack(pack(self.positions)))
 
     def once(self, timeout_seconds: float = 0.1) -> int:
-        raws = self.source.read(timeout_seconds)
+        # As on its way to a process that decodes, and its positions back.
+        raws: list[Raw] = pickle.loads(pickle.dumps(self.source.read(timeout_seconds), protocol=5))
         found = [number for raw in raws for number in ids_of(raw)]
         self.positions.update({raw.partition: raw.after for raw in raws})
         if raws and not found:  # a position alone: nothing of it is left to be used

@@ -1,12 +1,13 @@
 """Kills a real daemon at random moments and compares its reports with those of one that was left alone.
 
-    python -m tests.faults.kills [--kills 200] [--records 300000] [--seed 0] [--max-bytes N]
+    python -m tests.faults.kills [--kills 200] [--records 300000] [--seed 0] [--max-bytes N] [--decoders N]
 
 The stream holds answers of four models with ids, late and early labels, duplicates and broken lines. The
 daemon reads it from a file; it is killed with SIGKILL after a random time and started again on the same
 store, until the stream is used up. The reports file must be equal, byte for byte; with `--max-bytes` that
 of the killed daemon is renamed at that size, and all its files together must be equal to the one. What its
-metrics count at the end must add up, and be the lines of the stream.
+metrics count at the end must add up, and be the lines of the stream. With `--decoders` so many processes
+decode for the killed daemon, and none for the other.
 """
 
 from __future__ import annotations
@@ -122,12 +123,14 @@ def compare(
     longest_seconds: float,
     every: float,
     max_bytes: int | None = None,
+    decoders: int = 0,
 ) -> Result:
     """Run the same stream with and without kills."""
     lines = list(stream(records, seed))
     (folder / "stream.ndjson").write_text("\n".join(lines) + "\n", encoding="utf-8")
     finish(folder, CONFIG.format(name="alone", every=every, max_bytes="null"), len(lines))
     config = CONFIG.format(name="killed", every=every, max_bytes=max_bytes or "null")
+    config += f"decoders: {decoders}\n"
     killed = run_with_kills(folder, config, kills, seed, longest_seconds)
     counted = finish(folder, config, len(lines))
     expected = (folder / "alone.ndjson").read_bytes()
@@ -151,6 +154,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--longest-seconds", type=float, default=2.0)
     parser.add_argument("--max-bytes", type=int, default=None)
+    parser.add_argument("--decoders", type=int, default=0)
     options = parser.parse_args()
     began = time.monotonic()
     kills = windows = revisions = files = rounds = 0
@@ -160,6 +164,7 @@ def main() -> None:
             found = compare(
                 Path(name), options.records, options.kills - kills, options.seed + rounds,
                 options.longest_seconds, every=0.05, max_bytes=options.max_bytes,
+                decoders=options.decoders,
             )  # fmt: skip
         if not found.equal:
             raise SystemExit(f"seed {options.seed + rounds}: the reports differ after {found.kills} kills")

@@ -7,8 +7,8 @@ from tests.faults.kills import compare
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("max_bytes", [None, 20_000])
-def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_path, max_bytes):
+@pytest.mark.parametrize(("max_bytes", "decoders"), [(None, 0), (20_000, 0), (None, 2)])
+def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_path, max_bytes, decoders):
     found = compare(
         tmp_path,
         records=60_000,
@@ -17,6 +17,7 @@ def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_p
         longest_seconds=1.6,
         every=0.05,
         max_bytes=max_bytes,
+        decoders=decoders,
     )
     assert found.equal
     assert found.windows > 200

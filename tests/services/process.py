@@ -150,6 +150,14 @@ def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool 
         process.wait()
 
 
+def gone(pid: int) -> bool:
+    """Whether a process has ended, even if nobody has asked how."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 def tail(path: Path, lines: int = 15) -> str:
     """The last lines of a log, for a message."""
     if not path.exists():

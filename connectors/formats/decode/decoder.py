@@ -25,7 +25,7 @@ from connectors.formats.decode.times import parse_times
 from connectors.formats.decode.truth import read_labels
 from connectors.formats.files.table_rows import read_table
 from connectors.formats.messages.hints import MISSING, bare_classes, keys_of, misspelt
-from connectors.formats.messages.redaction import Keep, keeper
+from connectors.formats.messages.redaction import SECRET, Keep, keeper
 from connectors.formats.messages.wording import without_values
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.observed import ObservedWire
@@ -60,6 +60,8 @@ class Decoder:
     clock : callable, optional
         Seconds since the epoch: times more than a day ahead of it are rejected. None are if absent, as in
         `replay`.
+    secret : bytes, optional
+        As of `connectors.formats.messages.redaction.keeper`.
 
     Raises
     ------
@@ -85,6 +87,7 @@ class Decoder:
         keep: Keep = "whole",
         wire: Wire = PLAIN,
         clock: Callable[[], float] | None = None,
+        secret: bytes = SECRET,
     ) -> None:
         names = [layout.name for layout in layouts]
         if not names or len(set(names)) != len(names):
@@ -95,7 +98,7 @@ class Decoder:
         self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
-        self._keep = keeper(keep)
+        self._keep = keeper(keep, secret)
         self._wire = wire.in_order(self.layouts) if isinstance(wire, OfTasks) else wire
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:

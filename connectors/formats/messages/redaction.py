@@ -19,8 +19,8 @@ Keep = Literal["whole", "redacted", "none"]
 _NAMES_KEPT = ("task", "model")
 _MOST_BYTES = 16_384  # a longer record would cost milliseconds of a core each, and at most 2,000 bytes stay
 _NAME_CHARACTERS = 60
-# Of the process, and forgotten with it: records are short and alike, so that a plain hash could be guessed.
-_SECRET = secrets.token_bytes(16)
+SECRET = secrets.token_bytes(16)
+"""Of the process and forgotten with it: records are short and alike, a plain hash of one could be guessed."""
 
 
 class _Number(str):
@@ -29,7 +29,7 @@ class _Number(str):
     __slots__ = ()
 
 
-def keeper(keep: Keep) -> Callable[[Reject], Reject]:
+def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
     """The function that leaves of a reject what may be kept.
 
     Parameters
@@ -37,13 +37,15 @@ def keeper(keep: Keep) -> Callable[[Reject], Reject]:
     keep : {"whole", "redacted", "none"}
         The record cut at 2,000 bytes; `redact` of it; nothing but the reason and the place. The messages
         of the last two must have been made within `wording.without_values`.
+    secret : bytes, optional
+        Of the agent, where this process is not the agent.
     """
 
     def whole(reject: Reject) -> Reject:
         return reject if len(reject.raw) <= RAW_BYTES else replace(reject, raw=reject.raw[:RAW_BYTES])
 
     def redacted(reject: Reject) -> Reject:
-        return replace(reject, raw=redact(reject.raw)[:RAW_BYTES])
+        return replace(reject, raw=redact(reject.raw, secret)[:RAW_BYTES])
 
     def none(reject: Reject) -> Reject:
         return replace(reject, message="", raw=b"")
@@ -51,7 +53,7 @@ def keeper(keep: Keep) -> Callable[[Reject], Reject]:
     return {"whole": whole, "redacted": redacted, "none": none}[keep]
 
 
-def redact(record: bytes) -> bytes:
+def redact(record: bytes, secret: bytes = SECRET) -> bytes:
     """A record with every value replaced by its kind, but `task` and `model`, which are no person's.
 
     Keys stay, and those two, cut at 60 characters: whoever writes what is secret into a key is not helped.
@@ -68,7 +70,7 @@ def redact(record: bytes) -> bytes:
     try:
         return json.dumps(_redacted(record), separators=(",", ":")).encode()
     except (ValueError, RecursionError):
-        digest = blake2b(record, key=_SECRET, digest_size=8).hexdigest()
+        digest = blake2b(record, key=secret, digest_size=8).hexdigest()
         return b'{"unreadable":{"bytes":%d,"hash":"%s"}}' % (len(record), digest.encode())
 
 

@@ -434,6 +434,12 @@ FAMILIES: dict[str, MetricFamily] = {
     "store_failures": MetricFamily(
         "counter", "Checkpoints that could not be saved.", per_series=False, value="store_failures"
     ),
+    "decoder_failures": MetricFamily(
+        "counter",
+        "Processes that decoded and were lost; the agent decoded what they had.",
+        per_series=False,
+        value="decoder_failures",
+    ),
     "checkpoint_timestamp_seconds": MetricFamily(
         "gauge", "Time of the last checkpoint, since the epoch.", per_series=False, value="checkpoint_time"
     ),

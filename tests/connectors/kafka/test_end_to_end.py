@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
 from monitor.cli.daemon import Daemon
 from monitor.config.file import config_from, resolve_paths
@@ -49,18 +50,19 @@ def label_of(record: dict[str, Any]) -> dict[str, Any]:
     return {"id": record["id"], "label": "ok", "time": record["time"] + 3600}
 
 
+@pytest.mark.parametrize("decoders", [0, 2])
 def test_each_of_100_000_messages_over_6_partitions_is_used_once(
-    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
+    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path, decoders: int
 ) -> None:
-    kafka_broker.create_topic("whole", PARTITIONS)
+    topic = f"whole-{decoders}"
+    kafka_broker.create_topic(topic, PARTITIONS)
     rows = stream(MESSAGES - 2)
     values = [encode(record) for record in rows]
     values.insert(500, encode(label_of(rows[0])))
     values.insert(700, b"not JSON")
-    kafka_broker.produce("whole", values, partitions=PARTITIONS)
-    with DaemonProcess(
-        tmp_path, config(kafka_broker.address, "whole", size=PART, driver=kafka_driver)
-    ) as daemon:
+    kafka_broker.produce(topic, values, partitions=PARTITIONS)
+    settings = config(kafka_broker.address, topic, topic, PART, kafka_driver)
+    with DaemonProcess(tmp_path, settings | {"decoders": decoders}) as daemon:
         daemon.until(lambda: daemon.metrics().used >= MESSAGES - 2, "all is used")
         scrape = assert_adds_up(daemon)
         assert daemon.get("/-/ready")[0] == 200
@@ -75,8 +77,8 @@ def test_each_of_100_000_messages_over_6_partitions_is_used_once(
     windows = read_windows(tmp_path / "windows.ndjson")
     assert sum(window["size"] for window in windows) == MESSAGES - 2
     assert [window["window"] for window in windows] == list(range(MESSAGES // PART))
-    assert covered(windows, "whole", values) == MESSAGES
-    committed = kafka_broker.committed("blindsight", "whole", PARTITIONS)
+    assert covered(windows, topic, values) == MESSAGES
+    committed = kafka_broker.committed(topic, topic, PARTITIONS)
     assert sum(committed.values()) == MESSAGES, "the next agent begins after the last"
 
 
@@ -132,25 +134,27 @@ def test_a_message_may_hold_one_record_an_array_or_lines_and_labels_among_them(
     assert all(line["partition"].startswith("shapes-") for line in rejected)
 
 
+@pytest.mark.parametrize("decoders", [0, 2])
 def test_two_agents_of_one_group_share_the_answers_and_one_takes_over(
-    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
+    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path, decoders: int
 ) -> None:
-    kafka_broker.create_topic("shared-by-agents", 4)
+    topic = f"shared-by-agents-{decoders}"
+    kafka_broker.create_topic(topic, 4)
     rows = stream(6_000)
     values = [encode(record) for record in rows]
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    settings = config(kafka_broker.address, "shared-by-agents", group="two-agents", driver=kafka_driver)
+    settings = config(kafka_broker.address, topic, topic, driver=kafka_driver) | {"decoders": decoders}
     with DaemonProcess(folders[0], settings) as first, DaemonProcess(folders[1], settings) as second:
         for daemon in (first, second):
             daemon.until_value(1, "source_up", source="kafka")
-        kafka_broker.produce("shared-by-agents", values[:4_000], partitions=4)
+        kafka_broker.produce(topic, values[:4_000], partitions=4)
         first.until(lambda: first.metrics().used + second.metrics().used >= 4_000, "all is used")
         assert min(first.metrics().used, second.metrics().used) > 0, "both work"
         assert assert_adds_up(first).used + assert_adds_up(second).used == 4_000
         assert first.end()[0] == 0
-        kafka_broker.produce("shared-by-agents", values[4_000:], partitions=4)
+        kafka_broker.produce(topic, values[4_000:], partitions=4)
         by_first = sum(window["size"] for window in read_windows(folders[0] / "windows.ndjson"))
         second.until(lambda: second.metrics().used >= 6_000 - by_first, "the second takes over")
         assert_adds_up(second)

@@ -224,6 +224,7 @@ RICH = AgentView(
     reload_time=1795100000.0,
     reports_lost=1,
     store_failures=2,
+    decoder_failures=3,
     checkpoint_time=1_763_632_815.0,
     refit_durations={"toxicity": RefitDurations().plus(0.2).plus(0.25).plus(45.0).plus(1000.0)},
     sinks=(
