@@ -60,6 +60,10 @@ STARTERS = {
 """A module that imports one of these, or `subprocess`, starts programs; tests that do so in another way are
 marked `process`."""
 
+MEMORY = Path("/dev/shm")
+MOST_FILES_BYTES = 2 << 30
+"""Ten times what all unit tests leave."""
+
 _IMPORTS = re.compile(
     rf"^(?:import subprocess$|from ({'|'.join(map(re.escape, STARTERS))}) import (\([^)]*\)|.*))",
     re.MULTILINE,
@@ -87,6 +91,7 @@ sys.addaudithook(_keep_unit_tests_alone)
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    _keep_files_in_memory(config)
     if config.pluginmanager.hasplugin("dsession"):
         return  # it hands the tests to workers, and needs nothing of what they import
     config.pluginmanager.import_plugin("tests.fixtures")
@@ -105,6 +110,17 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0 leaves sockets that could not connect, or shake hands, to the garbage collector.
     for unclosed in (r"<socket.socket .*laddr=\('0.0.0.0'", "<ssl.SSLSocket "):
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")
+
+
+def _keep_files_in_memory(config: pytest.Config) -> None:
+    """Unit tests sync thousands of files, and none asks what outlives a power cut: where memory has room, it
+    holds them until the run ends. `--basetemp FOLDER` keeps them elsewhere, and for longer."""
+    if config.getoption("markexpr") != "unit" or config.getoption("basetemp"):
+        return  # so in each worker
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MOST_FILES_BYTES:
+        folder = tempfile.mkdtemp(prefix="blindsight-unit-", dir=MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
 
 
 def pytest_unconfigure() -> None:
