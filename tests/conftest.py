@@ -9,7 +9,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,10 @@ STARTERS = {
 """A module that imports one of these, or `subprocess`, starts programs; tests that do so in another way are
 marked `process`."""
 
+MEMORY = Path("/dev/shm")
+MOST_FILES_BYTES = 2 << 30
+"""Ten times what all unit tests leave."""
+
 _IMPORTS = re.compile(
     rf"^(?:import subprocess$|from ({'|'.join(map(re.escape, STARTERS))}) import (\([^)]*\)|.*))",
     re.MULTILINE,
@@ -65,7 +71,8 @@ _IMPORTS = re.compile(
 _MARKED = re.compile(
     rf"^pytestmark = pytest\.mark\.({'|'.join((*sorted(PROGRAMS), 'simulation'))})$", re.MULTILINE
 )
-FIGURES = Path(__file__).with_name("fidelity")
+TESTS = Path(__file__).parent
+FIGURES = TESTS / "fidelity"
 """The tests of this folder are the short forms of its commands: simulations."""
 
 _running: pytest.Item | None = None
@@ -84,6 +91,7 @@ sys.addaudithook(_keep_unit_tests_alone)
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    _keep_files_in_memory(config)
     if config.pluginmanager.hasplugin("dsession"):
         return  # it hands the tests to workers, and needs nothing of what they import
     config.pluginmanager.import_plugin("tests.fixtures")
@@ -104,6 +112,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")
 
 
+def _keep_files_in_memory(config: pytest.Config) -> None:
+    """Unit tests sync thousands of files, and none asks what outlives a power cut: where memory has room, it
+    holds them until the run ends. `--basetemp FOLDER` keeps them elsewhere, and for longer."""
+    if config.getoption("markexpr") != "unit" or config.getoption("basetemp"):
+        return  # so in each worker
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MOST_FILES_BYTES:
+        folder = tempfile.mkdtemp(prefix="blindsight-unit-", dir=MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+
+
 def pytest_unconfigure() -> None:
     fork_server.end_server()
 
@@ -120,21 +139,35 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """What is imported and collected stays: nothing looks for garbage in it, now or between tests."""
     gc.disable()
     try:
+        _import_own_share(session.config)
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
 
 
+def _import_own_share(config: pytest.Config) -> None:
+    """Each worker imports all modules, in one order: in a fresh clone all would compile the same one at the
+    same moment. So each begins with a share of its own."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or {Path(each).name for each in config.args} != {*config.getini("testpaths")}:
+        return
+    first, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(TESTS.rglob("test_*.py"))[first::count]:
+        if not pytest_ignore_collect(path, config):
+            with suppress(Exception, pytest.skip.Exception):  # it is told where the module is collected
+                import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Modules without a unit test, and what these import, would cost each worker seconds."""
     if config.getoption("markexpr") != "unit":
         return None
-    if collection_path == FIGURES:
+    if FIGURES in (collection_path, *collection_path.parents):
         return True
     return True if collection_path.suffix == ".py" and _none_is_unit(collection_path) else None
 
@@ -191,7 +224,7 @@ def _queue(nodeid: str) -> str | None:
 
 @cache
 def _has_broker(file: str) -> bool:
-    text = _text(Path(__file__).parents[1] / file)
+    text = _text(TESTS.parent / file)
     return any(fixture in text for fixture in NEEDS["kafka"])
 
 

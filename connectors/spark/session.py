@@ -32,7 +32,7 @@ _SETTINGS = {
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.ui.showConsoleProgress": "false",
 }
-# Java does little but to move bytes: its second compiler takes more of the cores that it shares than it saves.
+# Java does little but to move bytes: its second compiler takes more of the cores than it saves.
 _FAST_COMPILER = "-XX:TieredStopAtLevel=1"
 _SETTINGS_HERE = {
     "spark.driver.host": "127.0.0.1",

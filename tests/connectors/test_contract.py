@@ -268,7 +268,7 @@ class Reader:
         self.ids: list[int] = []
         self.positions = dict(positions or {})
         source.open(self.saved())
-        wait_until(lambda: self.once() >= 0 and source.up, "it is up", pause=0.001)
+        wait_until(lambda: self.once(0.01) >= 0 and source.up, "it is up", pause=0.001)
 
     def saved(self) -> Positions:
         """The positions as they come back from a store."""

@@ -174,15 +174,15 @@ def prepare(
     tell("writing the reference and the stream")
     try:
         _write_all(data, flights, scored, _YEAR)
-        return replace(data, incident=_incident(folder, flights, scored, seed))
+        return replace(data, incident=prepare_incident(folder, flights, scored, seed))
     except OSError as error:
         raise SinkError(
             f"{folder}: cannot be written: {error.strerror}; choose another folder or make room"
         ) from error
 
 
-def _incident(folder: Path, flights: Flights, scored: Scored, seed: int) -> DemoData | None:
-    """The weeks of the incident, in a folder of their own.
+def prepare_incident(folder: Path, flights: Flights, scored: Scored, seed: int) -> DemoData | None:
+    """Write the weeks of the incident, in a folder of their own inside this one.
 
     The labels of a day come together, at six (UTC) on the second day after it.
     """

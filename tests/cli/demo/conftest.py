@@ -8,11 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights, read_flights
-from monitor.cli.demo.stream import DemoData, prepare
+from monitor.cli.demo.stream import INCIDENT_WEEKS, DemoData, prepare
 from monitor.cli.demo.training import Scored, train_and_score
+
+
+def in_the_weeks(flights: Flights) -> NDArray[np.bool_]:
+    """Whether each flight is in the incident's stream or its reference, (n,)."""
+    found: NDArray[np.bool_] = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +44,10 @@ def take(flights: Flights) -> Callable[[Ints], Flights]:
 
 @pytest.fixture(scope="session")
 def winter_and_some(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
-    """All flights that models are trained and calibrated on, and every sixth of the stream."""
-    return take(np.flatnonzero((flights.month <= 3) | (np.arange(len(flights)) % 6 == 0)))
+    """All flights that models are trained and calibrated on, all of the incident's weeks, and every sixth of
+    the others."""
+    some = np.arange(len(flights)) % 6 == 0
+    return take(np.flatnonzero((flights.month <= 3) | in_the_weeks(flights) | some))
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +57,8 @@ def scored(winter_and_some: Flights) -> Scored:
 
 @pytest.fixture(scope="session")
 def few(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
-    """Every twelfth flight: enough to train on, in a fraction of the time."""
-    return take(np.arange(0, len(flights), 12))
+    """Every twenty-fourth flight: enough to train on, in a fraction of the time."""
+    return take(np.arange(0, len(flights), 24))
 
 
 @pytest.fixture(scope="session")

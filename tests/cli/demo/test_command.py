@@ -20,8 +20,9 @@ import pytest
 
 from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights
-from monitor.cli.demo.stream import INCIDENT_WEEKS, DemoData, prepare
+from monitor.cli.demo.stream import DemoData, prepare
 from monitor.cli.demo_screen import _free, _poured
+from tests.cli.demo.conftest import in_the_weeks
 from tests.daemon import command, read_windows
 from tests.services.process import PATIENCE_SECONDS
 
@@ -53,8 +54,7 @@ def shown(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
 ) -> Shown:
     """Of every second flight, with fewer windows would close by age; and of all in the incident's weeks."""
-    weeks = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
-    some = take(np.flatnonzero(weeks | (np.arange(len(flights)) % 2 == 0)))
+    some = take(np.flatnonzero(in_the_weeks(flights) | (np.arange(len(flights)) % 2 == 0)))
     folder = tmp_path_factory.mktemp("demo")
     data = prepare(folder / "shown", seed=3, flights=some)
     stream = data.stream.read_bytes()

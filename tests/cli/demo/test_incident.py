@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from monitor.base.records import Ints
 from monitor.cli.demo.flights import Flights
 from monitor.cli.demo.incident import (
     IncidentStory,
@@ -17,7 +15,7 @@ from monitor.cli.demo.incident import (
     incident_time,
     told,
 )
-from monitor.cli.demo.stream import INCIDENT_WEEKS, DemoData, prepare
+from monitor.cli.demo.stream import DemoData, prepare_incident
 from monitor.cli.demo.training import INCIDENT, Scored
 from monitor.cli.replay import replay
 from monitor.reports.reader import from_json
@@ -26,13 +24,9 @@ DAY = 86_400
 
 
 @pytest.fixture(scope="module")
-def weeks(
-    flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
-) -> DemoData:
-    """All flights of the winter, on which the models are trained, and of the weeks."""
-    then = (flights.date >= INCIDENT_WEEKS[0]) & (flights.date < INCIDENT_WEEKS[-1])
-    folder: Path = tmp_path_factory.mktemp("demo") / "weeks"
-    found = prepare(folder, flights=take(np.flatnonzero((flights.month <= 3) | then))).incident
+def weeks(winter_and_some: Flights, scored: Scored, tmp_path_factory: pytest.TempPathFactory) -> DemoData:
+    """Of models that are trained on all flights of the winter."""
+    found = prepare_incident(tmp_path_factory.mktemp("demo"), winter_and_some, scored, seed=0)
     assert found is not None
     return found
 

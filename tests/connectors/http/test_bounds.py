@@ -23,7 +23,8 @@ from tests.services.process import PATIENCE_SECONDS, wait_until
 # --- bounds ---------------------------------------------------------------------------------------------
 
 
-def test_a_head_and_a_body_must_come_in_time(tmp_path: Path) -> None:
+def test_a_head_and_a_body_must_come_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.export.http.connection._LINGER_SECONDS", 0.1)
     with posting(tmp_path / "spool", read_seconds=0.3) as posted:
         with posted.connect() as silent:
             assert rest_of(silent) == b"", "who says nothing is let go"
@@ -101,10 +102,13 @@ def test_bodies_in_tiny_chunks_keep_nobody_waiting(tmp_path: Path) -> None:
         assert len(posted.taken()) == 16
 
 
-def test_an_answer_that_nobody_takes_is_cut(tmp_path: Path) -> None:
+def test_an_answer_that_nobody_takes_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.export.http.connection._LINGER_SECONDS", 0.1)
     bad = head(content_length="201") + b"[" + b"1," * 99 + b"1]"
-    with posting(tmp_path / "spool", read_seconds=0.3) as posted, posted.connect() as hanging:
+    with posting(tmp_path / "spool", read_seconds=0.3) as posted, socket.socket() as hanging:
+        hanging.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # full after few answers
         hanging.settimeout(30)
+        hanging.connect(("127.0.0.1", posted.source.port))
         with pytest.raises(ConnectionError):
             hanging.sendall(bad * 100_000)
 

@@ -87,23 +87,26 @@ def crawl(connection: socket.socket, until: float) -> None:
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-def test_one_that_connects_and_says_nothing_is_cut(server: HttpServer) -> None:
-    with closing(connected(server)) as silent:
-        assert is_cut(silent)
-    wait_until(lambda: server.view.waiting == 0, "it is gone")
-    assert (server.view.lost, server.view.delivered) == (1, 0)
+def test_one_that_connects_and_says_nothing_is_cut() -> None:
+    with serving(replace(BOUNDS, request_seconds=0.2)) as server:
+        with closing(connected(server)) as silent:
+            assert is_cut(silent)
+        wait_until(lambda: server.view.waiting == 0, "it is gone")
+        assert (server.view.lost, server.view.delivered) == (1, 0)
 
 
-def test_one_that_sends_a_byte_now_and_then_is_cut(server: HttpServer) -> None:
+def test_one_that_sends_a_byte_now_and_then_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.export.http.connection._LINGER_SECONDS", 0.1)
     began = time.monotonic()
-    with closing(connected(server)) as crawling, pytest.raises(ConnectionError):
-        crawl(crawling, until=began + 10)
-    assert server.view.lost == 1
-    assert healthy(server)
+    with serving(replace(BOUNDS, request_seconds=1.0)) as server:
+        with closing(connected(server)) as crawling, pytest.raises(ConnectionError):
+            crawl(crawling, until=began + 10)
+        assert server.view.lost == 1
+        assert healthy(server)
 
 
-def test_one_that_never_reads_its_answer_is_cut(server: HttpServer) -> None:
-    with closing(connected(server)) as hanging:
+def test_one_that_never_reads_its_answer_is_cut() -> None:
+    with serving(replace(BOUNDS, taken_seconds=1.0)) as server, closing(connected(server)) as hanging:
         hanging.sendall(GET)
         wait_until(lambda: server.view.delivered == 1, "it was answered")
         assert server.view.waiting == 1
@@ -113,9 +116,9 @@ def test_one_that_never_reads_its_answer_is_cut(server: HttpServer) -> None:
 
 
 def test_one_that_reads_is_served_and_its_connection_may_be_used_again() -> None:
-    bounds = replace(BOUNDS, made_seconds=60.0, taken_seconds=60.0)
+    bounds = replace(BOUNDS, request_seconds=1.0, made_seconds=60.0, taken_seconds=60.0)
     with serving(bounds) as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
-        for pause in (bounds.request_seconds + 0.5, 0.0):
+        for pause in (bounds.request_seconds + 0.2, 0.0):
             assert len(client.get("/", timeout=60).content) == LARGE
             time.sleep(pause)
         wait_until(lambda: server.view.delivered == 2, "both were answered")
@@ -131,7 +134,10 @@ def test_a_crowd_that_hangs_keeps_no_one_out(server: HttpServer) -> None:
     assert server.view.lost >= 20
 
 
-def test_one_more_cuts_who_waits_before_what_is_made(server: HttpServer) -> None:
+def test_one_more_cuts_who_waits_before_what_is_made(
+    monkeypatch: pytest.MonkeyPatch, server: HttpServer
+) -> None:
+    monkeypatch.setattr("monitor.export.http.server._GRACE_SECONDS", 0.1)
     with ExitStack() as stack:
         making = stack.enter_context(closing(connected(server)))
         making.sendall(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -160,8 +166,8 @@ def test_what_nobody_takes_is_bounded_all_together() -> None:
         assert server.view.lost == 6 - server.view.waiting
 
 
-def test_an_answer_that_is_long_in_the_making_is_cut_too(server: HttpServer) -> None:
-    with closing(connected(server)) as waiting:
+def test_an_answer_that_is_long_in_the_making_is_cut_too() -> None:
+    with serving(replace(BOUNDS, made_seconds=0.2)) as server, closing(connected(server)) as waiting:
         waiting.sendall(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
         assert is_cut(waiting)
-    assert server.view.lost == 1
+        assert server.view.lost == 1

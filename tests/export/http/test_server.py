@@ -334,8 +334,9 @@ def test_after_stop_nothing_listens_and_the_port_is_free_at_once() -> None:
 
 
 def test_stop_does_not_wait_for_a_hanging_scrape_or_an_idle_connection(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("monitor.export.http.server._GRACE_SECONDS", 0.2)
     agent, slow = Agent(), Slow()
     agent.registry.register(slow)
     agent.server.start()
