@@ -219,7 +219,7 @@ def test_lag_may_be_asked_for_while_the_file_is_rotated(tmp_path):
             wait_until_answered(answers, 0)
             path.rename(tmp_path / f"p.ndjson.{number % 4}")  # all of them are looked at
             path.write_bytes(lines(0, 20))
-    assert set(answers) == {0, None}
+    assert set(answers) <= {0, None}  # whether one falls into a rotation is a matter of luck
 
 
 def test_lag_may_be_asked_for_while_the_file_is_closed(tmp_path):
