@@ -20,6 +20,7 @@ from monitor.cli.demo.training import INCIDENT, Scored
 from monitor.cli.replay import replay
 from monitor.reports.reader import from_json
 
+pytestmark = pytest.mark.simulation
 DAY = 86_400
 
 

@@ -18,6 +18,7 @@ from monitor.reports.reader import from_json
 from monitor.reports.trust import Bias
 
 
+@pytest.mark.simulation
 def test_on_the_real_flights_trust_is_lost_and_comes_back_and_the_estimates_are_nearer(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_configuration_that_names_it_without_the_extra_is_refused_before_the_s
         engine_settings(config)
 
 
+@pytest.mark.simulation
 def test_a_flow_makes_bent_classes_normal_and_stops_when_held_out_rows_say_so() -> None:
     """Two moons with all labels: the flow misjudges fewer than half as many rows as a mixture alone."""
     points, truth = bent()
