@@ -61,7 +61,7 @@ def test_version(word: str) -> None:
 def test_schema_is_json_schema_of_every_section() -> None:
     done = command("schema")
     assert done.returncode == 0
-    sections = {"tasks", "sources", "reports", "rejects", "store", "alertmanager", "export"}
+    sections = {"tasks", "sources", "decoders", "reports", "rejects", "store", "alertmanager", "export"}
     assert set(json.loads(done.stdout)["properties"]) == sections
 
 

@@ -201,13 +201,13 @@ def test_a_transaction_under_way_is_not_ended_by_who_waits_for_the_lease(
     first.close()
 
 
-def awaited(database: PostgresDatabase) -> PostgresStore:
+def awaited(database: PostgresDatabase, lease_seconds: float = 2) -> PostgresStore:
     """The store, once its lease has ended."""
     found: list[PostgresStore] = []
 
     def taken() -> bool:
         with suppress(InUseError):
-            found.append(PostgresStore(database, lease_seconds=2))
+            found.append(PostgresStore(database, lease_seconds=lease_seconds))
         return bool(found)
 
     wait_until(taken, "the lease has ended")
