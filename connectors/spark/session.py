@@ -32,13 +32,10 @@ _SETTINGS = {
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.ui.showConsoleProgress": "false",
 }
-# Java does little but to move bytes: its second compiler takes more of the cores than it saves.
-_FAST_COMPILER = "-XX:TieredStopAtLevel=1"
-_SETTINGS_HERE = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.defaultJavaOptions": _FAST_COMPILER,
-    "spark.executor.defaultJavaOptions": _FAST_COMPILER,
+_SETTINGS_HERE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# Java does little but to move bytes: in minutes its second compiler takes more of the cores than it saves.
+_SETTINGS_OF_REPLAYS = {
+    f"spark.{who}.defaultJavaOptions": "-XX:TieredStopAtLevel=1" for who in ("driver", "executor")
 }
 _HERE = re.compile(r"local(\[.*\]|-cluster\[.*\])?$|spark://(localhost|127\.0\.0\.1):\d+$")
 
@@ -123,7 +120,7 @@ def settings_from(pairs: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def started(master: str, settings: Mapping[str, str], name: str) -> Iterator[Any]:
+def started(master: str, settings: Mapping[str, str], name: str, is_replay: bool = False) -> Iterator[Any]:
     """A Spark session, stopped afterwards; what goes wrong within becomes one of our errors.
 
     Parameters
@@ -134,6 +131,8 @@ def started(master: str, settings: Mapping[str, str], name: str) -> Iterator[Any
         Of Spark; they come before ours.
     name : str
         By which Spark lists it.
+    is_replay : bool
+        Whether it ends by itself, within minutes or hours.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -144,7 +143,7 @@ def started(master: str, settings: Mapping[str, str], name: str) -> Iterator[Any
     ours = dict(_SETTINGS)
     if _HERE.match(master):  # nothing of it is for other machines
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        ours |= _SETTINGS_HERE
+        ours |= _SETTINGS_HERE | (_SETTINGS_OF_REPLAYS if is_replay else {})
     session = None
     try:
         builder = SparkSession.builder.master(master).appName(name)

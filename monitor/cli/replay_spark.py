@@ -85,7 +85,7 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
     out = mounted(out)
     aside = _begin(out, files)
     try:
-        with started(where.master, spark_settings, "blindsight replay") as session:
+        with started(where.master, spark_settings, "blindsight replay", is_replay=True) as session:
             done = replayed(session, job)
             period, windows = _write(config, done, aside)
         labelled = {series: rows for unit in done.ended for series, rows in unit.labelled.items()}
