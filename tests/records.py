@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.records import Chunk, TaskLayout
@@ -35,6 +35,19 @@ def answer(**fields: object) -> dict[str, object]:
     """A good prediction, with some fields changed; None takes one away."""
     record = {"id": "a", "model": "erm", "scores": [0.25, 0.75], **fields}
     return {name: value for name, value in record.items() if value is not None}
+
+
+def kserve_event(record: Mapping[str, object]) -> dict[str, object]:
+    """An answer with scores, time and model, as an event of KServe's logger."""
+    return {
+        "specversion": "1.0",
+        "id": record["id"],
+        "source": "http://localhost:9081/",
+        "type": "org.kubeflow.serving.inference.response",
+        "time": record["time"],
+        "inferenceservicename": record["model"],
+        "data": {"predictions": [record["scores"]]},
+    }
 
 
 def message_chunk(*values: bytes) -> Chunk:

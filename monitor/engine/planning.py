@@ -154,11 +154,10 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     if not isinstance(share.records, Batch):
         facts.labels[share.task] += len(share)
         return
-    along = int((share.records.label >= 0).sum())
     if not share.model:  # of an arena: verdicts along with comparisons are no share of their own
-        facts.labels[share.task] += along
+        facts.labels[share.task] += int((share.records.label >= 0).sum())
     elif share.records.scores.shape[1] == 1:
-        facts.verdicts += along
+        facts.verdicts += int((share.records.label >= 0).sum())
     known = facts.models.setdefault((share.task, share.model), [int(share.records.order[0]), 0])
     known[1] += len(share)
     groups = facts.groups.setdefault(share.task, set())

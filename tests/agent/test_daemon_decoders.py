@@ -18,6 +18,7 @@ from tests.accounting import assert_adds_up
 from tests.cli.test_replay import as_csv, as_parquet
 from tests.daemon import DaemonProcess, configuration, ndjson
 from tests.faults.kills import stream
+from tests.records import kserve_event
 from tests.services.process import PATIENCE_SECONDS, gone, wait_until
 from tests.streams import answers
 
@@ -124,7 +125,10 @@ def test_files_of_every_format_are_used_as_without(tmp_path: Path) -> None:
     found = read(tmp_path / "mapped.ndjson")
     mapped = [{"at": r["time"], "who": {"name": "mapped"}, "p": r["scores"]} for r in found]
     (tmp_path / "mapped.ndjson").write_bytes(ndjson(mapped))
-    events = [event(r) for r in read(tmp_path / "kserve.ndjson")]
+    events = [
+        kserve_event(r | {"time": "2026-07-01T12:00:00.5Z", "model": "kserve"})
+        for r in read(tmp_path / "kserve.ndjson")
+    ]
     (tmp_path / "kserve.ndjson").write_bytes(ndjson(events))
     names = ["lines.ndjson", "in.csv", "in.parquet", "in.ndjson.gz", "kserve.ndjson"]
     sources: list[dict[str, Any]] = [{"kind": "file", "path": str(tmp_path / name)} for name in names]
@@ -143,19 +147,6 @@ def test_files_of_every_format_are_used_as_without(tmp_path: Path) -> None:
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def event(record: dict[str, Any]) -> dict[str, Any]:
-    """As KServe's logger writes it."""
-    return {
-        "specversion": "1.0",
-        "id": record["id"],
-        "source": "http://localhost:9081/",
-        "type": "org.kubeflow.serving.inference.response",
-        "time": "2026-07-01T12:00:00.5Z",
-        "inferenceservicename": "kserve",
-        "data": {"predictions": [record["scores"]]},
-    }
 
 
 def following(folder: Path, count: int) -> dict[str, Any]:

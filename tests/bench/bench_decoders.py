@@ -30,6 +30,7 @@ from monitor.cli.process import one_heap
 from monitor.config.file import load_config
 from tests.bench.bench_replay import CONFIG, DAEMON, write_inputs
 from tests.harness import apart, run
+from tests.records import kserve_event
 from tests.services.process import wait_until
 
 Stream = Literal["plain", "labelled", "kserve"]
@@ -43,20 +44,8 @@ def write_stream(folder: Path, stream: Stream, records: int) -> None:
     if stream == "kserve":
         path = folder / "stream.ndjson"
         with path.open(encoding="utf-8") as file:
-            events = [json.dumps(_event(json.loads(line))) for line in file]
+            events = [json.dumps(kserve_event(json.loads(line))) for line in file]
         path.write_text("\n".join(events) + "\n", encoding="utf-8")
-
-
-def _event(record: dict[str, object]) -> dict[str, object]:
-    return {
-        "specversion": "1.0",
-        "id": record["id"],
-        "source": "http://localhost:9081/",
-        "type": "org.kubeflow.serving.inference.response",
-        "time": record["time"],
-        "inferenceservicename": record["model"],
-        "data": {"predictions": [record["scores"]]},
-    }
 
 
 def one(folder: Path, decoders: int) -> dict[str, float]:
