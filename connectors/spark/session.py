@@ -37,6 +37,7 @@ _SETTINGS_HERE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 _SETTINGS_OF_REPLAYS = {
     f"spark.{who}.defaultJavaOptions": "-XX:TieredStopAtLevel=1" for who in ("driver", "executor")
 }
+TOO_NEW = (3, 14)  # pyarrow 20, the last one that pyspark 4.0 works with, has no wheel for it
 _HERE = re.compile(r"local(\[.*\]|-cluster\[.*\])?$|spark://(localhost|127\.0\.0\.1):\d+$")
 
 
@@ -48,12 +49,17 @@ def check_ready() -> None:
     MissingExtraError
         pyspark or pyarrow is not installed.
     ConfigError
-        It is of another major version, or there is no Java that it runs on.
+        It is of another major version, there is no Java that it runs on, or this Python is too new for it.
     """
     try:
         import pyarrow  # noqa: F401 - a plain pyspark does not bring it
         import pyspark
     except ImportError as error:
+        if sys.version_info >= TOO_NEW:
+            raise ConfigError(
+                "--engine spark: pyspark 4.0 cannot be installed on Python 3.14; "
+                "use Python 3.11, 3.12 or 3.13"
+            ) from error
         raise MissingExtraError("--engine spark", "spark") from error
     refuse_version(pyspark.__version__)
     refuse_java(os.environ)

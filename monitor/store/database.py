@@ -147,6 +147,14 @@ class SqliteFile(Database):
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
+        try:
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: sqlite3.Connection) -> None:
         # WAL: readers (backup, report) never wait for a checkpoint, nor it for them. NORMAL: a kill of the
         # process loses nothing; a power cut may take the last checkpoints, never a part of one.
         connection.execute("PRAGMA journal_mode = WAL")
@@ -155,7 +163,6 @@ class SqliteFile(Database):
         connection.execute("PRAGMA secure_delete = ON")
         # What one large checkpoint, or a reader in its way, made of the log is given back.
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-        return connection
 
     def version(self, connection: SqlConnection) -> int | None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -21,7 +21,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -321,16 +321,16 @@ class Store(StateStore):
                 f"store.path: cannot write {folder}: {error.strerror}; change the permissions or give "
                 "another path"
             ) from error
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._lock.release)
             with self._ours("be opened"):
                 self._connection = file.writing()
+                undo.callback(self._connection.close)
                 self._prepare()
                 self._check()
             self._rings = SavedRings(self._connection)
             self._files = self._in_folder()
-        except BaseException:
-            self._lock.release()
-            raise
+            undo.pop_all()
 
     def reader(self) -> StoreReader:
         return StoreReader(self.path)
@@ -443,13 +443,13 @@ def copy_store(path: Path, target: Path) -> None:
     """
     if not path.is_file():
         raise StoreError(f"{path}: there is no store")
-    with SqliteFile(target).ours("be written as a copy"):
-        source = SqliteFile(path).reading()
-        copy = sqlite3.connect(target)
+    with (
+        SqliteFile(target).ours("be written as a copy"),
+        closing(SqliteFile(path).reading()) as source,
+        closing(sqlite3.connect(target)) as copy,
+    ):
         with copy:
             source.backup(copy)
             copy.execute(PUT_META, (BACKUP, rfc3339(time.time())))
         # Of a copy that kept its log even a reader would write: two files beside it, which nobody removes.
         copy.execute("PRAGMA journal_mode = DELETE")
-        copy.close()
-        source.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -431,7 +431,7 @@ def test_sqlite_is_opened_to_read_and_a_wrong_path_makes_no_file(
             {"mapping": {"label": "vote"}},
             "none of the columns is known (id, label, updated); the mapping reads",
         ),
-        ({"options": {"colour": 1}}, "options: sqlite3 does not take them: 'colour' is an invalid keyword"),
+        ({"options": {"colour": 1}}, "options: sqlite3 does not take them: …'colour'"),
     ],
 )
 def test_an_error_of_a_statement_says_what_to_correct(
@@ -441,7 +441,9 @@ def test_an_error_of_a_statement_says_what_to_correct(
     for _ in range(2):
         with pytest.raises(SourceError) as error:
             source.read(0.0)
-        assert text in str(error.value)
+        assert all(
+            part in str(error.value) for part in text.split("…")
+        )  # the driver's words differ by version
         assert not source.up
 
 
@@ -486,6 +488,22 @@ def test_a_driver_that_is_missing_or_none_is_an_error_that_says_so(
         new(driver="psycopg")
 
 
+class NumericCursor(sqlite3.Cursor):
+    """A cursor that binds `:1` by a sequence, as drivers of this style do; SQLite's own binds it by name."""
+
+    def execute(self, query: str, values: Sequence[Any] | dict[str, Any] = ()) -> sqlite3.Cursor:
+        if not isinstance(values, dict):
+            values = {str(place): value for place, value in enumerate(values, 1)}
+        return super().execute(query, values)
+
+
+class NumericConnection(sqlite3.Connection):
+    """A connection with such cursors."""
+
+    def cursor(self, factory: type[sqlite3.Cursor] = NumericCursor) -> sqlite3.Cursor:
+        return super().cursor(factory)
+
+
 @pytest.mark.parametrize("style", ["qmark", "numeric", "named"])
 def test_values_are_bound_in_the_style_of_the_driver(
     table: Table, new: New, style: str, monkeypatch: pytest.MonkeyPatch
@@ -493,6 +511,8 @@ def test_values_are_bound_in_the_style_of_the_driver(
     """SQLite knows three of the five styles; psycopg has another."""
     driver = ModuleType("styled")
     vars(driver).update({**vars(sqlite3), "paramstyle": style})
+    if style == "numeric":
+        driver.connect = partial(sqlite3.connect, factory=NumericConnection)
     monkeypatch.setitem(sys.modules, "styled", driver)
     table.add(("'; DROP TABLE labels; --", 1), ("b", 2))
     options = {"database": str(table.path), "check_same_thread": False}

@@ -34,6 +34,7 @@ from functools import cache
 from math import sqrt
 
 import numpy as np
+from scipy.integrate import trapezoid
 from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtr
 from sklearn.datasets import load_digits
@@ -113,7 +114,7 @@ def sampled(digit: int, labels: int, samples: int) -> Sampled:
 
 def area_between(one: Floats, other: Floats) -> float:
     """Of two curves at `GRID`."""
-    return float(np.trapezoid(np.abs(one - other), GRID))
+    return float(trapezoid(np.abs(one - other), GRID))
 
 
 TRUE_AUROC = float(ndtr(3.0 / sqrt(1.0 + 1.2**2)))

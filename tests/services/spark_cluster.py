@@ -38,6 +38,8 @@ _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 def check_spark() -> None:
     """Raise `ServiceUnavailable` where Spark cannot run."""
+    if importlib.util.find_spec("pyspark") is None and sys.version_info >= (3, 14):
+        raise ServiceUnavailable("Spark needs pyspark 4.0, whose pyarrow < 21 has no wheel for Python 3.14")
     if importlib.util.find_spec("pyspark") is None:
         raise ServiceUnavailable("Spark needs pyspark: pip install '.[spark]'")
     if shutil.which("java") is None:

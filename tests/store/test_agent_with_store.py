@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -269,9 +270,8 @@ def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path,
     assert agent.wait(PATIENCE_SECONDS)
     assert_adds_up(agent.view())
     keeper.close(PATIENCE_SECONDS)
-    store = Store(tmp_path / "state")
-    found = [line for _, line in StoreReader(store.path).reports_after(0, 100)]
-    store.close()
+    with closing(Store(tmp_path / "state")) as store, closing(StoreReader(store.path)) as reader:
+        found = [line for _, line in reader.reports_after(0, 100)]
     whole = Rig(event_time=False)
     reports = whole.feed(records, now=time.time()) + whole.engine.finish()
     assert sum(report.revision > 0 for report in reports) > 12  # the labels are late: 4 windows are revised

@@ -6,6 +6,7 @@ import gzip
 import shutil
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -253,10 +254,14 @@ def test_a_migration_that_fails_leaves_the_older_store_as_it_was(
         from_version_1(connection)
         raise sqlite3.OperationalError("disk I/O error")
 
-    before = sqlite3.connect(old / FILE).execute("SELECT ring, first, rows FROM ring_rows").fetchall()
+    before = ring_rows(old)
     monkeypatch.setitem(MIGRATIONS, 1, half)
     with pytest.raises(Exception, match="disk I/O error"):
         Store(old)
     assert version_of(old) == 1
-    after = sqlite3.connect(old / FILE).execute("SELECT ring, first, rows FROM ring_rows").fetchall()
-    assert before == after
+    assert before == ring_rows(old)
+
+
+def ring_rows(folder: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        return connection.execute("SELECT ring, first, rows FROM ring_rows").fetchall()

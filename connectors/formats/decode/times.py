@@ -231,9 +231,15 @@ def _days(columns: NDArray[np.uint8], good: _Good) -> Ints:
         first, days = slice(0, 1), np.zeros(len(date), dtype=np.int64)
     else:
         first, days = slice(None), np.zeros(len(date), dtype=np.int64)
-    months = np.where(good[first], (year[first] - 1970) * 12 + month[first] - 1, 0).astype("M8[M]")
-    start = months.astype("M8[D]").astype(np.int64)
-    length = (months + 1).astype("M8[D]").astype(np.int64) - start
+    months = np.where(good[first], (year[first] - 1970) * 12 + month[first] - 1, 0)
+    start = _first_days(months)
+    length = _first_days(months + 1) - start
     good &= day <= length
     days[:] = start + day[first] - 1
+    return days
+
+
+def _first_days(months: Ints) -> Ints:
+    """Return the first day of each month; both count from January 1970."""
+    days: Ints = months.astype("M8[M]").astype("M8[D]").astype(np.int64)
     return days

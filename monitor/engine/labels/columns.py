@@ -40,7 +40,7 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
     """
     kept: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
     if scored:
-        kept |= {"id": np.uint64, "scores": np.dtype((np.float32, scored)), "replaced": np.bool_}
+        kept |= {"id": np.uint64, "scores": np.dtype((np.float32, (scored,))), "replaced": np.bool_}
     return kept | {
         "predicted": np.int32,
         "label": np.int32,
@@ -48,8 +48,8 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
         "probability": np.float32,
         "time": np.float64,
         "sequence": np.int64,
-        "series": np.dtype((np.int32, series)),
-        "window": np.dtype((np.int32, series)),
+        "series": np.dtype((np.int32, (series,))),
+        "window": np.dtype((np.int32, (series,))),
     }
 
 

@@ -105,7 +105,7 @@ class ScorePoolSettings:
         }
         for model in self.models:
             columns[f"acted/{model}"] = np.int32
-            columns[f"scores/{model}"] = np.dtype((np.float32, self.classes))
+            columns[f"scores/{model}"] = np.dtype((np.float32, (self.classes,)))
         return columns
 
     def build(self, answers: BoundedTable, resume: RingState | None = None) -> ScorePool:

@@ -39,7 +39,7 @@ from connectors.spark.job import (  # noqa: E402
     unpacked,
 )
 from connectors.spark.reading import blocks_of  # noqa: E402
-from connectors.spark.session import check_ready, meaning, refuse_java, settings_from  # noqa: E402
+from connectors.spark.session import TOO_NEW, check_ready, meaning, refuse_java, settings_from  # noqa: E402
 from connectors.spark.tables import SCHEMA, WindowTable, refuse_types  # noqa: E402
 from connectors.splits import Split, read_split, splits_of  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
@@ -418,6 +418,12 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
+needs_an_old_python = pytest.mark.skipif(
+    sys.version_info >= TOO_NEW, reason="on Python 3.14 the extra spark is empty"
+)
+
+
+@needs_an_old_python
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
 def test_a_spark_that_is_not_installed_is_named_with_its_extra(
     missing: str, monkeypatch: pytest.MonkeyPatch
@@ -427,6 +433,16 @@ def test_a_spark_that_is_not_installed_is_named_with_its_extra(
         check_ready()
 
 
+def test_a_python_that_is_too_new_for_spark_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
+    with pytest.raises(
+        ConfigError, match=r"cannot be installed on Python 3\.14; use Python 3\.11, 3\.12 or 3\.13"
+    ):
+        check_ready()
+
+
+@needs_an_old_python
 @pytest.mark.parametrize(
     "words",
     [

@@ -8,6 +8,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -227,7 +228,7 @@ def test_reading_takes_no_lock_that_the_agent_would_wait_for(
     tmp_path: Path, reports: list[WindowReport]
 ) -> None:
     path = stored(tmp_path, reports)
-    with sqlite3.connect(path) as writer:
+    with closing(sqlite3.connect(path)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert len(newest_lines(path, ERM, 99)) == 15
         writer.execute("ROLLBACK")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 from scipy.special import expit, logit
 
 from monitor.base.records import Floats
@@ -35,7 +36,7 @@ def test_a_constant_shift_agrees_with_integration_over_a_grid() -> None:
     found = followed(chance, happened, walks=(STILL, walk))
     assert found.shift[1, 0] == pytest.approx(grid[np.argmax(np.log(prior) + logs)], abs=0.02)
     alone = WORTH * np.log(np.where(happened == 1, chance, 1 - chance)).sum()
-    ratio = np.log(np.trapezoid(prior * np.exp(logs - alone), grid))
+    ratio = np.log(trapezoid(prior * np.exp(logs - alone), grid))
     assert np.log(found.weight[1] / found.weight[0]) == pytest.approx(ratio, abs=0.25)
 
 
