@@ -19,6 +19,7 @@ import pytest
 from httpx._transports import default as httpx_transports
 
 from connectors.kafka import KafkaSource
+from tests.fidelity.ssme import scores_file
 from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.authority import OPENSSL, Authority
 from tests.services.browser import Browser
@@ -219,12 +220,11 @@ def ppi() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of public data sets beside the repository."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the data folder ../shared/data is not there")
-    return folder
+def civilcomments_file() -> Path:
+    """The scores of civilcomments (`tests.fidelity.ssme.scores_file`)."""
+    if scores_file.VARIABLE not in os.environ:
+        pytest.skip(scores_file.MISSING)
+    return scores_file.find_file()
 
 
 def _or_skip(make: Callable[[], Service]) -> Service:

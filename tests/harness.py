@@ -32,6 +32,7 @@ from types import NoneType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from monitor.cli.process import one_thread_for_matrices
+from tests.fidelity.ssme import scores_file
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,7 +41,9 @@ Found = TypeVar("Found")
 Table = Callable[..., "str | Iterable[str]"]
 
 
-def run(tables: Table | Mapping[str, Table], *, keep: bool = True, path: Path | None = None) -> None:
+def run(
+    tables: Table | Mapping[str, Table], *, keep: bool = True, path: Path | None = None, data: bool = False
+) -> None:
     """Do what the command line asks.
 
     Parameters
@@ -52,9 +55,17 @@ def run(tables: Table | Mapping[str, Table], *, keep: bool = True, path: Path | 
         A run in full is kept, without `--keep` too.
     path : Path, optional
         Where it is kept, if elsewhere.
+    data : bool
+        The command reads the scores of civilcomments, and takes `--data FILE`.
     """
     parts = tables if isinstance(tables, Mapping) else {"": tables}
-    asked = vars(_parser(parts).parse_args())
+    parser = _parser(parts)
+    if data:
+        where = f"{scores_file.FILE}, or its folder; {scores_file.VARIABLE} if absent"
+        parser.add_argument("--data", metavar="FILE", help=where)
+    asked = vars(parser.parse_args())
+    if data and asked["data"]:
+        os.environ[scores_file.VARIABLE] = asked["data"]  # the processes that it starts read it too
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
     differ = False
     for part in given.get("parts") or parts:

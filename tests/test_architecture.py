@@ -181,6 +181,36 @@ def test_no_tracked_file_holds_an_address_of_a_registry_or_a_path_of_this_machin
     assert found == {}
 
 
+def test_no_module_of_the_tests_names_a_path_above_the_repository() -> None:
+    for path in sources("tests"):
+        depth = len(path.relative_to(ROOT).parts) - 1
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert not node.value.startswith("../shared"), f"{path}:{node.lineno}"
+            if "__file__" in (text := ast.unparse(node) if isinstance(node, ast.expr) else ""):
+                assert _levels_above(node) <= depth, f"{path}:{node.lineno}: {text} is above the repository"
+
+
+def _levels_above(node: ast.AST) -> int:
+    """Count how far above its module's folder `Path(__file__).parents[1]` and the like stand."""
+    match node:
+        case ast.Subscript(ast.Attribute(inner, "parents"), ast.Constant(int(number))):
+            return _levels_above(inner) + number + 1
+        case ast.Attribute(inner, "parent"):
+            return _levels_above(inner) + 1
+        case ast.Call(ast.Attribute(inner, _)):
+            return _levels_above(inner)
+    return -1
+
+
+@pytest.mark.parametrize(
+    ("expression", "levels"),
+    [("Path(__file__)", -1), ("Path(__file__).resolve().parents[4]", 4), ("Path(__file__).parent.parent", 1)],
+)
+def test_levels_above_a_module_are_counted(expression: str, levels: int) -> None:
+    assert _levels_above(ast.parse(expression, mode="eval").body) == levels
+
+
 def test_every_function_shaped_like_a_test_can_be_collected() -> None:
     """A file, a class or a second definition of the same name that pytest passes over would hide tests."""
     hidden = []

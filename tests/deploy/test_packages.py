@@ -79,8 +79,13 @@ def test_the_citation_names_this_version() -> None:
 
 
 def test_the_workflow_runs_what_ci_runs() -> None:
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
-    assert "bash .ci/run" in [step.get("run") for step in workflow["jobs"]["tests"]["steps"]]
+    job = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]["tests"]
+    assert "bash .ci/run ${{ matrix.python }}" in [step.get("run") for step in job["steps"]]
+    supported = re.search(
+        r"^supported=\((.+)\)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert supported is not None
+    assert sorted(supported[1].split()) == sorted(job["strategy"]["matrix"]["python"])
 
 
 def blindsight(installed: Path, *arguments: str | Path) -> list[str | Path]:

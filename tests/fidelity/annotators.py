@@ -111,4 +111,4 @@ def table(runs: int = RUNS, answers: Path | None = None) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run(table)
+    run(table, data=True)

@@ -2,8 +2,8 @@
 
     python -m tests.fidelity.autoeval [--trials 1000]
 
-Rows are a permutation of `../shared/data/civilcomments.npz` (7 models), the truth is a model's accuracy over
-all of them. Each trial labels n rows at random and takes 2,000 others without labels; the first model is
+Rows are a permutation of `civilcomments.npz` (7 models; `tests.fidelity.ssme.scores_file`), the truth is a
+model's accuracy over all of them. Each trial labels n rows at random and takes 2,000 others without labels; the first model is
 judged. Annotators: the model itself, the mean of all, their mean mixed with coin flips, and none.
 
 * `normal`: (5) with its square root, as `ppi-python` has it; `Wilson`: the interval of `autoeval` here;
@@ -35,7 +35,7 @@ from monitor.base.records import Floats
 from monitor.stats.labelled.powered import powered_share
 from monitor.stats.labelled.ppi import prediction_powered
 from monitor.stats.labelled.shift import ratio
-from tests.fidelity.ssme.civilcomments import DATA
+from tests.fidelity.ssme.scores_file import read_scores
 from tests.harness import run
 
 LABELS = (20, 50, 100, 500)
@@ -49,8 +49,7 @@ PAPER_S1 = {50: (50.4, 91.3), 100: (37.8, 92.0), 200: (24.4, 91.8), 300: (19.9, 
 @cache
 def rows() -> tuple[Floats, Floats]:
     """Scores (rows, 7) of the positive class, and whether the first model is right (rows,)."""
-    with np.load(DATA) as file:
-        score, label = file["score"][:, :7].astype(np.float64), file["label"]
+    score, label = read_scores(7)
     order = np.random.default_rng(20_261).permutation(len(label))
     right = (score[order, 0] >= 0.5) == (label[order] == 1)
     return score[order], right.astype(np.float64)
@@ -225,4 +224,4 @@ def mild_lines(trials: int, labels: int = 200) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run(table)
+    run(table, data=True)

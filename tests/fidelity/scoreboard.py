@@ -229,4 +229,4 @@ def command(runs: int = RUNS, answers: Path | None = None) -> str:
 
 
 if __name__ == "__main__":
-    run(command, path=KEPT)
+    run(command, path=KEPT, data=True)

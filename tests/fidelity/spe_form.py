@@ -161,4 +161,4 @@ def lines(found: Sequence[Row], runs: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    run(table)
+    run(table, data=True)

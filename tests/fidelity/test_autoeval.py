@@ -8,6 +8,8 @@ import pytest
 
 from tests.fidelity.autoeval import ANNOTATORS, measure, measure_shift
 
+pytestmark = pytest.mark.usefixtures("civilcomments_file")
+
 TRIALS = 300  # three binomial errors at 95 % are 3.8 points
 
 

@@ -125,5 +125,6 @@ if __name__ == "__main__":
             "trained": of_trained,
             "suite": of_the_suite,
             "speed": of_speed,
-        }
+        },
+        data=True,
     )

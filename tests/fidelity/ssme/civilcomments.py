@@ -10,13 +10,13 @@ import numpy as np
 
 from tests.fidelity.ssme.compare import FLOOR, SHOWN, Measured, measure
 from tests.fidelity.ssme.protocol import Pool
+from tests.fidelity.ssme.scores_file import read_scores
 
 NAMES = ("CORAL", "ERM", "IRM", "ERM_seed1", "ERM_seed2", "IRM_seed1", "IRM_seed2")
 """The models of the paper: the first columns of the file."""
 MODELS = len(NAMES)
 LABELS = (20, 50, 100)
 PERMUTATION_SEED = 20_261
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "civilcomments.npz"
 
 PAPER: Mapping[int, tuple[tuple[float, float], ...]] = {
     20: ((2.34, 0.52), (2.35, 0.46), (3.34, 0.82), (10.89, 3.14)),
@@ -27,13 +27,12 @@ PAPER: Mapping[int, tuple[tuple[float, float], ...]] = {
 al., Tables 1, S3, S4, S5, "Toxicity Detection")."""
 
 
-def pool(half: Literal["development", "reporting"], data: Path = DATA, models: int = MODELS) -> Pool:
+def pool(half: Literal["development", "reporting"], models: int = MODELS) -> Pool:
     """One half of the rows. Settings are chosen on the first; tables come from the second.
 
     The file is ordered (its halves are 14.2 % and 8.6 % positive), so it is permuted before it is cut.
     """
-    with np.load(data) as file:
-        score, label = file["score"][:, :models].astype(np.float64), file["label"].astype(np.int64)
+    score, label = read_scores(models)
     order = np.random.default_rng(PERMUTATION_SEED).permutation(len(label))
     middle = len(order) // 2
     rows = order[:middle] if half == "development" else order[middle:]

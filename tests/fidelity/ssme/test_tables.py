@@ -44,10 +44,10 @@ def test_the_papers_rows_are_whole() -> None:
     assert np.mean(biases) == pytest.approx(4.62, abs=0.35)  # hardly any spread: the error is the bias
 
 
-def test_the_truth_is_the_papers_on_the_other_half(shared_data: Path) -> None:
+def test_the_truth_is_the_papers_on_the_other_half(civilcomments_file: Path) -> None:
     """Metrics of 33,446 rows of another cut of the data: within six of its standard deviations over its cuts
     (three for each of the two), and half a point."""
-    half = civilcomments("reporting", shared_data / "civilcomments.npz")
+    half = civilcomments("reporting")
     for metric in TABLES:
         for model in MODELS:
             mean, spread = printed(metric, model)["truth"]
