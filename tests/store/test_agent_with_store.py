@@ -447,3 +447,27 @@ def test_a_file_renamed_while_it_is_followed_is_begun_anew(tmp_path):
     follower.close(PATIENCE_SECONDS)
     assert path.read_bytes() == b'{"window":4}\n'
     assert (tmp_path / "w.1").read_bytes().count(b"\n") == 3
+
+
+def test_windows_saved_as_the_file_looks_for_the_last_time_are_delivered_at_the_close(tmp_path):
+    class Late(Reports):
+        """Gets a window, and the request to close, as the follower has just seen that there is no more."""
+
+        closing: threading.Thread | None = None
+
+        def reports_after(self, last, most):
+            found = super().reports_after(last, most)
+            if not found and self.closing is None:
+                self.rows.append((4, b'{"window":4}'))
+                self.closing = threading.Thread(target=follower.close, args=(PATIENCE_SECONDS,))
+                self.closing.start()
+                wait_until(follower._stop.is_set, "it is asked to close", pause=0.01)
+            return found
+
+    path, reports = tmp_path / "w.ndjson", Late(3)
+    follower = ReportFollower(ReportsFile(str(path)), reports, {})
+    follower.start()
+    wait_until(lambda: reports.closing, "all are delivered", pause=0.01)
+    reports.closing.join(PATIENCE_SECONDS)
+    assert path.read_bytes() == reports.text()
+    assert reports.text().count(b"\n") == 4
