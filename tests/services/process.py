@@ -38,6 +38,12 @@ Driver = Literal["kafka-python", "confluent"]
 DRIVERS: tuple[Driver, ...] = ("kafka-python", "confluent")
 """The client libraries by which tests read Kafka."""
 
+forks: set[int] = set()
+"""Process ids of `ForkedProcess`es whose end nobody has heard of yet."""
+
+shared_children: set[int] = set()
+"""Process ids of `children` that serve more than one test."""
+
 NO_DRIVER: Driver = "confluent"
 """Whose broker tests of Kafka take that read by no driver of ours."""
 
@@ -148,6 +154,26 @@ def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool 
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def children() -> set[int]:
+    """The processes that this one has started, itself or by its server of forks, and not waited for."""
+    found = set(forks)
+    threads = Path("/proc/self/task")
+    for thread in threads.iterdir() if threads.is_dir() else ():  # Linux
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            found.update(map(int, (thread / "children").read_text().split()))
+    return found
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """What is started inside the block serves more than one test."""
+    before = children()
+    try:
+        yield
+    finally:
+        shared_children.update(children() - before)
 
 
 def gone(pid: int) -> bool:
