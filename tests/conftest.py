@@ -97,6 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # it hands the tests to workers, and needs nothing of what they import
     config.pluginmanager.import_plugin("tests.fixtures")
     config.pluginmanager.import_plugin("tests.leftovers")
+    config.pluginmanager.import_plugin("tests.limits")
     from tests import examples
 
     examples.begin(unit=config.getoption("markexpr") == "unit")

@@ -126,13 +126,19 @@ def wait_until(
     """Return once `done()` is true; AssertionError naming `what` after so many seconds.
 
     Whoever looks takes processor time from what is waited for: pauses grow with the wait, to five times the
-    first.
+    first. On a busy machine the limit is `programs_a_core` times as long.
     """
     began = time.monotonic()
     while not done():
         waited = time.monotonic() - began
-        assert waited < seconds, f"waited {seconds:g} s in vain until {what}"
+        late = waited >= seconds and waited >= seconds * programs_a_core()
+        assert not late, f"waited {waited:.0f} s in vain until {what}"
         time.sleep(max(pause, min(5 * pause, waited / 20)))
+
+
+def programs_a_core() -> float:
+    """How many programs have wanted each core in the last five minutes; 1 where there were fewer."""
+    return max(1.0, os.getloadavg()[1] / (os.cpu_count() or 1))
 
 
 def answers(port: int) -> bool:
@@ -142,6 +148,14 @@ def answers(port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def end_of(process: subprocess.Popen[bytes] | ForkedProcess, seconds: float = PATIENCE_SECONDS) -> int:
+    """The exit code of a process, waited for as `wait_until` does; raises `subprocess.TimeoutExpired`."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return process.wait(seconds * programs_a_core() - seconds)
 
 
 def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool = False) -> None:
@@ -201,12 +215,12 @@ def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool
     """
     with log.open("ab") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, cwd=log.parent)
-    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
-        while not ready():
-            ended = process.poll() is not None or time.monotonic() > deadline
-            assert not ended, f"{what} did not start; the end of its log:\n{tail(log)}"
-            time.sleep(0.05)
+        wait_until(lambda: ready() or process.poll() is not None, f"{what} has started")
+        assert process.poll() is None, "it ended"
+    except AssertionError as error:
+        stop(process, kill=True)
+        raise AssertionError(f"{what} did not start: {error}; the end of its log:\n{tail(log)}") from None
     except BaseException:
         stop(process, kill=True)
         raise
