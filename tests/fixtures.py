@@ -27,14 +27,7 @@ from tests.services.guarded_broker import GuardedBroker
 from tests.services.kafka_broker import KafkaBroker, OldKafkaBroker
 from tests.services.kafka_reading import make_source
 from tests.services.postgres_server import PostgresServer
-from tests.services.process import (
-    DRIVERS,
-    NO_DRIVER,
-    PATIENCE_SECONDS,
-    Driver,
-    ServiceUnavailable,
-    shared,
-)
+from tests.services.process import DRIVERS, NO_DRIVER, PATIENCE_SECONDS, Driver, ServiceUnavailable
 from tests.services.prometheus_server import PrometheusServer
 from tests.services.redis_server import RedisServer
 from tests.services.spark_cluster import check_spark, one_java, short_lived
@@ -74,11 +67,10 @@ def kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
         @cache
         def broker(driver: Driver) -> KafkaBroker:
-            with shared():
-                if OPENSSL is None:
-                    return stack.enter_context(_or_skip(KafkaBroker))
-                authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
-                return stack.enter_context(_or_skip(lambda: GuardedBroker(authority)))
+            if OPENSSL is None:
+                return stack.enter_context(_or_skip(KafkaBroker))
+            authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
+            return stack.enter_context(_or_skip(lambda: GuardedBroker(authority)))
 
         yield broker
 

@@ -208,6 +208,8 @@ def tail(path: Path, lines: int = 15) -> str:
 def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool]) -> subprocess.Popen[bytes]:
     """A service's process, once it answers: it runs in the folder of its log, and is gone where it does not.
 
+    It may serve more than one test: who owns it ends it.
+
     Raises
     ------
     AssertionError
@@ -215,6 +217,7 @@ def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool
     """
     with log.open("ab") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, cwd=log.parent)
+    shared_children.add(process.pid)
     try:
         wait_until(lambda: ready() or process.poll() is not None, f"{what} has started")
         assert process.poll() is None, "it ended"
