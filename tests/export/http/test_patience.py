@@ -45,7 +45,7 @@ def serving(bounds: Bounds = BOUNDS) -> Iterator[HttpServer]:
 
 
 async def slow(request: HttpRequest) -> Response:
-    await asyncio.sleep(30)
+    await asyncio.sleep(PATIENCE_SECONDS)
     return text(200, "late")
 
 
@@ -134,11 +134,10 @@ def test_a_crowd_that_hangs_keeps_no_one_out(server: HttpServer) -> None:
     assert server.view.lost >= 20
 
 
-def test_one_more_cuts_who_waits_before_what_is_made(
-    monkeypatch: pytest.MonkeyPatch, server: HttpServer
-) -> None:
+def test_one_more_cuts_who_waits_before_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.export.http.server._GRACE_SECONDS", 0.1)
     with ExitStack() as stack:
+        server = stack.enter_context(serving(replace(BOUNDS, made_seconds=PATIENCE_SECONDS)))
         making = stack.enter_context(closing(connected(server)))
         making.sendall(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
         wait_until(lambda: len(server._held._working) == 1, "it is asked")
