@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Generator, Iterable
 from contextlib import suppress
 from functools import cache
@@ -99,6 +100,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("dsession"):
         return  # it hands the tests to workers, and needs nothing of what they import
     config.pluginmanager.import_plugin("tests.fixtures")
+    config.pluginmanager.import_plugin("tests.leftovers")
+    config.pluginmanager.import_plugin("tests.limits")
     from tests import examples
 
     examples.begin(unit=config.getoption("markexpr") == "unit")
@@ -114,6 +117,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0 leaves sockets that could not connect, or shake hands, to the garbage collector.
     for unclosed in (r"<socket.socket .*laddr=\('0.0.0.0'", "<ssl.SSLSocket "):
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")
+        # pytest collects a last time once all tests are done, when only filters of this moment hold.
+        warnings.filterwarnings("ignore", f"unclosed {unclosed}", ResourceWarning)
 
 
 def _keep_files_in_memory(config: pytest.Config) -> None:

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from monitor.cli import main
 from tests.services import fork_server
 from tests.services.fork_server import COMMAND, ForkedProcess
-from tests.services.process import PATIENCE_SECONDS, stop, wait_until
+from tests.services.process import PATIENCE_SECONDS, end_of, stop, wait_until
 from tests.streams import CLASSES, Record
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ def _run(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = _started(module, words, stdout=out, stderr=err, **given)
         try:
-            code = process.wait(seconds)
+            code = end_of(process, seconds)
         finally:
             stop(process, kill=True)
         told = [file.seek(0) or file.read().decode() for file in (out, err)]
@@ -288,7 +288,7 @@ class DaemonProcess:
         """Send a signal that ends it; the exit code, and the seconds: more than 2 are those of idle cores."""
         began = time.monotonic()
         self.send(number)
-        code = self.process.wait(PATIENCE_SECONDS)
+        code = end_of(self.process)
         passed = time.monotonic() - began
         return code, passed if passed <= 2 else passed / slowness()
 

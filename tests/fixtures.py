@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import httpx
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from httpx._transports import default as httpx_transports
 
 from connectors.kafka import KafkaSource
@@ -27,7 +28,7 @@ from tests.services.guarded_broker import GuardedBroker
 from tests.services.kafka_broker import KafkaBroker, OldKafkaBroker
 from tests.services.kafka_reading import make_source
 from tests.services.postgres_server import PostgresServer
-from tests.services.process import DRIVERS, NO_DRIVER, Driver, ServiceUnavailable
+from tests.services.process import DRIVERS, NO_DRIVER, PATIENCE_SECONDS, Driver, ServiceUnavailable
 from tests.services.prometheus_server import PrometheusServer
 from tests.services.redis_server import RedisServer
 from tests.services.spark_cluster import check_spark, one_java, short_lived
@@ -49,6 +50,8 @@ def _authorities(verify: Any = True, cert: Any = None, trust_env: bool = True) -
 
 
 httpx_transports.create_ssl_context = _authorities
+for _waits_for in ("connect", "read", "write", "pool"):  # five seconds, where a test says nothing else
+    setattr(DEFAULT_TIMEOUT_CONFIG, _waits_for, PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="session", params=DRIVERS)

@@ -309,11 +309,23 @@ class Agent:
             engine, delivery = self._own.engine, self._own.delivery
             if not (delivery.keeps_windows and self._stop.is_set()):
                 delivery.reports(engine.finish())
-            saved = delivery.flush(engine, FLUSH_SECONDS)
+            saved = self._save_last(engine, delivery)
         if not saved:
             log.error(
                 "The last checkpoint failed; the next start reads the records since the one before again."
             )
+
+    def _save_last(self, engine: Engine, delivery: OutputPolicy) -> bool:
+        """Save everything; whether that was done.
+
+        A request to stop leaves `FLUSH_SECONDS`. Where every source has ended, a slow disk has all the time
+        that it takes: what came from a pipe cannot be read again.
+        """
+        failures = delivery.failures
+        while not delivery.flush(engine, FLUSH_SECONDS):
+            if self._stop.is_set() or delivery.failures > failures:
+                return False
+        return True
 
     def _absorb(self, moving: MovingShard | None, chunk: Chunk) -> None:
         shard = self._own if moving is None else moving

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -23,7 +24,7 @@ HEAD = struct.Struct(">Q")
 
 _LARGEST_ANSWER = 64 << 20  # of 1,000 models with curves of 1,000 knots; more is no answer but garbage
 _PIECE = 1 << 16
-_KILL_SECONDS = 5.0
+_ENDS_SECONDS = 30.0  # a killed child yields to others even as it ends
 # NPROC is what jax asks: its pools would hold a thread of 8 MB for each core several times, 1 GB on 64 cores.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 
@@ -110,10 +111,11 @@ class RefitWorker:
         child, self._child = self._child, None
         if child is not None:
             child.kill()
-            child.wait(_KILL_SECONDS)
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
                     pipe.close()
+            with suppress(subprocess.TimeoutExpired):  # the kernel holds it
+                child.wait(_ENDS_SECONDS)
 
     def _exchange(self, job: Job, limits: ProcessLimits, deadline: float) -> JobResult:
         child = self._started()
@@ -213,7 +215,7 @@ def _written(child: subprocess.Popen[bytes], waiting: memoryview) -> memoryview:
 def _death(child: subprocess.Popen[bytes]) -> str:
     """How the child ended."""
     try:
-        code = child.wait(_KILL_SECONDS)
+        code = child.wait(_ENDS_SECONDS)
     except subprocess.TimeoutExpired:
         return "the worker process closed its output without an answer"
     if code == -signal.SIGKILL:

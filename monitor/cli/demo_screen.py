@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import socket
-import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -117,9 +117,10 @@ def watch(
 
 def _serve_on(console: Console, address: str) -> None:
     """Wait for Ctrl-C, so that the page can be looked at."""
-    console.print(f"The page is still there: {address} (Ctrl-C ends the demo)", highlight=False)
     with suppress(KeyboardInterrupt):
-        threading.Event().wait()
+        console.print(f"The page is still there: {address} (Ctrl-C ends the demo)", highlight=False)
+        while True:  # a signal just before an endless wait would not end it
+            time.sleep(_FRAME_SECONDS)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import CLASSES, Record
 
 MODELS = ("a", "b")
@@ -43,7 +43,7 @@ def config(folder: Path, **ssme: Any) -> dict[str, Any]:
         "models": {model: {} for model in MODELS},
         "estimators": ["average_confidence", "realised", "ssme"],
         "calibration": {"method": "ssme"},
-        "ssme": {"every_windows": 4} | ssme,
+        "ssme": {"every_windows": 4, "seconds": PATIENCE_SECONDS} | ssme,
     }
     return configuration(
         task=task,
@@ -118,10 +118,12 @@ def test_refits_are_published_and_a_killed_worker_costs_one_of_them(tmp_path: Pa
 
 def test_a_worker_that_hangs_is_given_up_while_records_are_used_and_metrics_served(tmp_path: Path) -> None:
     append(tmp_path, 0, 200)
-    with DaemonProcess(tmp_path, config(tmp_path, seconds=20.0)) as daemon:
+    with DaemonProcess(tmp_path, config(tmp_path)) as daemon:
         until_refitted(daemon, 200)
         [child] = workers(daemon)
         os.kill(child, signal.SIGSTOP)
+        shorter = config(tmp_path, seconds=3.0)
+        wait_until(lambda: "was reloaded: " in daemon.reload(shorter), "its time is short")
         append(tmp_path, 200, 200)
         until_used(daemon, 400)
         append(tmp_path, 400, 300)
@@ -130,7 +132,7 @@ def test_a_worker_that_hangs_is_given_up_while_records_are_used_and_metrics_serv
         daemon.until(lambda: daemon.metrics().total("refit_failures_total") >= 1, "it is given up")
         wait_until(lambda: child not in workers(daemon), "the stopped child is gone")
         assert re.search(
-            r"refused, .*the refit took longer than the 20 s that ssme\.seconds allows", daemon.log
+            r"refused, .*the refit took longer than the 3 s that ssme\.seconds allows", daemon.log
         )
 
 

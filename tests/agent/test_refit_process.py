@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from monitor.agent import refit_process
 from monitor.agent.refit_child import NICENESS
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.engine.refit.fit import refit
 from tests.daemon import ROOT
 from tests.engine.refit.jobs import job
-from tests.services.process import PATIENCE_SECONDS, gone, wait_until
+from tests.services.process import PATIENCE_SECONDS, gone, shared, wait_until
 
 PLENTY = ProcessLimits(PATIENCE_SECONDS, 1e9)
 LONG = job(rows=20_000, labelled=2_000, models=7, metrics=("accuracy", "ece", "auroc"))
@@ -27,11 +28,17 @@ LONG = job(rows=20_000, labelled=2_000, models=7, metrics=("accuracy", "ece", "a
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[RefitWorker]:
-    """One for the module: what a test does to its child, the next must not notice."""
+def worker_of_module() -> Iterator[RefitWorker]:
     with RefitWorker() as found:
         yield found
     assert found.pid is None
+
+
+@pytest.fixture
+def worker(worker_of_module: RefitWorker) -> Iterator[RefitWorker]:
+    """One for the module: what a test does to its child, the next must not notice."""
+    with shared():
+        yield worker_of_module
 
 
 def reapable(pid: int) -> bool:
@@ -120,6 +127,7 @@ def test_a_refit_beyond_its_memory_is_refused_by_the_child_itself(worker: RefitW
 WITHIN_100_MB = """
 import mmap
 import numpy as np
+from monitor.agent import refit_process
 from monitor.agent.refit_child import _Limit
 
 with _Limit(100e6):
@@ -196,6 +204,19 @@ def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch: pytest.Monke
     with RefitWorker() as found:
         said = str(found.run(job(), PLENTY).refused)
     assert said.startswith("the worker process could not be started ([Errno 2]")
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_child_that_takes_long_to_end_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a killed process may wait seconds for a core."""
+    monkeypatch.setattr(refit_process, "_ENDS_SECONDS", 0.0)
+    with RefitWorker() as found:
+        found.run(job(rows=0), PLENTY)
+        pid = found.pid
+        assert pid is not None
+    assert found.pid is None
+    wait_until(lambda: gone(pid), "it has ended")
+    subprocess._cleanup()  # type: ignore[attr-defined] # as the next start of a process would
 
 
 def test_what_a_library_prints_does_not_stand_between_two_answers() -> None:

@@ -287,7 +287,10 @@ def big_input(folder: Path) -> tuple[Path, Path]:
 
 
 def started(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
-    """A replay at work by two processes, and those of them that read and compute."""
+    """A replay at work by two processes, and those of them that read and compute.
+
+    These are stopped, so that the replay cannot end before the test does something to it.
+    """
     config, path = big_input(folder)
     words = [sys.executable, "-m", "monitor.cli", "replay", str(config), str(path)]
     out = folder / "out"
@@ -299,13 +302,16 @@ def started(folder: Path) -> tuple[subprocess.Popen[bytes], list[int]]:
     )
     lines = out / "windows.ndjson"
     try:
-        wait_until(lambda: lines.exists() and lines.stat().st_size > 0, "the first window is written")
+        wait_until(lambda: lines.exists() and lines.stat().st_size > 0, "the first window is written", 0.01)
+        working = [pid for pid in session_of(program.pid) if pid != program.pid and is_worker(pid)]
+        assert len(working) == 2
+        for pid in working:
+            os.kill(pid, signal.SIGSTOP)
+        assert program.poll() is None, "it ended before its processes were stopped"
     except BaseException:
         program.kill()
         program.communicate()
         raise
-    working = [pid for pid in session_of(program.pid) if pid != program.pid and is_worker(pid)]
-    assert len(working) == 2
     return program, working
 
 
@@ -344,11 +350,13 @@ def test_a_killed_process_ends_the_replay_with_a_sentence(tmp_path: Path) -> Non
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_behind(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C of a terminal goes to every process of it; what is killed cannot say goodbye."""
-    program, _ = started(tmp_path)
+    program, working = started(tmp_path)
     if number == signal.SIGINT:
         os.killpg(program.pid, number)
     else:
         program.send_signal(number)
+        for pid in working:  # nobody else is left to end them
+            os.kill(pid, signal.SIGCONT)
     _, told = program.communicate(timeout=PATIENCE_SECONDS)
     assert program.returncode == (130 if number == signal.SIGINT else -9)
     assert b"Traceback" not in told

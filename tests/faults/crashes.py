@@ -13,6 +13,7 @@ import numpy as np
 
 from monitor.testing import Crash, CrashPoint, DelayedLabels, Marker, StoredAgent
 from tests.engine.test_engine import reference
+from tests.services.process import PATIENCE_SECONDS
 from tests.streams import Rig, answers, task
 
 _TASK = task(window={"size": 60}, reference={"path": "r.ndjson"})
@@ -39,7 +40,7 @@ def main() -> None:
     crash = Crash(CrashPoint(point), int(nth))
     StoredAgent(
         Path(folder), SETTINGS, records(), crash, max_bytes=int(bound[0]) if bound else None, keep=KEEP
-    ).run()
+    ).run(PATIENCE_SECONDS)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from monitor.testing import CrashPoint, StoredAgent
 from tests.accounting import assert_adds_up
 from tests.daemon import run_module
 from tests.faults.crashes import KEEP, SETTINGS, records
+from tests.services.process import PATIENCE_SECONDS
 
 NTH = 2
 MAX_BYTES = 2000
@@ -31,7 +32,7 @@ BEFORE_COMMIT = set(CrashPoint) - {
 def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What an agent writes that is left alone."""
     agent = StoredAgent(tmp_path_factory.mktemp("alone"), SETTINGS, records())
-    assert agent.run()
+    assert agent.run(PATIENCE_SECONDS)
     return agent.path.read_bytes()
 
 
@@ -68,7 +69,7 @@ def test_a_crash_around_the_renaming_of_a_full_file_changes_no_byte_of_all_files
         assert not path.exists()
         assert (tmp_path / "windows.ndjson.1").stat().st_size <= MAX_BYTES
     resumed = StoredAgent(tmp_path, SETTINGS, records(), max_bytes=MAX_BYTES, keep=KEEP)
-    assert resumed.run()
+    assert resumed.run(PATIENCE_SECONDS)
     assert_adds_up(resumed.agent.view(), sent=SENT)
     files = files_of(str(path), KEEP)
     assert len(files) > 5
@@ -82,7 +83,7 @@ def test_a_crash_at_any_point_of_a_checkpoint_changes_no_byte(
     die(tmp_path, point)
     check_what_stands(tmp_path, point)
     resumed = StoredAgent(tmp_path, SETTINGS, records())
-    assert resumed.run()
+    assert resumed.run(PATIENCE_SECONDS)
     assert_adds_up(resumed.agent.view(), sent=SENT)
     assert resumed.path.read_bytes() == expected
 

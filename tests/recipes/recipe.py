@@ -23,7 +23,7 @@ from tests.harness import ROOT
 from tests.recipes.page import Call, Page
 from tests.recipes.recorded import record
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.process import free_ports, stop, tail, wait_until
+from tests.services.process import PATIENCE_SECONDS, free_ports, stop, tail, wait_until
 
 WINDOW, REQUESTS, LABELS, AWAY, AWAY_SECONDS, QUIET_SECONDS = 50, 200, 100, 50, 5.0, 10.0
 """Requests of the first window and in all, labels, requests while the agent is away, for so long; then the
@@ -81,7 +81,7 @@ class Caller:
     """One kept connection to a service."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
         self._last = time.monotonic()
 
     def ask(self, call: Call) -> tuple[float, http.client.HTTPMessage] | None:

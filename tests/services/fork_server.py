@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from monitor.cli.process import one_thread_for_matrices, put_off_imports
+from tests.services.process import forks, shared
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,12 +90,14 @@ class ForkedProcess:
             request = {"words": self.args, "cwd": str(cwd or Path.cwd()), "env": dict(env), "module": module}
             files = [opened.number, _number(stdout), _number(stderr)]
             self.pid = self._server.fork(request, files)
+            forks.add(self.pid)
         self._descriptor = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
         """The exit code, None while it runs."""
         if self.returncode is None and (code := self._server.code(self.pid)) is not None:
             self.returncode = code
+            forks.discard(self.pid)
             os.close(self._descriptor)
         return self.returncode
 
@@ -208,7 +211,8 @@ class _Server:
 
 @cache
 def _server() -> _Server:
-    return _Server()
+    with shared():
+        return _Server()
 
 
 def end_server() -> None:

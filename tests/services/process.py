@@ -38,6 +38,12 @@ Driver = Literal["kafka-python", "confluent"]
 DRIVERS: tuple[Driver, ...] = ("kafka-python", "confluent")
 """The client libraries by which tests read Kafka."""
 
+forks: set[int] = set()
+"""Process ids of `ForkedProcess`es whose end nobody has heard of yet."""
+
+shared_children: set[int] = set()
+"""Process ids of `children` that serve more than one test."""
+
 NO_DRIVER: Driver = "confluent"
 """Whose broker tests of Kafka take that read by no driver of ours."""
 
@@ -120,13 +126,19 @@ def wait_until(
     """Return once `done()` is true; AssertionError naming `what` after so many seconds.
 
     Whoever looks takes processor time from what is waited for: pauses grow with the wait, to five times the
-    first.
+    first. On a busy machine the limit is `programs_a_core` times as long.
     """
     began = time.monotonic()
     while not done():
         waited = time.monotonic() - began
-        assert waited < seconds, f"waited {seconds:g} s in vain until {what}"
+        late = waited >= seconds and waited >= seconds * programs_a_core()
+        assert not late, f"waited {waited:.0f} s in vain until {what}"
         time.sleep(max(pause, min(5 * pause, waited / 20)))
+
+
+def programs_a_core() -> float:
+    """How many programs have wanted each core in the last five minutes; 1 where there were fewer."""
+    return max(1.0, os.getloadavg()[1] / (os.cpu_count() or 1))
 
 
 def answers(port: int) -> bool:
@@ -136,6 +148,14 @@ def answers(port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def end_of(process: subprocess.Popen[bytes] | ForkedProcess, seconds: float = PATIENCE_SECONDS) -> int:
+    """The exit code of a process, waited for as `wait_until` does; raises `subprocess.TimeoutExpired`."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return process.wait(seconds * programs_a_core() - seconds)
 
 
 def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool = False) -> None:
@@ -148,6 +168,26 @@ def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool 
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def children() -> set[int]:
+    """The processes that this one has started, itself or by its server of forks, and not waited for."""
+    found = set(forks)
+    threads = Path("/proc/self/task")
+    for thread in threads.iterdir() if threads.is_dir() else ():  # Linux
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            found.update(map(int, (thread / "children").read_text().split()))
+    return found
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """What is started inside the block serves more than one test."""
+    before = children()
+    try:
+        yield
+    finally:
+        shared_children.update(children() - before)
 
 
 def gone(pid: int) -> bool:
@@ -168,6 +208,8 @@ def tail(path: Path, lines: int = 15) -> str:
 def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool]) -> subprocess.Popen[bytes]:
     """A service's process, once it answers: it runs in the folder of its log, and is gone where it does not.
 
+    It may serve more than one test: who owns it ends it.
+
     Raises
     ------
     AssertionError
@@ -175,12 +217,13 @@ def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool
     """
     with log.open("ab") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, cwd=log.parent)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    shared_children.add(process.pid)
     try:
-        while not ready():
-            ended = process.poll() is not None or time.monotonic() > deadline
-            assert not ended, f"{what} did not start; the end of its log:\n{tail(log)}"
-            time.sleep(0.05)
+        wait_until(lambda: ready() or process.poll() is not None, f"{what} has started")
+        assert process.poll() is None, "it ended"
+    except AssertionError as error:
+        stop(process, kill=True)
+        raise AssertionError(f"{what} did not start: {error}; the end of its log:\n{tail(log)}") from None
     except BaseException:
         stop(process, kill=True)
         raise

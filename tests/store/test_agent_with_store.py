@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
+from monitor.agent import agent as agent_module
 from monitor.agent import checkpoints as checkpoints_module
 from monitor.agent.agent import Agent
 from monitor.agent.checkpoints import Checkpoint, CheckpointWriter
@@ -69,6 +70,43 @@ def test_an_agent_that_is_stopped_keeps_its_open_windows_for_the_next_one(tmp_pa
     assert second.wait(PATIENCE_SECONDS)
     keeper.close(PATIENCE_SECONDS)
     assert [(w.window, w.size, w.closed_by) for w in more.windows] == [(1, 100, "size"), (2, 50, "end")]
+
+
+def test_where_every_source_has_ended_a_slow_disk_gets_its_time(tmp_path, monkeypatch):
+    """Nobody waits for the end, and a pipe cannot be read again."""
+    monkeypatch.setattr(agent_module, "FLUSH_SECONDS", 0.01)
+    records = [*answers(np.random.default_rng(0), 250), Marker.END]
+    agent, sinks, source, keeper = agent_on(tmp_path, records, Rig())
+    commit = keeper._store.commit
+    keeper._store.commit = lambda *rest: (time.sleep(0.1), commit(*rest))[1]
+    agent.start()
+    assert agent.wait(PATIENCE_SECONDS)
+    keeper.close(PATIENCE_SECONDS)
+    assert [(w.window, w.size, w.closed_by) for w in sinks.windows] == [
+        (0, 100, "size"),
+        (1, 100, "size"),
+        (2, 50, "end"),
+    ]
+    assert source.used == 250
+
+
+@pytest.mark.parametrize("why", ["asked to stop", "refused"])
+def test_the_last_checkpoint_is_given_up_when(why, tmp_path, monkeypatch, caplog):
+    """A request to stop has a limit; a disk that takes nothing is tried once."""
+    monkeypatch.setattr(agent_module, "FLUSH_SECONDS", 0.01)
+    leave = threading.Event()
+    records = [*answers(np.random.default_rng(0), 250), Marker.END]
+    agent, sinks, source, keeper = agent_on(tmp_path, records, Rig(), every=3600)
+    keeper._store.commit = refuse if why == "refused" else lambda *rest: leave.wait(PATIENCE_SECONDS)
+    agent.start()
+    if why == "asked to stop":
+        wait_until(lambda: keeper.busy, "the checkpoint is under way", pause=0.01)
+        agent.stop()
+    assert agent.wait(PATIENCE_SECONDS)
+    leave.set()
+    keeper.close(PATIENCE_SECONDS)
+    assert (source.used, sinks.windows) == (None, [])
+    assert "The last checkpoint failed; the next start reads the records" in caplog.text
 
 
 def test_the_configuration_of_a_reload_is_saved_with_the_state(tmp_path):
@@ -409,3 +447,27 @@ def test_a_file_renamed_while_it_is_followed_is_begun_anew(tmp_path):
     follower.close(PATIENCE_SECONDS)
     assert path.read_bytes() == b'{"window":4}\n'
     assert (tmp_path / "w.1").read_bytes().count(b"\n") == 3
+
+
+def test_windows_saved_as_the_file_looks_for_the_last_time_are_delivered_at_the_close(tmp_path):
+    class Late(Reports):
+        """Gets a window, and the request to close, as the follower has just seen that there is no more."""
+
+        closing: threading.Thread | None = None
+
+        def reports_after(self, last, most):
+            found = super().reports_after(last, most)
+            if not found and self.closing is None:
+                self.rows.append((4, b'{"window":4}'))
+                self.closing = threading.Thread(target=follower.close, args=(PATIENCE_SECONDS,))
+                self.closing.start()
+                wait_until(follower._stop.is_set, "it is asked to close", pause=0.01)
+            return found
+
+    path, reports = tmp_path / "w.ndjson", Late(3)
+    follower = ReportFollower(ReportsFile(str(path)), reports, {})
+    follower.start()
+    wait_until(lambda: reports.closing, "all are delivered", pause=0.01)
+    reports.closing.join(PATIENCE_SECONDS)
+    assert path.read_bytes() == reports.text()
+    assert reports.text().count(b"\n") == 4

@@ -100,10 +100,10 @@ class ReportFollower(Sink):
         while True:
             self._wake.wait()
             self._wake.clear()
-            stopping = self._stop.is_set()
-            while not self._copy() and not self._stop.wait(_RETRY_SECONDS):
+            stopping = self._stop.is_set()  # a stop amid a copy leads to another: it may have looked too soon
+            while not (complete := self._copy()) and not self._stop.wait(_RETRY_SECONDS):
                 pass
-            if stopping or self._stop.is_set():
+            if stopping or not complete:
                 self._destination.close(0.0)
                 return
 

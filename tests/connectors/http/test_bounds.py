@@ -107,7 +107,7 @@ def test_an_answer_that_nobody_takes_is_cut(tmp_path: Path, monkeypatch: pytest.
     bad = head(content_length="201") + b"[" + b"1," * 99 + b"1]"
     with posting(tmp_path / "spool", read_seconds=0.3) as posted, socket.socket() as hanging:
         hanging.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # full after few answers
-        hanging.settimeout(30)
+        hanging.settimeout(PATIENCE_SECONDS)
         hanging.connect(("127.0.0.1", posted.source.port))
         with pytest.raises(ConnectionError):
             hanging.sendall(bad * 100_000)

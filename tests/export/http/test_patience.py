@@ -18,7 +18,7 @@ from monitor.export.http.bounds import Bounds
 from monitor.export.http.messages import HttpRequest, Response, text
 from monitor.export.http.server import HttpServer
 from monitor.reports.views import AgentView
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 LARGE = 16 << 20
 """Far more than the system itself takes of an answer, a few MiB."""
@@ -45,7 +45,7 @@ def serving(bounds: Bounds = BOUNDS) -> Iterator[HttpServer]:
 
 
 async def slow(request: HttpRequest) -> Response:
-    await asyncio.sleep(30)
+    await asyncio.sleep(PATIENCE_SECONDS)
     return text(200, "late")
 
 
@@ -59,13 +59,13 @@ def connected(server: HttpServer) -> socket.socket:
     """With a small buffer of its own, so that what it does not read stays with the server."""
     found = socket.socket()
     found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    found.settimeout(30)
+    found.settimeout(PATIENCE_SECONDS)
     found.connect(("127.0.0.1", server.port))
     return found
 
 
 def healthy(server: HttpServer) -> bool:
-    return httpx.get(f"http://127.0.0.1:{server.port}/-/healthy", timeout=30).status_code == 200
+    return httpx.get(f"http://127.0.0.1:{server.port}/-/healthy", timeout=PATIENCE_SECONDS).status_code == 200
 
 
 def is_cut(connection: socket.socket) -> bool:
@@ -100,7 +100,7 @@ def test_one_that_sends_a_byte_now_and_then_is_cut(monkeypatch: pytest.MonkeyPat
     began = time.monotonic()
     with serving(replace(BOUNDS, request_seconds=1.0)) as server:
         with closing(connected(server)) as crawling, pytest.raises(ConnectionError):
-            crawl(crawling, until=began + 10)
+            crawl(crawling, until=began + PATIENCE_SECONDS)
         assert server.view.lost == 1
         assert healthy(server)
 
@@ -119,7 +119,7 @@ def test_one_that_reads_is_served_and_its_connection_may_be_used_again() -> None
     bounds = replace(BOUNDS, request_seconds=1.0, made_seconds=60.0, taken_seconds=60.0)
     with serving(bounds) as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
         for pause in (bounds.request_seconds + 0.2, 0.0):
-            assert len(client.get("/", timeout=60).content) == LARGE
+            assert len(client.get("/", timeout=PATIENCE_SECONDS).content) == LARGE
             time.sleep(pause)
         wait_until(lambda: server.view.delivered == 2, "both were answered")
         assert (server.view.waiting, server.view.lost) == (1, 0), "over one connection"
@@ -134,11 +134,10 @@ def test_a_crowd_that_hangs_keeps_no_one_out(server: HttpServer) -> None:
     assert server.view.lost >= 20
 
 
-def test_one_more_cuts_who_waits_before_what_is_made(
-    monkeypatch: pytest.MonkeyPatch, server: HttpServer
-) -> None:
+def test_one_more_cuts_who_waits_before_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.export.http.server._GRACE_SECONDS", 0.1)
     with ExitStack() as stack:
+        server = stack.enter_context(serving(replace(BOUNDS, made_seconds=PATIENCE_SECONDS)))
         making = stack.enter_context(closing(connected(server)))
         making.sendall(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
         wait_until(lambda: len(server._held._working) == 1, "it is asked")
