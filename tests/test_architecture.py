@@ -182,11 +182,12 @@ def test_no_tracked_file_holds_an_address_of_a_registry_or_a_path_of_this_machin
 
 
 def test_no_module_of_the_tests_names_a_path_above_the_repository() -> None:
+    beside = Path("..", "shared").as_posix()
     for path in sources("tests"):
         depth = len(path.relative_to(ROOT).parts) - 1
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                assert not node.value.startswith("../shared"), f"{path}:{node.lineno}"
+                assert not node.value.startswith(beside), f"{path}:{node.lineno}"
             if "__file__" in (text := ast.unparse(node) if isinstance(node, ast.expr) else ""):
                 assert _levels_above(node) <= depth, f"{path}:{node.lineno}: {text} is above the repository"
 
