@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +31,8 @@ _PATIENCE = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": 3
 _STYLES = {"qmark": "?", "numeric": ":{0}", "named": ":p{0}", "format": "%s", "pyformat": "%(p{0})s"}
 _SIZE = "blindsight_bytes"
 _FETCHED = 5000  # rows that PostgreSQL is asked for at once; they come one by one
-_CELL_BYTES = 64
-"""About what an object of Python takes beside its content."""
+_POINTER_BYTES = 16  # of a cell in its row, and in its column
+_CONTAINERS = {list, dict}
 _PARSED = 16  # times the text that a list or an object was parsed from
 _FIXED = {
     *("bool", "int2", "int4", "int8", "float4", "float8", "date", "time", "timetz", "timestamp"),
@@ -69,7 +70,7 @@ def driver_of(name: str) -> Any:
     return module
 
 
-class Rows:
+class SqlRows:
     """The rows that a statement yields.
 
     Parameters
@@ -115,13 +116,12 @@ class Rows:
             if row is None:
                 self.ended = True
                 break
-            size = sum(map(_size, row))
-            held += sum(map(_cost, row))
-            found.append((row[:-1], max(size, row[-1] or 0)) if self._measured else (row, size))
+            held += _cost(row)
+            found.append((row[:-1], row[-1]) if self._measured else (row, sum(map(_size, row))))
         return found
 
 
-class Database:
+class SqlDatabase:
     """A connection to a configured database; `cut` may be called by another thread.
 
     Parameters
@@ -236,7 +236,9 @@ class Database:
             self._connection.rollback()
             self._cursors.clear()
 
-    def rows(self, where: str, values: Sequence[Any], columns: Sequence[str] = (), order: str = "") -> Rows:
+    def rows(
+        self, where: str, values: Sequence[Any], columns: Sequence[str] = (), order: str = ""
+    ) -> SqlRows:
         """Return rows of the table or query.
 
         Parameters
@@ -256,7 +258,7 @@ class Database:
             return self._declared(head, where, tail, values, measured)
         cursor = self._executed(head, f" WHERE {where}{tail}", values)
         names = [column[0] for column in cursor.description]
-        return Rows(names[:-1] if measured else names, iter(cursor.fetchone, None), measured, cursor.close)
+        return SqlRows(names[:-1] if measured else names, iter(cursor.fetchone, None), measured, cursor.close)
 
     @property
     def _records(self) -> str:
@@ -333,7 +335,7 @@ class Database:
         named = {f"p{i + 1}": value for i, value in enumerate(values)}
         return text, [named if style in ("named", "pyformat") else tuple(values)]
 
-    def _declared(self, head: str, where: str, tail: str, values: Sequence[Any], measured: bool) -> Rows:
+    def _declared(self, head: str, where: str, tail: str, values: Sequence[Any], measured: bool) -> SqlRows:
         """Rows of a cursor on PostgreSQL's side: it plans for the first rows, and holds the others back."""
         names = [column.name for column in self._executed(head, " WHERE 1 = 0", ()).description]
         self._executed(f"DECLARE blindsight NO SCROLL CURSOR FOR {head}", f" WHERE {where}{tail}", values)
@@ -361,7 +363,7 @@ class Database:
                 stream.close()
                 self.close()
 
-        rows = Rows(names[:-1] if measured else names, stream, measured, close)
+        rows = SqlRows(names[:-1] if measured else names, stream, measured, close)
         return rows
 
 
@@ -372,10 +374,12 @@ def _size(value: Any) -> int:
     return 8 if value is None or isinstance(value, int | float) else len(repr(value))
 
 
-def _cost(value: Any) -> int:
-    """About how much memory a cell takes."""
-    # What was JSON is an object a number or a name.
-    return _CELL_BYTES + _size(value) * (_PARSED if isinstance(value, list | dict) else 1)
+def _cost(row: Row) -> int:
+    """About how much memory a row takes; what was JSON is an object a number or a name."""
+    cost = sum(map(sys.getsizeof, row)) + _POINTER_BYTES * len(row)
+    if not _CONTAINERS.isdisjoint(map(type, row)):
+        cost += _PARSED * sum(len(repr(value)) for value in row if type(value) in _CONTAINERS)
+    return cost
 
 
 def _any_text(data: bytes) -> str:

@@ -76,6 +76,7 @@ class Progress:
         self._cursor, self._identity, self._overlap = cursor, identity, overlap
         self.place: int = saved.get("place", 0)
         self.high = restored(saved.get("high"))
+        self._top = -math.inf if self.high is None else rank(self.high) or 0.0
         self.tied = restored((saved.get("tied") or [None])[0])
         self.passed: Any = None
         self.start: float = saved.get("start", -math.inf)
@@ -94,6 +95,7 @@ class Progress:
             "high": stored(self.high),
             "start": self.start,
             "tied": None if self.tied is None else [stored(self.tied)],
+            "overlap": self._overlap,
             "salt": str(self._salt),
             "rows": _bytes(self._rows),
             "unusable": _bytes(self._unusable),
@@ -134,8 +136,8 @@ class Progress:
             return False, None
         fell = at < self._newest.get(key, at) and identity is not None
         self._add(key, at)
-        if self.high is None or at > (rank(self.high) or 0.0):
-            self.high = value
+        if at > self._top:
+            self.high, self._top = value, at
         if self._former is not None and self._former.has(identity, at):
             return False, None
         if identity is None:
@@ -255,8 +257,7 @@ class Progress:
         for row in hidden:
             del self._unusable[row]
         self._newest = _newest(self._rows)
-        had_former, self._former = self._former is not None, None  # its digests cannot be told apart
-        return bool(found or hidden or had_former)
+        return bool(found or hidden)
 
     def _salted(self, keys: Keys) -> list[int]:
         salted: list[int] = mix(keys ^ self._salt).tolist()

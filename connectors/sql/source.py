@@ -8,7 +8,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from connectors.formats.files.table_rows import is_column
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.sql import progress
-from connectors.sql.database import Database, Row, Rows, driver_of
+from connectors.sql.database import Row, SqlDatabase, SqlRows, driver_of
 from connectors.sql.progress import Progress
 from monitor.base.errors import SourceError
 from monitor.base.records import Keys
@@ -45,6 +45,7 @@ _GONE = (
 )
 _TIED = "source %s: none of the rows read last of those with the value %s is there any more; some may be lost"
 _PLAIN = (str, int, float, date, list, dict, Decimal, type(None))
+_AS_THEY_ARE = {str, int, float, bool, datetime, date, type(None)}
 _TOO_LARGE = "a row of more than {} bytes; send less of it"
 Position = dict[str, Any]
 Result = TypeVar("Result")
@@ -56,7 +57,7 @@ class Look:
 
     Parameters
     ----------
-    rows : Rows
+    rows : SqlRows
     low : float
         Rank of the value that it begins with.
     used : float
@@ -67,7 +68,7 @@ class Look:
         Rows with a usable value that it had so far.
     """
 
-    rows: Rows
+    rows: SqlRows
     low: float
     used: float
     without: bool = False
@@ -81,7 +82,7 @@ class SqlSource(Source[Position]):
 
     def __init__(self, settings: SqlSourceConfig) -> None:
         self.name, self._settings = settings.label, settings
-        self._database: Database | None = None
+        self._database: SqlDatabase | None = None
         self._look: Look | None = None
         self._mapped = columns_of(wire_of(settings))
         self._next_look = self._next_count = 0.0
@@ -95,7 +96,7 @@ class SqlSource(Source[Position]):
         self._progress = _progress_of(self._settings, position)
 
     def open(self, positions: Mapping[str, Position]) -> None:
-        self._database = Database(self._settings, driver_of(self._settings.driver))
+        self._database = SqlDatabase(self._settings, driver_of(self._settings.driver))
         self._resume(positions.get(self.name, {}))
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -138,8 +139,11 @@ class SqlSource(Source[Position]):
     def forget(self, keys: Keys) -> None:
         self._forgotten.put(keys)
 
-    def without(self, position: Position, keys: Keys) -> Position:
-        kept = _progress_of(self._settings, position)
+    @classmethod
+    def without(cls, position: Position, keys: Keys) -> Position:
+        if "overlap" not in position:  # an older version's, of which a look leaves nothing
+            return position
+        kept = Progress("", "", position["overlap"], position)
         return kept.saved() if kept.forget(keys) else position
 
     @classmethod
@@ -261,7 +265,7 @@ class SqlSource(Source[Position]):
             log.warning(_NAMED, self.name, progress.MOST_KNOWN, last[rising])
         if not kept:
             return None
-        columns = {name: [_cell(row[i]) for row in kept] for i, name in enumerate(look.rows.names)}
+        columns = {name: _cells([row[i] for row in kept]) for i, name in enumerate(look.rows.names)}
         start, now.place = now.place, now.place + len(kept)
         return RawTable(columns, self.name, start, broken, self._position().after)
 
@@ -352,6 +356,11 @@ class SqlSource(Source[Position]):
 
 def _progress_of(settings: SqlSourceConfig, position: Mapping[str, Any]) -> Progress:
     return Progress(settings.cursor, settings.id, settings.overlap_seconds, position)
+
+
+def _cells(column: list[Any]) -> list[object]:
+    """A column as a table of a file could have it."""
+    return column if _AS_THEY_ARE.issuperset(map(type, column)) else list(map(_cell, column))
 
 
 def _cell(value: Any) -> object:

@@ -432,11 +432,9 @@ class Source(ABC, Generic[Position]):
             See `monitor.base.records.id_keys`.
         """
 
-    def without(self, position: Position, keys: Keys) -> Position:
-        """Return a saved position that says nothing of records with these ids; most kinds never do.
-
-        It needs no `open`, and is called by any thread.
-        """
+    @classmethod
+    def without(cls, position: Position, keys: Keys) -> Position:
+        """Return a saved position that says nothing of records with these ids; most kinds never do."""
         return position
 
     def share(self, shards: ShardOwner) -> None:

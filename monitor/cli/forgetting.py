@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from connectors.build import build_source
+from connectors.build import source_class
 from connectors.http.erase import erase, idle_spool
 from connectors.http.segment import segments_in
 from monitor.agent.forget import KIND, RecordsOf, count, sentence
@@ -126,8 +126,7 @@ def _from_idle(config: Config, section: StoreConfig, keys: Keys, task: str) -> F
             found = engine.forget(np.unique(keys), task)
             for each in config.sources:
                 with suppress(MissingExtraError):  # then no position of it was written here
-                    source = build_source(each, ())
-                    engine.revise_positions(source.name, partial(source.without, keys=keys))
+                    engine.revise_positions(each.label, partial(source_class(each).without, keys=keys))
             changes = engine.changes()
             kept = {name: part for name, part in changes.parts.items() if not name.startswith("series/")}
             store.commit(Changes(kept, changes.rings))
