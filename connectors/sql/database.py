@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -341,7 +341,7 @@ class SqlDatabase:
         self._executed(f"DECLARE blindsight NO SCROLL CURSOR FOR {head}", f" WHERE {where}{tail}", values)
         connection = self._connection
 
-        def fetched() -> Iterator[Row]:
+        def fetched() -> Generator[Row, None, None]:
             count = _FETCHED
             while count == _FETCHED:
                 count = 0
