@@ -89,9 +89,15 @@ class SqlRows:
         self.names = names
         self._rows = rows
         self._measured = measured
-        self.close = close
-        self.ended = self.closed = False
+        self._close = close
+        self._closed = self.ended = False
         self._failure: Exception | None = None
+
+    def close(self) -> None:
+        """Let go of the statement, also where rows are left."""
+        if not self._closed:
+            self._closed = True
+            self._close()
 
     def batch(self, most_rows: int, most_bytes: int, until: float) -> list[tuple[Row, int]]:
         """Take rows until they are so many or so large, or it is late; nothing where there is none left.
@@ -139,11 +145,6 @@ class SqlDatabase:
         ] = []  # of the transaction: SQLite keeps its lock until the last one is closed
         self._asked_at: float | None = None
         self._was_cut = False
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
-        return self._connection is not None
 
     @property
     def waited_seconds(self) -> float:
@@ -353,9 +354,6 @@ class SqlDatabase:
         stream = fetched()
 
         def close() -> None:
-            if rows.closed:
-                return
-            rows.closed = True
             if rows.ended:
                 connection.execute("CLOSE blindsight")
             else:  # the rows that are on their way would have to be read

@@ -439,14 +439,11 @@ def read_in_spite(reader: Reader, count: int) -> int:
 
 def settle(reader: Reader) -> int:
     """Two whole looks more; how many errors there were."""
-    raised = 0
-    for _ in range(2):
-        with suppress(SourceError):
-            reader.look()
-            continue
-        raised += 1
+    with suppress(SourceError):
         reader.look()
-    return raised
+        return 0
+    reader.look()
+    return 1
 
 
 # ── silence ──
