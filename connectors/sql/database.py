@@ -70,7 +70,7 @@ def driver_of(name: str) -> Any:
     return module
 
 
-class SqlRows:
+class FetchedRows:
     """The rows that a statement yields.
 
     Parameters
@@ -239,7 +239,7 @@ class SqlDatabase:
 
     def rows(
         self, where: str, values: Sequence[Any], columns: Sequence[str] = (), order: str = ""
-    ) -> SqlRows:
+    ) -> FetchedRows:
         """Return rows of the table or query.
 
         Parameters
@@ -259,7 +259,9 @@ class SqlDatabase:
             return self._declared(head, where, tail, values, measured)
         cursor = self._executed(head, f" WHERE {where}{tail}", values)
         names = [column[0] for column in cursor.description]
-        return SqlRows(names[:-1] if measured else names, iter(cursor.fetchone, None), measured, cursor.close)
+        return FetchedRows(
+            names[:-1] if measured else names, iter(cursor.fetchone, None), measured, cursor.close
+        )
 
     @property
     def _records(self) -> str:
@@ -336,7 +338,9 @@ class SqlDatabase:
         named = {f"p{i + 1}": value for i, value in enumerate(values)}
         return text, [named if style in ("named", "pyformat") else tuple(values)]
 
-    def _declared(self, head: str, where: str, tail: str, values: Sequence[Any], measured: bool) -> SqlRows:
+    def _declared(
+        self, head: str, where: str, tail: str, values: Sequence[Any], measured: bool
+    ) -> FetchedRows:
         """Rows of a cursor on PostgreSQL's side: it plans for the first rows, and holds the others back."""
         names = [column.name for column in self._executed(head, " WHERE 1 = 0", ()).description]
         self._executed(f"DECLARE blindsight NO SCROLL CURSOR FOR {head}", f" WHERE {where}{tail}", values)
@@ -361,7 +365,7 @@ class SqlDatabase:
                 stream.close()
                 self.close()
 
-        rows = SqlRows(names[:-1] if measured else names, stream, measured, close)
+        rows = FetchedRows(names[:-1] if measured else names, stream, measured, close)
         return rows
 
 

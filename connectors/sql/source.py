@@ -17,7 +17,7 @@ from connectors.formats.files.table_rows import is_column
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.sql import progress
-from connectors.sql.database import Row, SqlDatabase, SqlRows, driver_of
+from connectors.sql.database import FetchedRows, Row, SqlDatabase, driver_of
 from connectors.sql.progress import Progress
 from monitor.base.errors import SourceError
 from monitor.base.records import Keys
@@ -57,7 +57,7 @@ class Look:
 
     Parameters
     ----------
-    rows : SqlRows
+    rows : FetchedRows
     low : float
         Rank of the value that it begins with.
     used : float
@@ -68,7 +68,7 @@ class Look:
         Rows with a usable value that it had so far.
     """
 
-    rows: SqlRows
+    rows: FetchedRows
     low: float
     used: float
     without: bool = False

@@ -34,7 +34,7 @@ from monitor.base.source import SourceCounts
 from tests.connectors.sql.test_source import New, Reader, Table, decoded, new, numbered, table
 from tests.daemon import DaemonProcess, configuration, run_module
 from tests.services.postgres_server import PostgresServer
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 __all__ = ["new", "table"]
 FORMS = (
@@ -428,7 +428,7 @@ def test_an_exception_of_any_type_at_any_call_loses_and_doubles_nothing(faulty: 
 def read_in_spite(reader: Reader, count: int) -> int:
     """Read until so many rows came; how many errors there were."""
     raised = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while len(reader.ids) < count and time.monotonic() < deadline:
         with suppress(SourceError):
             reader.once(0.0)
@@ -470,15 +470,16 @@ def test_a_server_that_stops_in_the_middle_is_left_after_a_while_and_read_on_whe
     name = f"stopped_{token_hex(4)}"
     numbered(postgres_server, name, 12_000)
     more = {"driver": "psycopg", "dsn": f"{postgres_server.dsn} connect_timeout=2", "table": name}
-    reader = Reader(new(**more, timeout_seconds=1, batch_rows=100))
+    reader = Reader(new(**more, timeout_seconds=3, batch_rows=100))
     reader.once()
     with stopped(postgres_server), pytest.raises(SourceError) as error:
         wait_until(lambda: reader.once() < 0, "never")
     assert str(error.value) == (
-        "Database by psycopg: no answer within 1 s; see that it works, index updated, or raise "
+        "Database by psycopg: no answer within 3 s; see that it works, index updated, or raise "
         "timeout_seconds"
     )
-    assert reader.until(12_000)[-1] == "12000"
+    read_in_spite(reader, 12_000)  # on a busy machine the server may take longer than that again
+    assert reader.ids == [str(number) for number in range(1, 12_001)]
     assert reader.source.counts == SourceCounts()
 
 
@@ -526,13 +527,14 @@ def test_a_half_open_connection_is_cut_and_another_one_goes_on(
     with closing(HalfOpen(postgres_server.port)) as proxy:
         dsn = postgres_server.dsn.replace(f"port={postgres_server.port}", f"port={proxy.port}")
         more = {"driver": "psycopg", "dsn": f"{dsn} connect_timeout=2", "table": name}
-        reader = Reader(new(**more, timeout_seconds=1, batch_rows=100))
+        reader = Reader(new(**more, timeout_seconds=3, batch_rows=100))
         reader.once()
         proxy.open.clear()
-        with pytest.raises(SourceError, match=r"no answer within 1 s"):
+        with pytest.raises(SourceError, match=r"no answer within 3 s"):
             wait_until(lambda: reader.once() < 0, "never")
         proxy.open.set()
-        reader.until(12_000)
+        read_in_spite(reader, 12_000)
+        assert reader.ids == [str(number) for number in range(1, 12_001)]
         reader.source.close()
 
 
