@@ -163,7 +163,7 @@ class SqlDatabase:
         """
         limit = threading.Timer(self._settings.timeout_seconds, self.cut)
         limit.daemon = True
-        self._was_cut, self._asked_at = False, time.monotonic()
+        self._asked_at = time.monotonic()
         limit.start()
         try:
             yield
@@ -201,6 +201,7 @@ class SqlDatabase:
         """Connect, only to read as far as the driver has words for it; nothing is ever committed."""
         if self._connection is not None:
             return
+        self._was_cut = False
         settings = self._settings
         given: dict[str, Any] = dict(settings.options)
         dsn = settings.dsn
@@ -215,7 +216,8 @@ class SqlDatabase:
             connection = self._driver.connect(*([] if dsn is None else [dsn]), **given)
         except (TypeError, ValueError) as error:  # a keyword that it does not have
             raise SourceError(f"options: {settings.driver} does not take them: {error}") from error
-        self._connection = connection
+        # Until here: rows that came before a cut are handed on first, and its error is met in a later step.
+        self._connection, self._was_cut = connection, False
         if self._kind == "sqlite3":
             connection.execute("PRAGMA query_only = 1")
             connection.text_factory = _any_text
