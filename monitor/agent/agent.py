@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from monitor.agent.checkpoints import ImmediateOutput, OutputPolicy
 from monitor.agent.clock import SteadyClock
@@ -250,6 +251,7 @@ class Agent:
             for shard in self._working():
                 if shard.desk is not None:
                     shard.desk.step(shard.engine, shard.delivery)
+                self._forget(shard.engine)
             full = self._way.full  # then the feeders find no room, and read no more
             fed = None if full else self._next_chunk()
             self._take_swaps()  # after the wait: what comes after a reload was told of, the new engine uses
@@ -271,6 +273,14 @@ class Agent:
             elif self._shards is not None:
                 self._shards.step()
             self._paint()
+
+    def _forget(self, engine: Engine) -> None:
+        """Have sources let go of what the engine was asked to, before the next checkpoint."""
+        forgotten, engine.forgotten = engine.forgotten, []
+        for keys in forgotten:
+            for feeder in self._feeders:
+                feeder.forget(keys)
+                engine.revise_positions(feeder.name, partial(feeder.without, keys=keys))
 
     def _refit(self) -> None:
         if self._refitter is None:

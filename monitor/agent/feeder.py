@@ -14,11 +14,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from monitor.agent.decoders import DecoderProcess, Decoders
 from monitor.agent.shards import MovingShard, Shards
 from monitor.base.errors import BlindsightError
-from monitor.base.records import Chunk
+from monitor.base.records import Chunk, Keys
 from monitor.base.source import EndOfSource, Input, Raw, Refusals, bytes_in, records_in
 from monitor.reports.views import SourceView
 
@@ -120,6 +121,14 @@ class Feeder:
     def acknowledge(self, positions: Mapping[str, object]) -> None:
         """Tell the source what is used and saved."""
         self._feed.acknowledge(positions)
+
+    def forget(self, keys: Keys) -> None:
+        """Tell the source of which records no position may say anything from now on."""
+        self._feed.forget(keys)
+
+    def without(self, position: Any, keys: Keys) -> Any:
+        """Return a position of the source that says nothing of these records."""
+        return self._feed.without(position, keys)
 
     def close(self) -> None:
         """Let go of the source. It never raises: there are others to close."""

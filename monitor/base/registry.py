@@ -456,7 +456,9 @@ SOURCES: dict[str, SourceEntry] = {
         extra=Extra("redis", ("redis",)),
     ),
     "sql": SourceEntry(
-        "connectors.sql:SqlSource", "a table or a query of a database", "monitor.config.sql:SqlSourceConfig"
+        "connectors.sql.source:SqlSource",
+        "a table or a query of a database",
+        "monitor.config.sql:SqlSourceConfig",
     ),
 }
 """Every kind of source."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from monitor.base.records import Chunk, TaskLayout
+from monitor.base.records import Chunk, Keys, TaskLayout
 from monitor.base.spool import Spools
 
 Position = TypeVar("Position")
@@ -422,6 +422,20 @@ class Source(ABC, Generic[Position]):
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
         """Hear that everything before these positions is used and saved; each is one that `read` gave."""
+
+    def forget(self, keys: Keys) -> None:
+        """Hear that no position which is handed out from now on may say anything of records with these ids.
+
+        Parameters
+        ----------
+        keys : (n,) uint64
+            See `monitor.base.records.id_keys`.
+        """
+
+    @classmethod
+    def without(cls, position: Position, keys: Keys) -> Position:
+        """Return a saved position that says nothing of records with these ids; most kinds never do."""
+        return position
 
     def share(self, shards: ShardOwner) -> None:
         """From `open` on, have the state of each partition, and its position, from there as it is assigned.

@@ -13,17 +13,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from connectors.build import source_class
 from connectors.http.erase import erase, idle_spool
 from connectors.http.segment import segments_in
 from monitor.agent.forget import KIND, RecordsOf, count, sentence
 from monitor.agent.rebaseline import not_there
 from monitor.agent.resume import tasks_of
-from monitor.base.errors import ConfigError, RequestError, StoreError
+from monitor.base.errors import ConfigError, MissingExtraError, RequestError, StoreError
 from monitor.base.records import Keys, id_keys
 from monitor.base.state_changes import Changes, assembled
 from monitor.cli.asking import ask
@@ -101,7 +103,7 @@ def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: flo
         return "there is none yet."
     keys = id_keys(ids)
     if not running:
-        return sentence(_from_idle(config.store, keys, task))
+        return sentence(_from_idle(config, config.store, keys, task))
     answers = []
     for start in range(0, len(keys), _KEYS_A_REQUEST):
         body = {"keys": keys[start : start + _KEYS_A_REQUEST].tolist(), "task": task}
@@ -109,7 +111,7 @@ def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: flo
     return " ".join(answers)
 
 
-def _from_idle(section: StoreConfig, keys: Keys, task: str) -> Forgotten:
+def _from_idle(config: Config, section: StoreConfig, keys: Keys, task: str) -> Forgotten:
     """Remove from a store that no agent uses, as the agent would."""
     store = open_store(section, keep_reports=sys.maxsize)  # windows are not what this is about
     try:
@@ -122,6 +124,9 @@ def _from_idle(section: StoreConfig, keys: Keys, task: str) -> Forgotten:
             # Without references, which only a series that was never saved would need: none is saved here.
             engine = EngineSettings(tasks).build(state)
             found = engine.forget(np.unique(keys), task)
+            for each in config.sources:
+                with suppress(MissingExtraError):  # then no position of it was written here
+                    engine.revise_positions(each.label, partial(source_class(each).without, keys=keys))
             changes = engine.changes()
             kept = {name: part for name, part in changes.parts.items() if not name.startswith("series/")}
             store.commit(Changes(kept, changes.rings))

@@ -24,7 +24,6 @@ _HINTS = {
     "syntax error": "correct query",
     "permission denied": "grant the user SELECT",
     "unable to open database file": "correct dsn",
-    "timestamp too large": "leave the column out by a query, or rows that have infinity there",
     "read-only": "a query may only read",
     "readonly": "a query may only read",
 }
@@ -103,8 +102,24 @@ class SqlSourceConfig(SourceSection):
         default=5000,
         ge=1,
         le=100_000,
-        description="Rows fetched at once; fewer where they are large.",
+        description="Rows handed on at once, at most.",
         examples=[1000],
+    )
+    batch_bytes: int = Field(
+        default=4 << 20,
+        ge=1 << 16,
+        le=1 << 28,
+        description="Memory for the rows that are handed on at once: after so many bytes no further row is "
+        "taken from the database.",
+        examples=[1048576],
+    )
+    timeout_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=86_400,
+        description="Longest wait for the database, such as for the first row of a look; then the agent "
+        "connects again. The agent is not ready after 15 seconds of waiting.",
+        examples=[300],
     )
     name: str | None = Field(
         default=None,

@@ -158,6 +158,8 @@ class Engine:
             # An older state does not say whence; where there was one source there is no question.
             source = next(iter(self._received)) if len(self._received) == 1 else ""
             self._labels_received[source] = self._labels_accounted()
+        self.forgotten: list[Keys] = []
+        """Ids of which sources have to hear yet that nothing may stay of them."""
         self.answered = {number: Outcome(*answer) for number, answer in state.answered.items()}
         """By id, requests that were acted on and whose files may still be there, with their answers."""
 
@@ -180,6 +182,11 @@ class Engine:
     def positions(self, source: str) -> Mapping[str, object]:
         """By partition, where reading goes on after the last record of this source that was absorbed."""
         return dict(self._positions.get(source, {}))
+
+    def revise_positions(self, source: str, revise: Callable[[Any], Any]) -> None:
+        """Replace the positions of a source by what a function makes of each."""
+        held = self._positions.get(source, {})
+        held.update({partition: revise(position) for partition, position in held.items()})
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
         """Take a chunk; return what it brings to report, in the order in which that came about.
@@ -322,6 +329,7 @@ class Engine:
         """
         if task and task not in self._arenas and task not in self._tasks:
             raise KeyError(task)
+        self.forgotten.append(ids)
         forgotten = [each.forget(ids) for name, each in self._tasks.items() if task in ("", name)]
         return sum([*forgotten, *self._arenas.forget(ids, task)], Forgotten())
 

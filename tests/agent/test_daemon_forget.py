@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import httpx
 import pytest
 
+from connectors.sql.progress import Progress
+from monitor.base.codec import unpack
 from monitor.base.records import id_keys
 from tests.accounting import assert_adds_up, labels_account
 from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows, write_configuration
+from tests.services.postgres_server import PostgresServer
 from tests.services.process import free_ports
 
 GONE = "alice@example.org"
@@ -198,3 +204,79 @@ def test_ids_may_come_by_standard_input_and_a_task_of_its_own_keeps_the_others(f
         done = command("forget", "config.yaml", "-", "--task", "t", stdin=ids, cwd=folder)
     assert done.stdout == "store: there is none yet.\nrejects: 2 lines removed.\n"
     assert [json.loads(line["raw"])["id"] for line in read_windows(folder / "rejects.ndjson")] == ["5", 55]
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.postgres
+@pytest.mark.parametrize("store", ["folder", "postgres"])
+def test_nothing_of_an_id_is_left_in_the_position_of_a_table(
+    tmp_path: Path, postgres_server: PostgresServer, store: str, offline: bool
+) -> None:
+    """All rows have one value, so that a position needs to know the last one of them by its id."""
+    with closing(sqlite3.connect(tmp_path / "labels.db")) as labels:
+        labels.execute("CREATE TABLE labels (id TEXT, model TEXT, scores REAL, updated TEXT)")
+        row = "VALUES (?, 'erm', 0.75, '2026-11-26 10:00:00')"
+        labels.executemany(f"INSERT INTO labels {row}", [(f"{i:04}",) for i in range(50)])
+        labels.executemany(f"INSERT INTO labels {row}", [(name,) for name in (KEPT, GONE)])
+        labels.commit()
+    section = {"kind": "sql", "driver": "sqlite3", "dsn": "labels.db", "table": "labels", "cursor": "updated"}
+    schema = f"forget_{token_hex(4)}"
+    where = {"path": "state"} if store == "folder" else {"postgres": postgres_server.dsn, "prefix": schema}
+    settings = configuration(sources=[section | {"poll_seconds": 0.1}], store=where | {"every_seconds": 0.1})
+
+    def rests(name: str) -> bool:
+        """Whether the id, its key, or its hash in the position is in the store."""
+        held = [path.read_bytes() for path in tmp_path.rglob("state/*") if path.is_file()]
+        if store == "postgres":
+            held = [bytes(row[0]) for row in postgres_rows(postgres_server, schema)]
+        parts = held_parts(tmp_path, postgres_server, store, schema)
+        if "engine" not in parts:
+            return False
+        position = unpack(parts["engine"])["positions"]["labels"]["labels"]
+        salted = Progress("updated", "id", 300, position).keys([name])[0].to_bytes(8, "little")
+        needles = [name.encode(), id_keys([name])[0].tobytes(), salted]
+        return any(needle in data for needle in needles for data in held)
+
+    with DaemonProcess(tmp_path, settings) as daemon:
+        daemon.until_value(52, "answers_pending", **SERIES)
+        daemon.until(lambda: rests(KEPT) and rests(GONE), "both are saved")
+        with closing(sqlite3.connect(tmp_path / "labels.db")) as labels:
+            labels.execute("DELETE FROM labels WHERE id = ?", (GONE,))
+            labels.commit()
+        if not offline:
+            assert forget(tmp_path)[0].startswith("store: 1 answer and 0 labels removed")
+            daemon.until(lambda: not rests(GONE), "it is gone")
+        assert daemon.end()[0] == 0
+    if offline:
+        assert forget(tmp_path)[0].startswith("store: 1 answer and 0 labels removed")
+    assert not rests(GONE)
+    assert rests(KEPT)
+    with DaemonProcess(tmp_path, settings) as daemon:
+        daemon.until_value(1, "source_up", source="labels")
+        assert daemon.metrics().value("answers_pending", **SERIES) == 52, "no row came twice"
+        assert_adds_up(daemon)
+
+
+def held_parts(folder: Path, server: PostgresServer, store: str, schema: str) -> dict[str, bytes]:
+    """The pieces of the state, by name."""
+    if store == "folder":
+        with closing(sqlite3.connect(folder / "state" / "blindsight.sqlite")) as connection:
+            return dict(connection.execute("SELECT name, state FROM part"))
+    with server.connection() as connection:
+        found = connection.execute(f"SELECT name, state FROM {schema}.part".encode()).fetchall()
+        return {name: bytes(state) for name, state in found}
+
+
+def postgres_rows(server: PostgresServer, schema: str) -> list[Any]:
+    """Every value of bytes or text in every table of a schema, as bytes."""
+    found = []
+    with server.connection() as connection:
+        asked = b"SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+        for (name,) in connection.execute(asked, [schema]).fetchall():
+            for row in connection.execute(f'SELECT * FROM {schema}."{name}"'.encode()).fetchall():
+                found += [
+                    (each.encode() if isinstance(each, str) else bytes(each),)
+                    for each in row
+                    if isinstance(each, str | bytes | memoryview)
+                ]
+    return found

@@ -15,7 +15,7 @@ from connectors.formats.wires.kserve import RESPONSE
 from connectors.http import HttpSource
 from connectors.kafka import KafkaSource
 from connectors.redis_stream import RedisStream
-from connectors.sql import SqlSource
+from connectors.sql.source import SqlSource
 from connectors.stdin import StdinSource
 from monitor.base.errors import ConfigError
 from monitor.base.records import RejectReason
