@@ -77,7 +77,7 @@ class DecoderProcess:
         """
         pipe, size = self.reads.fileno(), len(message)
         head = _HEAD.pack(size) if size <= _SHORT_BYTES else _HEAD.pack(-1) + _LONG_HEAD.pack(size)
-        for part in map(memoryview, (head, message)):
+        for part in (memoryview(head), memoryview(message)):
             while part:
                 try:
                     part = part[os.write(pipe, part) :]

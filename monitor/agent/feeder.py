@@ -118,8 +118,11 @@ class Feeder:
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Tell the source what is used and saved."""
-        self._feed.acknowledge(positions)
+        """Tell the source what is used and saved. It never raises: what comes next is told with it."""
+        try:
+            self._feed.acknowledge(positions)
+        except Exception:
+            log.exception("%s: could not be told what is used.", self.name)
 
     def close(self) -> None:
         """Let go of the source. It never raises: there are others to close."""

@@ -243,7 +243,7 @@ class HttpCase(Case):
             Call(os, "write", (no_space, failed)),
             Call(spool_module, "_sync", (failed,)),
             Call(os, "pread", (failed,)),
-            Call(spool_module.SpoolPosition, "write", (failed,)),
+            Call(os, "replace", (failed,)),
         )
 
 
@@ -287,7 +287,7 @@ class KafkaCase(Case):
     @property
     def section(self) -> Mapping[str, Any]:
         place = {"brokers": [self.broker.address], "topics": [self.name], "group": self.name}
-        return {**place, "driver": self.driver, "options": JOIN_FAST}
+        return {**place, "driver": self.driver, "stall_seconds": 30, "options": JOIN_FAST}
 
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         self.broker.produce(self.name, [line(number) for number in numbers], partitions=2)
