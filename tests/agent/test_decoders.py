@@ -21,7 +21,7 @@ from monitor.agent import decoders as decoders_module
 from monitor.agent.decoders import DecoderProcess, Decoders
 from monitor.agent.feeder import Feeder
 from monitor.agent.shards import MovingShard, Shards
-from monitor.base.records import Chunk, TaskLayout
+from monitor.base.records import Chunk, RejectReason, TaskLayout
 from monitor.base.source import (
     Decode,
     EndOfSource,
@@ -462,7 +462,7 @@ def test_reads_that_killed_processes_had_are_decoded_here_in_their_order(
     assert found.decoded_here == 4
 
 
-def test_a_decoder_that_fails_loses_its_read_alone_and_is_told(
+def test_a_decoder_that_fails_rejects_its_read_alone_and_is_told(
     pair: Decoders, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As without processes; the reads after it were given before, and come."""
@@ -470,6 +470,11 @@ def test_a_decoder_that_fails_loses_its_read_alone_and_is_told(
     with started(Decoders(1, partial(build, raising))) as each:
         ready(each)
         found.feeder._decoders, found.feeder._decode = each, raising
-        assert [chunk.answers for chunk in found.run()] == [0, 0, 0]
-    assert caplog.text.count("list: has failed, and the records that it was reading are lost") == 3
+        chunks = found.run()
+    assert [chunk.positions["list"] for chunk in chunks] == [3000, 6000, 9000]
+    for chunk in chunks:
+        [reject] = chunk.rejects
+        assert (chunk.answers, reject.answers, reject.reason) == (3000, 3000, RejectReason.MALFORMED)
+        assert reject.message == "the agent could not decode what it read: RuntimeError('a fault of ours')"
+    assert caplog.text.count("list: 3000 records could not be decoded and are counted as malformed") == 3
     assert found.feeder.failure == "it failed with RuntimeError('a fault of ours')"
