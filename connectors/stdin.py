@@ -96,9 +96,9 @@ class StdinSource(Source[int]):
         """
         deadline = time.monotonic() + timeout_seconds
         while self._open_stream is not None:
-            if not self._is_ready(max(deadline - time.monotonic(), 0.0)):
+            data = self._take(self._open_stream, max(deadline - time.monotonic(), 0.0))
+            if data is None:
                 return []
-            data = self._take(self._open_stream)
             if not data:
                 self.close()
             found = self._cutter.feed(data) if data else self._cutter.finish()
@@ -106,16 +106,17 @@ class StdinSource(Source[int]):
                 return found
         raise EndOfSource
 
-    def _is_ready(self, timeout_seconds: float) -> bool:
-        return self._selector is None or bool(self._selector.select(timeout_seconds))
-
-    def _take(self, stream: BinaryIO) -> bytes:
+    def _take(self, stream: BinaryIO, timeout_seconds: float) -> bytes | None:
+        """What is there, nothing where the other end is closed; None where nothing came in time."""
         try:
-            return (
-                stream.read(BLOCK_BYTES) if self._selector is None else os.read(stream.fileno(), BLOCK_BYTES)
-            )
-        except OSError as error:
-            raise SourceError(f"Standard input cannot be read: {error.strerror or error}") from error
+            if self._selector is None:
+                return stream.read(BLOCK_BYTES)
+            if not self._selector.select(timeout_seconds):
+                return None
+            return os.read(stream.fileno(), BLOCK_BYTES)
+        except Exception as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(f"Standard input cannot be read: {reason}") from error
 
     def close(self) -> None:
         """Stop reading. The stream stays open: it belongs to whoever gave it."""

@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from connectors.http.segment import FRAME_BYTES, SpoolSegment, measure, name_of, pack, segments_in
@@ -49,8 +50,8 @@ class SpoolPosition:
         try:
             draft.write_text(f"{position}\n")
             os.replace(draft, self._path)
-        except OSError as error:
-            log.warning("%s cannot be written: %s.", self._path, error.strerror or error)
+        except Exception as error:  # noqa: BLE001 - whoever is told what is used must not fail by it
+            log.warning("%s cannot be written: %s.", self._path, _reason(error))
 
 
 log = logging.getLogger("blindsight")
@@ -59,6 +60,7 @@ _GROUP_BYTES = 4 << 20  # written at once: a sync of more would make the first o
 _SEGMENTS = 8  # room is given back in such parts of the bound
 _LARGEST_SEGMENT = 64 << 20
 _SEGMENT_SECONDS = 10.0  # so long at most lines stay that are used: what rests here may be a person's data
+_PROBE_BYTES = 1 << 16  # more than a full disk may still have in a block that is in use
 _sync = getattr(os, "fdatasync", os.fsync)  # size and data, but not the times: half the work
 
 
@@ -248,7 +250,7 @@ class Spool(PostSpool):
         try:
             os.fsync(file)
             sync_folder(self.folder)
-        except OSError:
+        except BaseException:
             os.close(file)
             raise
         self._close_file()
@@ -265,18 +267,32 @@ class Spool(PostSpool):
     def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
         try:
             return self._commit(group, reserved)
-        except OSError as error:
+        except Exception as error:
             self._abandon(error, reserved)
-            raise SpoolWriteError(f"The spool could not be written: {error.strerror or error}") from error
+            raise SpoolWriteError(f"the spool could not be written: {_reason(error)}") from error
 
     def _tidy(self) -> None:
         """All of the last file is used: begin another, so that it can be deleted."""
         try:
             self._begin_segment(self._segments[-1].end)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - what is used stays until the next try
             self._replace_from = time.monotonic() + _SEGMENT_SECONDS
             self._abandon(error, 0)
         self.absorbed(self._absorbed)
+
+    def _look(self) -> None:
+        """Write what nobody reads."""
+        probe = self.folder / "probe"
+        try:
+            with probe.open("wb") as file:
+                file.write(bytes(_PROBE_BYTES))
+                file.flush()
+                _sync(file.fileno())
+        except Exception as error:
+            raise SpoolWriteError(f"the spool could not be written: {_reason(error)}") from error
+        finally:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
 
     def _commit(self, group: Sequence[SpoolPost], reserved: int) -> int:
         """Write and sync a frame for each stretch of one kind; only then are they there for the reader."""
@@ -299,18 +315,24 @@ class Spool(PostSpool):
             self._to_read.notify_all()
             return last.end
 
-    def _abandon(self, error: OSError, reserved: int) -> None:
+    def _abandon(self, error: Exception, reserved: int) -> None:
         """After a failed write or sync nobody knows what the file holds: cut it back, begin another."""
-        level = logging.WARNING if error.errno in (errno.ENOSPC, errno.EDQUOT) else logging.ERROR
-        log.log(level, "The spool %s cannot be written: %s.", self.folder, error.strerror or error)
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        level = logging.WARNING if full else logging.ERROR
+        log.log(level, "The spool %s cannot be written: %s.", self.folder, _reason(error))
         with self._lock:
             last = self._segments[-1]
             self._bytes -= reserved
         self._close_file()
         try:
             os.truncate(last.path, last.size)
-        except OSError:  # the disk is away: what is torn there lies behind the frames that count
+        except Exception:  # noqa: BLE001 - the disk is away: what is torn there lies behind the frames that count
             log.warning("The end of %s could not be cut off.", last.path)
+
+
+def _reason(error: Exception) -> object:
+    """What an error says of its cause."""
+    return getattr(error, "strerror", None) or error
 
 
 def _delete(path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from connectors.http.segment import FRAME_BYTES, SpoolSegment, damaged, frames_by_head, unpack, unpack_head
+from monitor.base.errors import SourceError
 from monitor.base.spool import SpoolLines, joined
 
 _READ_BYTES = 1 << 20
@@ -44,7 +45,9 @@ class SpoolReader:
         """
         try:
             return self._read(segment, size)
-        except OSError as error:
+        except SourceError:
+            raise
+        except Exception as error:
             raise damaged(segment, self._place) from error
 
     def _read(self, segment: SpoolSegment, size: int) -> list[SpoolLines]:

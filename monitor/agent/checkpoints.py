@@ -81,6 +81,7 @@ class CheckpointWriter:
         self._unsaved: str | None = None  # why the last checkpoint could not be saved
         self._unreached: str | None = None  # why the lease could not be renewed
         self._since = 0.0  # when the checkpoint under way was given, monotonic
+        self._asked: float | None = None  # since when the store is waited for, monotonic
         self.failures = 0
         self.lost: LeaseLostError | None = None
         """Set for good once another agent has taken over."""
@@ -95,7 +96,10 @@ class CheckpointWriter:
         stands = time.monotonic() - self._since
         if self._unsaved is None and self._busy and stands > _SLOW_SECONDS:
             return f"a checkpoint has been under way for {stands:.0f} s"
-        return self._unsaved or self._unreached
+        known, asked = self._unsaved or self._unreached, self._asked
+        if known is None and asked is not None and (stands := time.monotonic() - asked) > _SLOW_SECONDS:
+            return f"the store has not answered for {stands:.0f} s"
+        return known
 
     @property
     def busy(self) -> bool:
@@ -166,6 +170,7 @@ class CheckpointWriter:
 
     def _try(self, do: Callable[[], object]) -> Exception | None:
         """Use the store."""
+        self._asked = time.monotonic()
         try:
             do()
         except StoreError as found:
@@ -175,6 +180,8 @@ class CheckpointWriter:
         except Exception as found:
             log.exception("A checkpoint failed unexpectedly.")
             return found
+        finally:
+            self._asked = None
         return None
 
     def _say(self, before: str | None, error: Exception | None) -> None:

@@ -10,8 +10,11 @@ outlives the agent, whichever way that went.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import select
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +31,14 @@ from monitor.base.source import Decode, Raw
 log = logging.getLogger("blindsight")
 
 SILENT_SECONDS = 30.0
-"""A process that decodes one read for so long is given up; it takes a fraction of a second."""
+"""A process that takes or decodes one read for so long is given up; it takes a fraction of a second."""
 
 _AGAIN_SECONDS = 5.0
 _ENDS_SECONDS = 5.0
+# A message of a `Connection` begins with its size; that of a long one is -1, and stands behind it.
+_HEAD, _LONG_HEAD = struct.Struct("!i"), struct.Struct("!Q")
+_SHORT_BYTES = 0x7FFFFFFF
+_PART_BYTES = 1 << 20
 
 BuildDecoders = Callable[[], Mapping[str, Decode]]
 """Makes the decoder of each source, by the source's name. It is called in another process."""
@@ -57,6 +64,53 @@ class DecoderProcess:
     chunks: Connection
     ready: bool = False
     busy: bool = False
+
+    def sent(self, message: bytes, timeout_seconds: float) -> bool:
+        """Send a message as `Connection.send_bytes` does, which has no limit; whether it was taken in time.
+
+        The process may stand still for so long each time that its pipe is full.
+
+        Raises
+        ------
+        OSError
+            The process is gone.
+        """
+        pipe, size = self.reads.fileno(), len(message)
+        head = _HEAD.pack(size) if size <= _SHORT_BYTES else _HEAD.pack(-1) + _LONG_HEAD.pack(size)
+        for part in (memoryview(head), memoryview(message)):
+            while part:
+                try:
+                    part = part[os.write(pipe, part) :]
+                except BlockingIOError:
+                    if not _is_ready(pipe, select.POLLOUT, timeout_seconds):
+                        return False
+        return True
+
+    def received(self, timeout_seconds: float) -> bytes | None:
+        """The answer; None where nothing more of it comes for so long.
+
+        Raises
+        ------
+        EOFError, OSError
+            The process is gone.
+        """
+        head = self._received(_HEAD.size, timeout_seconds)
+        if head is None or (size := _HEAD.unpack(head)[0]) >= 0:
+            return head and self._received(size, timeout_seconds)
+        head = self._received(_LONG_HEAD.size, timeout_seconds)
+        return head and self._received(_LONG_HEAD.unpack(head)[0], timeout_seconds)
+
+    def _received(self, size: int, timeout_seconds: float) -> bytes | None:
+        pipe, parts = self.chunks.fileno(), []
+        while size:
+            if not _is_ready(pipe, select.POLLIN, timeout_seconds):
+                return None
+            part = os.read(pipe, min(size, _PART_BYTES))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
 
     def answered(self, timeout_seconds: float = 0.0) -> bool:
         """Whether there is an answer, or none will come, within so long."""
@@ -114,21 +168,22 @@ class Decoders:
                 return None
             free.busy = True
         try:
-            free.reads.send_bytes(pickle.dumps((source, raws), protocol=5))
+            if free.sent(pickle.dumps((source, raws), protocol=5), SILENT_SECONDS):
+                return free
+            self._lose(free, f"took nothing for {SILENT_SECONDS:.0f} s")
         except OSError:
             self._lose(free)
-            return None
-        return free
+        return None
 
     def take(self, given: DecoderProcess) -> Chunk | None:
         """The chunk of the read that a process was given, once it is there; None where none will come."""
         try:
-            if not given.answered(SILENT_SECONDS):
-                self._lose(given, f"did not answer within {SILENT_SECONDS:.0f} s")
-                return None
-            answer = given.chunks.recv_bytes()
+            answer = given.received(SILENT_SECONDS)
         except (EOFError, OSError):
             self._lose(given)
+            return None
+        if answer is None:
+            self._lose(given, f"did not answer within {SILENT_SECONDS:.0f} s")
             return None
         given.busy = False
         chunk: Chunk | None = pickle.loads(answer)
@@ -178,6 +233,13 @@ def _death(code: int | None) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
+def _is_ready(pipe: int, event: int, timeout_seconds: float) -> bool:
+    """Whether a pipe has room or bytes, or the other end is closed, within so long."""
+    poll = select.poll()
+    poll.register(pipe, event)
+    return bool(poll.poll(1000 * timeout_seconds))
+
+
 def _started(build: BuildDecoders) -> DecoderProcess:
     context = get_context("spawn")
     to_read, reads = context.Pipe(duplex=False)
@@ -187,6 +249,7 @@ def _started(build: BuildDecoders) -> DecoderProcess:
     # Its own ends: only if it alone has them does its death end the pipes.
     to_read.close()
     to_answer.close()
+    os.set_blocking(reads.fileno(), False)  # of the agent's end alone
     return DecoderProcess(process, reads, chunks)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from monitor.agent.decoders import DecoderProcess, Decoders
 from monitor.agent.shards import MovingShard, Shards
 from monitor.base.errors import BlindsightError
-from monitor.base.records import Chunk, Keys
+from monitor.base.records import Chunk, Keys, Reject, RejectReason
 from monitor.base.source import EndOfSource, Input, Raw, Refusals, bytes_in, records_in
 from monitor.reports.views import SourceView
 
@@ -119,8 +119,11 @@ class Feeder:
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Tell the source what is used and saved."""
-        self._feed.acknowledge(positions)
+        """Tell the source what is used and saved. It never raises: what comes next is told with it."""
+        try:
+            self._feed.acknowledge(positions)
+        except Exception:
+            log.exception("%s: could not be told what is used.", self.name)
 
     def forget(self, keys: Keys) -> None:
         """Tell the source of which records no position may say anything from now on."""
@@ -181,18 +184,25 @@ class Feeder:
                         "%s: %s Trying again every %.0f s.", self.name, _sentence(error), _REOPEN_SECONDS
                     )
                 self.failure = str(error)
-            except Exception as error:  # noqa: BLE001 - it is told, and others go on
-                self._failed(error)
+            except Exception as error:
+                # A fault of ours, not the user's; one source must not end quietly while others go on.
+                self.failure = f"it failed with {error!r}"
+                log.exception("%s: has failed; it reads on.", self.name)
             self._stop.wait(_REOPEN_SECONDS)
 
-    def _failed(self, error: Exception) -> None:
-        """Tell of a fault of ours, not the user's; one source must not end quietly while others go on."""
-        self.failure = f"it failed with {error!r}"
-        log.error(
-            "%s: has failed, and the records that it was reading are lost; it continues.",
-            self.name,
-            exc_info=error,
-        )
+    def _decoded(self, raws: Sequence[Raw]) -> Chunk:
+        """The chunk of a read; where our decoder fails, each record of it counts as rejected."""
+        try:
+            return self._decode(raws)
+        except Exception as error:
+            count = sum(map(records_in, raws))
+            self.failure = f"it failed with {error!r}"
+            log.exception(
+                "%s: %d records could not be decoded and are counted as malformed; it reads on.",
+                self.name,
+                count,
+            )
+            return _rejected(self.name, raws, f"the agent could not decode what it read: {error!r}")
 
     def _pump(self) -> None:
         """Read only what there is room for: what is held here could not be absorbed in a hand-over."""
@@ -250,17 +260,13 @@ class Feeder:
                 self._given_changed.notify_all()
 
     def _taken(self, given: GivenRead) -> Chunk:
-        """The chunk of a read that a process was given; an empty one where it cannot be decoded at all."""
+        """The chunk of a read that a process was given."""
         assert self._decoders is not None
-        try:
-            return self._decoders.take(given.process) or self._decode(given.raws)
-        except Exception as error:  # noqa: BLE001 - as in `_read_on`; the reads after it are not lost
-            self._failed(error)
-            return Chunk(self.name)
+        return self._decoders.take(given.process) or self._decoded(given.raws)
 
     def _hand_on(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
         """Decode what was read; whether there is a chunk of it for the engine."""
-        chunk = self._completed(self._decode(raws) if raws else Chunk(self.name))
+        chunk = self._completed(self._decoded(raws) if raws else Chunk(self.name))
         is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
         if is_news:
             if shard is not None:
@@ -299,6 +305,21 @@ class Feeder:
             labels_shed={task: n for task, n in labels.items() if n},
             ignored=chunk.ignored + now.ignored - told.ignored,
         )
+
+
+def _rejected(source: str, raws: Sequence[Raw], why: str) -> Chunk:
+    """A chunk that uses none of the records of a read, and counts each."""
+    rejects = tuple(
+        Reject(RejectReason.MALFORMED, why, b"", raw.partition, 0, answers=count)
+        for raw in raws
+        if (count := records_in(raw))
+    )
+    return Chunk(
+        source,
+        rejects=rejects,
+        positions={raw.partition: raw.after for raw in raws},
+        answers=sum(each.answers for each in rejects),
+    )
 
 
 def _sentence(error: BaseException) -> str:

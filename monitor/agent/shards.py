@@ -281,7 +281,8 @@ class Shards:
     @property
     def lost(self) -> int:
         """Closed windows that are missing in a sink, or could not be kept."""
-        return self._past.lost + sum(shard.opened.sinks.lost for shard in self.live())
+        live, past = self._counted()
+        return past.lost + sum(shard.opened.sinks.lost for shard in live)
 
     @property
     def failing(self) -> str | None:
@@ -296,22 +297,30 @@ class Shards:
     @property
     def failures(self) -> int:
         """Checkpoints that could not be saved."""
-        return self._past.failures + sum(shard.delivery.failures for shard in self.live())
+        live, past = self._counted()
+        return past.failures + sum(shard.delivery.failures for shard in live)
 
     @property
     def saved_time(self) -> float | None:
         """When the newest checkpoint was saved."""
-        times = [self._past.saved_time, *(shard.delivery.saved_time for shard in self.live())]
+        live, past = self._counted()
+        times = [past.saved_time, *(shard.delivery.saved_time for shard in live)]
         return max((time for time in times if time is not None), default=None)
 
     @property
     def sinks(self) -> tuple[SinkView, ...]:
         """How the places stand that their windows go to, each once."""
         found: dict[str, SinkView] = {}
-        here = [view for shard in self.live() for view in shard.opened.sinks.views]
-        for view in (*self._past.sinks, *here):
+        live, past = self._counted()
+        here = [view for shard in live for view in shard.opened.sinks.views]
+        for view in (*past.sinks, *here):
             found[view.name] = _together(found[view.name], view) if view.name in found else view
         return tuple(found.values())
+
+    def _counted(self) -> tuple[list[MovingShard], _Past]:
+        """Those that work, and what those counted that are gone: each shard is in one of both."""
+        with self._lock:
+            return self.live(), self._past
 
     def _opened(self, number: int) -> MovingShard | None:
         if time.monotonic() < self._next_try:
@@ -356,8 +365,10 @@ class Shards:
                 "before again.",
                 shard.number,
             )
-        shard.leaving = shard.ended = True
-        self._remember(shard)
+        shard.leaving = True
+        past = self._with(shard)
+        with self._lock:  # whoever counts sees it among those that work, or among those that are gone
+            shard.ended, self._past = True, past
         thread = threading.Thread(
             target=self._close, args=(shard,), name=f"close {shard.number}", daemon=True
         )
@@ -390,7 +401,8 @@ class Shards:
                     model,
                 )
 
-    def _remember(self, shard: MovingShard) -> None:
+    def _with(self, shard: MovingShard) -> _Past:
+        """What shards counted here that are gone, and this one."""
         past, delivery = self._past, shard.delivery
         times = [each for each in (past.saved_time, delivery.saved_time) if each is not None]
         counted = since(shard.engine.view(), shard.before)
@@ -399,7 +411,7 @@ class Shards:
         for view in shard.opened.sinks.views:
             left = replace(view, waiting=0, trouble=None, failing_since=None)
             sinks[view.name] = _together(sinks[view.name], left) if view.name in sinks else left
-        self._past = _Past(
+        return _Past(
             union([past.engine, counted]),
             tuple(sinks.values()),
             past.lost + shard.opened.sinks.lost,

@@ -7,7 +7,9 @@ sure. `connectors.http.spool` keeps them in a folder, `monitor.store.spool_table
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,6 +17,14 @@ from itertools import groupby
 from typing import NamedTuple
 
 from monitor.base.errors import BlindsightError
+
+log = logging.getLogger("blindsight")
+
+SLOW_SECONDS = 10.0
+"""A group of posts that takes longer is told of; it takes some milliseconds."""
+
+AGAIN_SECONDS = 1.0
+"""How long after a failure to look whether posts can be kept again."""
 
 
 class SpoolFullError(BlindsightError):
@@ -100,6 +110,9 @@ class PostSpool(ABC):
         self._bytes = 0  # kept, and waiting to be
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._fault: str | None = None  # why nothing could be kept at the last try
+        self._busy_since: float | None = None  # since when the writer writes, monotonic
+        self._next_look = 0.0  # when to look whether posts can be kept, monotonic
 
     @abstractmethod
     def open(self, position: int | None) -> None:
@@ -160,6 +173,14 @@ class PostSpool(ABC):
         """Lines that are kept and were not read yet."""
 
     @property
+    def trouble(self) -> str | None:
+        """Why posts cannot be kept at present: a sentence without its full stop; None where they can."""
+        since = self._busy_since
+        if since is not None and (stands := time.monotonic() - since) > SLOW_SECONDS:
+            return f"posts cannot be kept: what keeps them has not answered for {stands:.0f} s"
+        return self._fault and f"posts cannot be kept: {self._fault}"
+
+    @property
     def size(self) -> int:
         """Bytes of all that is kept, and of what waits to be."""
         with self._lock:
@@ -187,6 +208,19 @@ class PostSpool(ABC):
     def _tidy(self) -> None:
         """Let go of what is used."""
 
+    @abstractmethod
+    def _look(self) -> None:
+        """See whether posts could be kept, by keeping none.
+
+        Raises
+        ------
+        SpoolWriteError
+            They could not.
+        """
+
+    _look_seconds: float | None = None
+    """How often to look where no posts come; None where only a post or an earlier failure can tell."""
+
     def _begin_writing(self) -> None:
         self._closing = False
         self._thread = threading.Thread(target=self._write, name="blindsight-spool", daemon=True)
@@ -206,16 +240,25 @@ class PostSpool(ABC):
     def _write(self) -> None:
         """The writer's thread: a group of posts after another, until closed and all is kept."""
         while (group := self._next_group()) is not None:
-            if group:
+            self._busy_since = time.monotonic()
+            try:
                 self._write_group(group)
+            except SpoolWriteError as failure:
+                self._fault = str(failure)
+            except Exception as failure:  # the thread must outlive it, whatever it was
+                log.exception("The spool has failed; it tries again.")
+                self._fault = repr(failure)
             else:
-                self._tidy()
+                self._fault = None
+            self._busy_since = None
+            pause = self._look_seconds if self._fault is None else AGAIN_SECONDS
+            self._next_look = time.monotonic() + (pause or 0.0)
 
     def _next_group(self) -> list[SpoolPost] | None:
-        """Some that wait; none where only something is to go; None at the end, once that is gone."""
+        """Some that wait; none where something is to go, or to be looked at; None at the end."""
         with self._lock:
-            while not (self._waiting or self._closing or self._untidy()):
-                self._to_write.wait(self._untidy_seconds())
+            while not (self._waiting or self._closing or self._untidy() or self._is_look_due()):
+                self._to_write.wait(self._idle_seconds())
             if self._closing and not self._waiting:
                 return [] if self._untidy() else None
             size = count = 0
@@ -226,16 +269,34 @@ class PostSpool(ABC):
             group, self._waiting = self._waiting[:count], self._waiting[count:]
             return group
 
+    def _looks(self) -> bool:
+        """Whether to look now and then: posts may never come again where nobody is told that they could."""
+        return self._fault is not None or self._look_seconds is not None
+
+    def _is_look_due(self) -> bool:
+        return self._looks() and time.monotonic() >= self._next_look
+
+    def _idle_seconds(self) -> float | None:
+        """How long to wait for posts at most."""
+        look = max(self._next_look - time.monotonic(), 0.0) if self._looks() else None
+        return min((each for each in (self._untidy_seconds(), look) if each is not None), default=None)
+
     def _write_group(self, group: Sequence[SpoolPost]) -> None:
+        if not group:
+            if self._untidy():
+                self._tidy()
+            if self._looks():
+                self._look()
+            return
         reserved = sum(len(post.lines) + self._frame_bytes for post in group)
         try:
             end = self._kept(group, reserved)
-        except SpoolWriteError as failure:
+        except Exception as failure:
             for post in group:
                 post.future.set_exception(failure)
-        else:
-            for post in group:
-                post.future.set_result(end)
+            raise
+        for post in group:
+            post.future.set_result(end)
 
 
 Spools = Callable[[str, int], PostSpool]

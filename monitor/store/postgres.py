@@ -53,6 +53,8 @@ _PATIENCE = {
 }
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 5.0
 _RENEWALS_A_LEASE = 3
+_MEETS = ("40", "55")
+"""Classes of errors of a statement that met another transaction: to be tried again in the same session."""
 _COMES_BACK = ("starting up", "shutting down", "recovery mode", "too many", "connection slots")
 _REMEDIES = {
     "password authentication failed": "check the user in store.postgres, and store.password_file",
@@ -246,9 +248,11 @@ class PostgresDatabase(Database):
 
 
 class PostgresConnection:
-    """A connection that is spoken to as to SQLite's, and is made anew where it was lost.
+    """A connection that is spoken to as to SQLite's, and is made anew where it was lost or has failed.
 
-    After a failed attempt none is made for a while, twice as long each time.
+    A session keeps what held when it began (that the database only reads, how long a statement may take), so
+    that after an error another session is asked. After a failed attempt none is made for a while, twice as
+    long each time.
 
     Parameters
     ----------
@@ -267,6 +271,7 @@ class PostgresConnection:
         self._within = False
         self._pause, self._next_try = _FIRST_PAUSE_SECONDS, 0.0
         self._refusal: Exception | None = None
+        self._asked: float | None = None  # since when the server is waited for, monotonic
 
     @property
     def there(self) -> bool:
@@ -274,19 +279,20 @@ class PostgresConnection:
         return not self._of.closed
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> SqlRows:
-        return self._ready().execute(_translated(statement), values, binary=True)
+        with self._asking() as run:
+            return run.execute(_translated(statement), values, binary=True)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         given = list(rows)
         if given:
-            with self._ready().cursor() as cursor:
+            with self._asking() as run, run.cursor() as cursor:
                 cursor.executemany(_translated(statement), given)
 
     def first_of_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The first row of a query for each row of values, None where there is none; one wait for all."""
         found: list[Any] = []
         if rows:
-            with self._ready().cursor(binary=True) as cursor:
+            with self._asking() as run, run.cursor(binary=True) as cursor:
                 cursor.executemany(_translated(statement), rows, returning=True)
                 found.append(cursor.fetchone())
                 while cursor.nextset():
@@ -306,9 +312,9 @@ class PostgresConnection:
         self._within = True
         try:
             yield
-        except BaseException:
-            with suppress(*self._errors):
-                self._of.execute("ROLLBACK")
+        except BaseException as error:
+            self._take_back()
+            self._drop_after(error)
             raise
         else:
             self._commit(what)
@@ -318,9 +324,42 @@ class PostgresConnection:
     def close(self) -> None:
         self._of.close()
 
+    def cut(self, after_seconds: float) -> None:
+        """End the wait of another thread that has waited so long for the server: its connection is lost."""
+        asked = self._asked
+        if asked is None or time.monotonic() - asked < after_seconds:
+            return
+        with suppress(OSError, *self._errors), socket.socket(fileno=os.dup(self._of.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def _asking(self) -> Iterator[psycopg.Connection[Any]]:
+        self._asked = time.monotonic()
+        try:
+            yield self._ready()
+        except self._errors as error:
+            if not self._within:
+                self._drop_after(error)
+            raise
+        finally:
+            self._asked = None
+
+    def _take_back(self) -> None:
+        try:
+            with self._asking() as run:
+                run.execute("ROLLBACK")
+        except self._errors:
+            self._of.close()
+
+    def _drop_after(self, error: BaseException) -> None:
+        """Let the next statement begin a session, but where it only met another transaction."""
+        if isinstance(error, self._errors) and (getattr(error, "sqlstate", None) or "")[:2] not in _MEETS:
+            self._of.close()
+
     def _commit(self, what: str) -> None:
         try:
-            ended = self._of.execute("COMMIT").statusmessage
+            with self._asking() as run:
+                ended = run.execute("COMMIT").statusmessage
         except self._errors as error:
             if not self._of.closed:
                 raise

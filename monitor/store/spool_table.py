@@ -11,6 +11,7 @@ nobody, and are deleted after that checkpoint.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,9 @@ _GROUP_BYTES = 1 << 20  # a row: a read takes about as much
 _READ_BYTES = 1 << 20
 _ROW_BYTES = 100  # what a row takes beside its lines: its header, its columns, its place in the index
 _CLOSE_SECONDS = 2.0
+_LOCK_SECONDS = 5.0  # who posts must not wait longer for who has locked the table
+_ANSWER_SECONDS = 15.0  # a server that takes longer for a statement is given up, and posts are refused
+_WATCH_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 
 _TABLE = """
@@ -39,6 +43,8 @@ CREATE TABLE IF NOT EXISTS spool (
     PRIMARY KEY (source, start)
 )
 """
+_LOCK = "LOCK TABLE spool IN ROW EXCLUSIVE MODE"
+"""As whoever adds a row: it fails where nobody can."""
 _UNUSED = (
     "SELECT min(start), coalesce(sum(count), 0)::bigint, "
     "coalesce(sum(stop - start) + ? * count(*), 0)::bigint FROM spool WHERE source = ? AND stop > ?"
@@ -79,6 +85,7 @@ class SpoolTable(PostSpool):
         self._handed: deque[tuple[int, int]] = deque()  # by read: the offset after it, bytes with their rows
         self._doubtful = False  # whether rows may stand after the end, of a commit that nobody heard of
         self._away = False
+        self._watched = threading.Event()  # set once nobody need watch the server any more
 
     def open(self, position: int | None) -> None:
         """Look at what the agent before this one has left, and go on reading at `position`.
@@ -90,7 +97,10 @@ class SpoolTable(PostSpool):
         StoreError
             The database cannot be reached, or used.
         """
-        still = {"idle_in_transaction_session_timeout": round(1000 * self._still_seconds)}
+        still = {
+            "idle_in_transaction_session_timeout": round(1000 * self._still_seconds),
+            "lock_timeout": round(1000 * _LOCK_SECONDS),
+        }
         try:
             with self._database.ours("keep posts"):
                 self._connections.append(PostgresConnection(self._database, **still))
@@ -117,6 +127,8 @@ class SpoolTable(PostSpool):
                 position,
             )
         self._begin_writing()
+        self._watched.clear()
+        threading.Thread(target=self._watch, name="blindsight-spool-watch", daemon=True).start()
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
         """As `PostSpool.read`; what the database holds while it is away comes later."""
@@ -162,6 +174,7 @@ class SpoolTable(PostSpool):
     def close(self) -> None:
         """Write what waits, for a moment, and let go of the database."""
         self._end_writing(_CLOSE_SECONDS)
+        self._watched.set()
         for connection in self._connections:
             connection.close()
         self._connections = []
@@ -210,6 +223,23 @@ class SpoolTable(PostSpool):
             if not hold_lease(run, self._number):
                 raise LeaseLostError(f"{self._database.name}: the lease is lost; no posts are taken any more")
             yield run
+
+    _look_seconds = 5.0
+
+    def _look(self) -> None:
+        try:
+            with self._database.ours("keep posts"), self._fenced() as run:
+                run.execute(_LOCK)
+        except Exception as error:
+            self._say(error)
+            raise SpoolWriteError(str(error)) from error
+        self._say(None)
+
+    def _watch(self) -> None:
+        """The watcher's thread: end each wait for a server that does not answer."""
+        while not self._watched.wait(_WATCH_SECONDS):
+            for connection in self._connections.copy():
+                connection.cut(_ANSWER_SECONDS)
 
     def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
         frames, upto = list(framed(group, self._end)), self._absorbed

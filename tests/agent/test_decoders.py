@@ -21,7 +21,7 @@ from monitor.agent import decoders as decoders_module
 from monitor.agent.decoders import DecoderProcess, Decoders
 from monitor.agent.feeder import Feeder
 from monitor.agent.shards import MovingShard, Shards
-from monitor.base.records import Chunk, TaskLayout
+from monitor.base.records import Chunk, RejectReason, TaskLayout
 from monitor.base.source import (
     Decode,
     EndOfSource,
@@ -47,6 +47,8 @@ pytestmark = pytest.mark.process
 LAYOUT = TaskLayout("t", ("ok", "bad"))
 LINE = b'{"id": "a", "time": 1.7e9, "model": "erm", "scores": [0.25, 0.75], "groups": {"region": "eu"}}\n'
 SMALL: list[Raw] = [RawBlock(LINE, "p", 0)]
+LONG: list[Raw] = [RawBlock(20_000 * LINE, "p", 0)]
+"""Neither it nor its chunk fits into a pipe."""
 MANY = 1000  # lines: more than what a source's thread decodes itself
 
 
@@ -222,11 +224,39 @@ def test_of_a_process_that_was_killed_nothing_comes_and_another_is_started(
 
 def test_a_process_that_was_killed_amid_a_long_answer_keeps_nobody_waiting(one: Decoders) -> None:
     """An executor of `concurrent.futures` would wait for the rest of it."""
-    large: list[Raw] = [RawMessages([LINE] * 20_000, "list", range(20_000))]
-    process = given(one, "list", large)
+    process = given(one, "list", LONG)
     assert process.answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
     os.kill(one.pids[0], signal.SIGKILL)
     assert one.take(process) is None
+
+
+def test_one_that_stands_still_before_it_takes_a_long_read_is_ended(
+    one: Decoders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pipe holds less than the read, so that whoever gives it would wait for ever."""
+    assert one.take(given(one, "list", SMALL)) is not None
+    [hung] = one.pids
+    os.kill(hung, signal.SIGSTOP)
+    monkeypatch.setattr(decoders_module, "SILENT_SECONDS", 0.05)
+    assert one.give("list", LONG) is None
+    wait_until(lambda: gone(hung), "it was killed")
+    assert (one.failures, one.busy) == (1, 0)
+    assert caplog.messages[0].startswith("A process that decodes took nothing for 0 s. The agent decodes")
+    monkeypatch.undo()
+    assert one.take(given(one, "list", LONG)) is not None
+
+
+def test_one_that_stands_still_amid_a_long_answer_is_ended(
+    one: Decoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = given(one, "list", LONG)
+    [hung] = one.pids
+    assert process.answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
+    os.kill(hung, signal.SIGSTOP)
+    monkeypatch.setattr(decoders_module, "SILENT_SECONDS", 0.05)
+    assert one.take(process) is None
+    wait_until(lambda: gone(hung), "it was killed")
+    assert (one.failures, one.busy) == (1, 0)
 
 
 def test_one_that_died_idle_is_replaced(one: Decoders) -> None:
@@ -432,7 +462,7 @@ def test_reads_that_killed_processes_had_are_decoded_here_in_their_order(
     assert found.decoded_here == 4
 
 
-def test_a_decoder_that_fails_loses_its_read_alone_and_is_told(
+def test_a_decoder_that_fails_rejects_its_read_alone_and_is_told(
     pair: Decoders, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As without processes; the reads after it were given before, and come."""
@@ -440,6 +470,11 @@ def test_a_decoder_that_fails_loses_its_read_alone_and_is_told(
     with started(Decoders(1, partial(build, raising))) as each:
         ready(each)
         found.feeder._decoders, found.feeder._decode = each, raising
-        assert [chunk.answers for chunk in found.run()] == [0, 0, 0]
-    assert caplog.text.count("list: has failed, and the records that it was reading are lost") == 3
+        chunks = found.run()
+    assert [chunk.positions["list"] for chunk in chunks] == [3000, 6000, 9000]
+    for chunk in chunks:
+        [reject] = chunk.rejects
+        assert (chunk.answers, reject.answers, reject.reason) == (3000, 3000, RejectReason.MALFORMED)
+        assert reject.message == "the agent could not decode what it read: RuntimeError('a fault of ours')"
+    assert caplog.text.count("list: 3000 records could not be decoded and are counted as malformed") == 3
     assert found.feeder.failure == "it failed with RuntimeError('a fault of ours')"

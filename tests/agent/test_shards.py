@@ -16,6 +16,7 @@ from monitor.agent.resume import resume, tasks_as_json
 from monitor.agent.shards import Kept, MovingShard, OpenedShard, Shards
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
+from monitor.engine.engine import Engine
 from monitor.reports.union import since, twice, union
 from monitor.reports.views import EngineView, RefitView
 from monitor.store import Store
@@ -151,6 +152,27 @@ def test_counts_of_tasks_and_sources_are_of_this_agent_and_never_fall(tmp_path: 
         assert came.received == {"kafka": 120}
         assert sum(series.predictions + series.pending for series in came.series) == 250
         assert two.shards.saved_time is None or two.shards.failing is None
+
+
+def test_no_count_falls_while_a_shard_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape comes at each moment of the end, from another thread."""
+    with owners(tmp_path, 1) as (one,):
+        shard = one.take("clicks-3")
+        assert shard is not None
+        one.use("clicks-3", answers(np.random.default_rng(0), 250))
+        monkeypatch.setattr(type(shard.delivery), "failures", 7)
+        seen: list[int] = []
+        real = type(shard.engine).view
+
+        def view(engine: Engine) -> EngineView:
+            seen.append(one.shards.failures)
+            return real(engine)
+
+        monkeypatch.setattr(type(shard.engine), "view", view)
+        monkeypatch.setattr(one.shards, "_close", lambda shard: seen.append(one.shards.failures))
+        assert one.shards.finish(save=True)
+        assert len(seen) > 1
+        assert {*seen, one.shards.failures} == {7}
 
 
 def test_a_model_in_several_partitions_is_shown_once_and_told_of_once(

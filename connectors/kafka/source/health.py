@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+from kafka.errors import KafkaTimeoutError, RequestTimedOutError
+
 from connectors.kafka.drivers.base import Driver
 from connectors.kafka.drivers.connection import why_away
 from connectors.kafka.drivers.errors import passes
@@ -19,6 +21,9 @@ LOOK_SECONDS = 1.0
 
 ASK_SECONDS = 1.0
 """How long the brokers may take to name the ends of logs; reading waits meanwhile."""
+
+SILENT_SECONDS = 10.0
+"""Brokers that are connected and answer nothing for so long after they were asked are told of."""
 
 ASKS_A_STALL = 6
 """How often within `stall_seconds` the ends of logs are asked for, of the partitions that stand still."""
@@ -37,7 +42,7 @@ class Health:
     connected_at : float
         When the brokers that lead the partitions were last seen connected, by the monotonic clock.
     trouble : str or None
-        Why it is not up, where a partition is stuck.
+        Why it is not up, where a partition is stuck, or the brokers are silent.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -51,6 +56,7 @@ class Health:
         self._asked: dict[str, int] = {}
         self._watch = StallWatch(settings.stall_seconds)
         self._stuck: dict[str, Stall] = {}
+        self._silent_since: float | None = None  # since when the brokers were asked in vain, monotonic
         self.up = False
         self.connected_at = time.monotonic()
         self.lag: int | None = None
@@ -99,11 +105,11 @@ class Health:
 
     def dropped(self) -> None:
         """The consumer is gone; another one will be made."""
-        self.up, self.lag = False, None
+        self.up, self.lag, self._silent_since = False, None, None
         self._watch.forget()
 
     def _judge(self, there: bool, connected: bool, assigned: set[str]) -> None:
-        up = there and not self._stuck
+        up = there and not self._stuck and not self._are_silent()
         if up and not self.up:
             self._said_away = False
             log.info("source %s: reads %d partitions", self._settings.label, len(assigned))
@@ -118,7 +124,7 @@ class Health:
         if asked:
             self._next_ask = reading + self._settings.stall_seconds / ASKS_A_STALL
             still = [n for n, at in positions.items() if n not in ends or self._watch.stands(n, at)]
-            self._asked = _ends(driver, still)
+            self._asked = self._answered(_ends(driver, still))
         # Highwaters come with fetched records: where fetching is what is stuck, only asking tells the end.
         ends = {name: max(ends.get(name, 0), self._asked.get(name, 0)) for name in ends | self._asked}
         known = {name: (at, ends[name]) for name, at in positions.items() if name in ends}
@@ -129,6 +135,27 @@ class Health:
         # for are those of what is committed.
         readable = {name: (at, self._asked.get(name, end)) for name, (at, end) in known.items()}
         return self._find(reading, readable) if asked else []
+
+    def _answered(self, ends: dict[str, int] | None) -> dict[str, int]:
+        """What was answered. Who does not answer is asked at each look until it does."""
+        if ends is not None:
+            if self._are_silent():
+                log.info("source %s: the brokers answer again", self._settings.label)
+                self.trouble = None
+            self._silent_since = None
+            return ends
+        self._next_ask = 0.0
+        if self._silent_since is None:
+            self._silent_since = time.monotonic()
+        if self._are_silent() and self.up:
+            self.up = False
+            self.trouble = "the brokers are connected, and have not answered since they were asked"
+            log.warning("source %s: %s", self._settings.label, self.trouble)
+        return {}
+
+    def _are_silent(self) -> bool:
+        since = self._silent_since
+        return since is not None and time.monotonic() - since >= SILENT_SECONDS
 
     def _find(self, reading: float, known: dict[str, tuple[int, int]]) -> list[Stall]:
         found = self._watch.look(reading, known)
@@ -147,7 +174,7 @@ class Health:
         for stall in [s for s in self._stuck.values() if positions.get(s.name) != s.position]:
             del self._stuck[stall.name]
             log.info("source %s: %s is not stuck any more", self._settings.label, stall.name)
-        if not self._stuck:
+        if not (self._stuck or self._are_silent()):
             self.trouble = None
 
     def _say_missing(self, missing: set[str]) -> None:
@@ -157,8 +184,8 @@ class Health:
             log.warning("source %s: topic %s does not exist yet; waiting for it", self._settings.label, topic)
 
 
-def _ends(driver: Driver, names: list[str]) -> dict[str, int]:
-    """The ends of these partitions' logs, as far as the brokers name them in time."""
+def _ends(driver: Driver, names: list[str]) -> dict[str, int] | None:
+    """The ends of these partitions' logs; None where the brokers do not name them in time."""
     if not names:
         return {}
     try:
@@ -166,4 +193,4 @@ def _ends(driver: Driver, names: list[str]) -> dict[str, int]:
     except Exception as error:
         if not passes(error):
             raise
-        return {}
+        return None if isinstance(error, (KafkaTimeoutError, RequestTimedOutError)) else {}

@@ -10,6 +10,9 @@ import msgspec
 
 from monitor.export.http.messages import RefusedError
 
+MOST_NUMBER = 2**53 - 1
+"""The largest whole number that every program reads from JSON as it was written."""
+
 _MOST_PARAMETERS = 50
 _SHOWN_CHARACTERS = 60
 
@@ -90,16 +93,14 @@ def allowed(schema: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> allowed({"type": "integer", "minimum": 0}), allowed({"enum": ["json", "csv"]})
-    ('a whole number of at least 0', 'one of json, csv')
+    >>> allowed({"type": "integer", "minimum": 0, "maximum": 9}), allowed({"enum": ["json", "csv"]})
+    ('a whole number from 0 to 9', 'one of json, csv')
     """
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     if schema["type"] == "string":
         return "a text"
-    if "maximum" in schema:
-        return f"a whole number from {schema['minimum']} to {schema['maximum']}"
-    return f"a whole number of at least {schema['minimum']}"
+    return f"a whole number from {schema['minimum']} to {schema['maximum']}"
 
 
 def some(names: Iterable[str], most: int = 5) -> str:

@@ -21,7 +21,7 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.export.charts.svg import ControlChartData
 from monitor.export.http.messages import HttpRequest, RefusedError, Response
 from monitor.export.http.negotiation import packed
-from monitor.export.http.query import parsed, some
+from monitor.export.http.query import MOST_NUMBER, parsed, some
 from monitor.export.page.addresses import model_address
 from monitor.export.page.overview import Shown, selected, worst_metric, worst_state
 from monitor.export.page.windows import (
@@ -61,8 +61,10 @@ _Metric: TypeAlias = Annotated[str, Meta(description="A metric such as `accuracy
 _Limit: TypeAlias = Annotated[
     int, Meta(ge=1, le=MOST_WINDOWS, description="Windows at most, the newest ones.")
 ]
-_Before: TypeAlias = Annotated[int, Meta(ge=0, description="Only windows with numbers below this one.")]
-_Window: TypeAlias = Annotated[int, Meta(ge=0, description="The number of the window.")]
+_Before: TypeAlias = Annotated[
+    int, Meta(ge=0, le=MOST_NUMBER, description="Only windows with numbers below this one.")
+]
+_Window: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_NUMBER, description="The number of the window.")]
 
 
 class ModelsQuery(Shown, frozen=True, kw_only=True):
@@ -72,7 +74,7 @@ class ModelsQuery(Shown, frozen=True, kw_only=True):
         Literal["leave_out", "include"], Meta(description="Whether the groups of models come too.")
     ] = "leave_out"
     limit: Annotated[int, Meta(ge=1, le=500, description="Models and groups at most.")] = 100
-    offset: Annotated[int, Meta(ge=0, description="How many of them to pass over.")] = 0
+    offset: Annotated[int, Meta(ge=0, le=MOST_NUMBER, description="How many of them to pass over.")] = 0
 
 
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +109,14 @@ class ChartQuery(SeriesQuery, frozen=True, kw_only=True):
     limit: _Limit = MOST_WINDOWS
     compare: Annotated[str, Meta(description="Another model of the task, drawn beside this one.")] = ""
     former: (
-        Annotated[int, Meta(ge=0, description="As many windows up to this one are drawn beside the newest.")]
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=MOST_NUMBER,
+                description="As many windows up to this one are drawn beside the newest.",
+            ),
+        ]
         | UnsetType
     ) = UNSET
 

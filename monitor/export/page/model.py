@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from monitor.export.http.query import MOST_NUMBER
 from monitor.export.page import health
 from monitor.export.page.addresses import model_address
 from monitor.export.page.api import ChartQuery, Data
@@ -53,7 +54,12 @@ class ModelQuery(msgspec.Struct, frozen=True, kw_only=True):
     metric: Annotated[str, Meta(description="The metric of the large chart; the worst one if empty.")] = ""
     group: Annotated[str, Meta(description="A group such as `region=eu`; the whole model if empty.")] = ""
     window: (
-        Annotated[int, Meta(ge=0, description="The window that is shown in detail; the newest if absent.")]
+        Annotated[
+            int,
+            Meta(
+                ge=0, le=MOST_NUMBER, description="The window that is shown in detail; the newest if absent."
+            ),
+        ]
         | UnsetType
     ) = UNSET
     limit: Annotated[int, Meta(ge=1, le=MOST_WINDOWS, description="Windows in the charts, the newest.")] = (
@@ -61,7 +67,10 @@ class ModelQuery(msgspec.Struct, frozen=True, kw_only=True):
     )
     compare: Annotated[str, Meta(description="Another model of the task, to compare with.")] = ""
     former: (
-        Annotated[int, Meta(ge=0, description="The last window of an earlier period to compare with.")]
+        Annotated[
+            int,
+            Meta(ge=0, le=MOST_NUMBER, description="The last window of an earlier period to compare with."),
+        ]
         | UnsetType
     ) = UNSET
 

@@ -32,6 +32,7 @@ ODD = ["a/b", "100 % <b>&é", "..", "%2F", "a\\b", "?#;=+", "模型"]
 NO_ERN = "Task 't' has no model 'ern'; its models: erm, irm, a/b, 100 % <b>&é, .. and 4 more."
 PARAMETERS = "metric, group, window, limit, compare, former"
 STATES = "at_risk, breached, in_control, out_of_control, silent, untrusted, warming_up"
+NUMBER = "expected a whole number from 0 to 9007199254740991"
 GIVEN = "got nothing: it must be given."
 
 
@@ -304,7 +305,7 @@ def test_the_first_page_links_every_model_and_each_link_opens_it(client: httpx.C
         ("/models/t/erm?group=us", 404, "Model 'erm' has no group 'us'; its groups: region=eu."),
         ("/models/t/erm?metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),
         ("/models/t/erm?window=15", 404, "Window 15 is not stored; the newest one is 14."),
-        ("/models/t/erm?window=-1", 400, "window: expected a whole number of at least 0, got '-1'."),
+        ("/models/t/erm?window=-1", 400, f"window: {NUMBER}, got '-1'."),
         ("/models/t/erm?windw=1", 400, f"expected parameters among {PARAMETERS}, got 'windw'."),
         ("/models/t/erm?window=1&window=2", 400, "window: expected one value, got '1' and '2'."),
         ("/models?task=t", 400, "model: expected a text, got nothing: it must be given."),
@@ -485,12 +486,12 @@ def test_the_name_of_a_file_cannot_break_its_header(client: httpx.Client, name: 
     ("address", "status", "sentence"),
     [
         ("models?limit=501", 400, "limit: expected a whole number from 1 to 500, got '501'."),
-        ("models?offset=x", 400, "offset: expected a whole number of at least 0, got 'x'."),
+        ("models?offset=x", 400, f"offset: {NUMBER}, got 'x'."),
         ("models?groups=yes", 400, "groups: expected one of include, leave_out, got 'yes'."),
         ("windows?task=t&model=erm&limit=0", 400, "limit: expected a whole number from 1 to 500, got '0'."),
         ("windows?task=t&model=erm&format=xml", 400, "format: expected one of csv, json, ndjson, got 'xml'."),
         ("windows?model=erm", 400, "task: expected a text, got nothing: it must be given."),
-        ("window?task=t&model=erm", 400, f"window: expected a whole number of at least 0, {GIVEN}"),
+        ("window?task=t&model=erm", 400, f"window: {NUMBER}, {GIVEN}"),
         ("window?task=t&model=erm&window=99", 404, "Window 99 is not stored; the newest one is 14."),
         ("chart?task=t&model=erm&metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),
         ("alarms?task=t&model=erm&metric=auc", 404, "There is no metric 'auc' here; metrics: accuracy, f1."),

@@ -1,0 +1,57 @@
+"""Reads a feed to its end within a bound of memory: a program that `test_edges_memory.py` starts.
+
+Its words are a section of the configuration as JSON, how many records come, and how many MiB of address space
+it may take beyond what it has once the source is open. It prints the port of a source that is posted to, and
+in the end, as JSON, how many records came and how many MiB it needed at most beyond those at the start.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+from connectors.build import build_source
+from monitor.base.errors import BlindsightError
+from monitor.base.registry import SOURCES, load
+from monitor.base.source import EndOfSource, records_in
+from tests.connectors.cases import LAYOUT
+
+_MIB = 1 << 20
+
+
+def status(name: str) -> int:
+    """A line of what the system tells of this process, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+
+
+def main(section: str, count: str, mib: str) -> None:
+    """Read."""
+    given = json.loads(section)
+    source = build_source(load(SOURCES[given["kind"]].section)(**given), [LAYOUT])
+    source.open({})
+    while not source.up:
+        source.read(0.2)
+    print(getattr(source, "port", 0), flush=True)
+    room = status("VmSize") + int(mib) * _MIB
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, found, errors = status("VmRSS"), 0, []
+    while found < int(count):
+        try:
+            for raw in source.read(0.2):
+                found += records_in(raw)
+                source.acknowledge({raw.partition: raw.after})
+        except EndOfSource:
+            break
+        except BlindsightError as error:
+            errors.append(str(error))
+    peak = (status("VmHWM") - before) / _MIB
+    print(json.dumps({"records": found, "peak": peak, "errors": errors[:3]}), flush=True)
+    source.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,134 @@
+"""The memory that a source needs is bounded, whatever comes: one huge record, many, a batch that unpacks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kafka import KafkaProducer
+
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import JOIN_FAST
+from tests.services.process import PATIENCE_SECONDS, Driver, stop
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc: needs Linux")
+
+MIB = 1 << 20
+ROOM = 400
+"""MiB of address space beyond what an open source has: threads take 8 of it each, and touch little."""
+
+
+@contextmanager
+def reading(section: Mapping[str, Any], count: int, room: int = ROOM) -> Iterator[Any]:
+    """A program that reads so many records of a source within its bound, and its port."""
+    words = [
+        sys.executable,
+        "-m",
+        "tests.connectors.reading_within",
+        json.dumps(section),
+        str(count),
+        str(room),
+    ]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(words, env={**os.environ, "MALLOC_ARENA_MAX": "1"}, **pipes)
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.port = int(process.stdout.readline())  # type: ignore[attr-defined]
+        yield process
+    finally:
+        stop(process, kill=True)
+        process.stdin.close()  # type: ignore[union-attr]
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+def outcome(process: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(process.stdout.readline())
+    print(f"{found['records']} records, peak {found['peak']:.0f} MiB, errors {found['errors']}")
+    return found
+
+
+def record(number: int, size: int) -> bytes:
+    return b'{"id": "%d", "model": "m", "scores": [0.25, 0.75], "note": "%s"}' % (number, b"x" * size)
+
+
+def pour(process: Any, lines: Callable[[], Iterator[bytes]]) -> None:
+    for line in lines():
+        process.stdin.write(line)
+    process.stdin.close()
+
+
+def one_long_line() -> Iterator[bytes]:
+    yield from (b"x" * MIB for _ in range(300))
+    yield b"\n" + record(1, 10) + b"\n"
+
+
+def many_large_lines() -> Iterator[bytes]:
+    yield from (record(number, 900_000) + b"\n" for number in range(300))
+
+
+@pytest.mark.parametrize(("lines", "count"), [(one_long_line, 2), (many_large_lines, 300)])
+def test_of_standard_input(lines: Callable[[], Iterator[bytes]], count: int) -> None:
+    with reading({"kind": "stdin"}, count) as process:
+        pour(process, lines)
+        found = outcome(process)
+    assert found["records"] == count
+    assert found["peak"] < 100
+
+
+def test_of_posts(tmp_path: Path) -> None:
+    """Large posts, and posts that unpack to a hundred times their size."""
+    spool = {"path": str(tmp_path / "spool")}
+    with reading({"kind": "http", "listen": "127.0.0.1:0", "spool": spool}, 100) as process:
+        url = f"http://127.0.0.1:{process.port}/v1/predictions"
+        headers = {"content-type": "application/x-ndjson"}
+        body = b"".join(record(number, 900_000) + b"\n" for number in range(4))
+        packed = {**headers, "content-encoding": "gzip"}
+        bomb = gzip.compress(bytes(64 * MIB), 1)
+        with httpx.Client(timeout=PATIENCE_SECONDS) as client:
+            for number in range(25):
+                assert client.post(url, content=body, headers=headers).status_code == 202
+                if number % 10 == 0:
+                    assert client.post(url, content=bomb, headers=packed).status_code == 413
+        found = outcome(process)
+    assert found["records"] == 100
+    assert found["peak"] < 200
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "batch"),
+    [(1, 900_000, MIB), (100, 900_000, MIB), (30_000, 1000, 60 * MIB)],
+    ids=["one huge", "many huge", "unpacks to a hundred times"],
+)
+def test_of_a_topic(
+    kafka_broker: KafkaBroker,
+    kafka_driver: Driver,
+    request: pytest.FixtureRequest,
+    count: int,
+    size: int,
+    batch: int,
+) -> None:
+    topic = f"memory-{count}-{kafka_driver}"
+    kafka_broker.create_topic(topic, 1)
+    packed = {"compression_type": "gzip"} if batch > MIB else {}
+    limits = {"batch_size": batch, "max_request_size": 200 * MIB, "linger_ms": 5000 if packed else 0}
+    producer = KafkaProducer(bootstrap_servers=kafka_broker.address, acks="all", **limits, **packed)
+    for number in range(count):
+        producer.send(topic, record(number, size))
+    producer.flush(timeout=PATIENCE_SECONDS)
+    producer.close()
+    place = {"brokers": [kafka_broker.address], "topics": [topic], "group": topic}
+    section = {"kind": "kafka", "driver": kafka_driver, "options": JOIN_FAST, **place}
+    with reading(section, count) as process:
+        found = outcome(process)
+    assert found["records"] == count
+    assert found["peak"] < 300
