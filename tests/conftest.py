@@ -234,7 +234,7 @@ def _queue(nodeid: str) -> str | None:
 @cache
 def _has_broker(file: str) -> bool:
     text = _text(TESTS.parent / file)
-    return any(fixture in text for fixture in NEEDS["kafka"])
+    return any(word in text for word in (*NEEDS["kafka"], "tests.connectors.cases"))
 
 
 class QueueScheduling(LoadFileScheduling):

@@ -107,6 +107,18 @@ class PostgresServer:
             self._process.send_signal(signal.SIGINT)  # its fast shutdown; SIGTERM would wait for clients
             self._process.wait(PATIENCE_SECONDS)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Inside the block all its processes stand still: connections stay open and nothing answers."""
+        pids = [self.pid, *map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
+
     def close(self) -> None:
         """Stop it, and remove its data."""
         self.halt()

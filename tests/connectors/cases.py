@@ -1,0 +1,481 @@
+"""A feed of each kind of source, for the tests of all kinds, and a reader that does as the agent does.
+
+`test_contract.py` needs what is abstract in `Case`, of every kind. `test_edges.py` runs for each kind that
+has the hook which a test needs: `calls`, `still`, `losses` or `values`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import selectors
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, BinaryIO, NamedTuple
+
+import httpx
+import psycopg
+import pytest
+from confluent_kafka import KafkaError as NativeError
+from confluent_kafka import KafkaException
+from kafka import KafkaConsumer
+from kafka.errors import KafkaConnectionError, KafkaError
+
+from connectors.build import build_source
+from connectors.files import FileSource
+from connectors.formats.files.folder import LocalFiles
+from connectors.http import spool as spool_module
+from connectors.kafka.drivers import native
+from connectors.stdin import StdinSource
+from monitor.base.codec import pack, unpack
+from monitor.base.errors import BlindsightError
+from monitor.base.records import TaskLayout
+from monitor.base.registry import SOURCES, load
+from monitor.base.source import Raw, RawBlock, RawMessages, RawPosition, RawTable, Source
+from monitor.base.spool import Spools
+from monitor.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore
+from monitor.store.spool_table import SpoolTable
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import JOIN_FAST
+from tests.services.postgres_server import PostgresServer
+from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.redis_server import RedisServer
+
+LAYOUT = TaskLayout("t", ("no", "yes"))
+Positions = dict[str, Any]
+
+
+def line(number: int) -> bytes:
+    record = {"id": str(number), "task": "t", "model": "m", "scores": [0.25, 0.75]}
+    return json.dumps(record).encode()
+
+
+class Call(NamedTuple):
+    """A call into a library, which a test replaces by one that raises.
+
+    Parameters
+    ----------
+    owner : object
+        A class, a module or an object that lets its attributes be replaced.
+    name : str
+        Of the attribute that the source calls.
+    raises : tuple of exceptions
+        Some that the library raises itself. The tests add exceptions that no library should raise.
+    """
+
+    owner: Any
+    name: str
+    raises: tuple[Exception, ...] = ()
+
+
+class Loss(NamedTuple):
+    """What a log has lost while nobody read it.
+
+    Parameters
+    ----------
+    gap : int
+        Records that `SourceCounts.gap_records` must count.
+    ids : sequence of int
+        The records that are still to come, in any order.
+    """
+
+    gap: int
+    ids: Sequence[int]
+
+
+class Case(ABC):
+    """A feed of one kind: sources of it, which a test opens one after another, and a way to send to it."""
+
+    kind: str
+    needs = ""
+    """The marker of the service that it starts."""
+    goes_back = True
+    """Whether what was read comes again where a source is opened before it."""
+    remembers = True
+    """Whether a source that is opened without a position goes on after what was acknowledged."""
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> None:
+        self.name = f"contract-{token_hex(4)}"
+        self.folder, self.stack = folder, stack
+        self.prepare(request)
+
+    @abstractmethod
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        """Make the feed."""
+
+    spool: Spools | None = None
+    """Where the store's database can keep what a source acknowledges."""
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        """What its section of the configuration says besides the kind."""
+        return {}
+
+    @abstractmethod
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        """Send these records; `source` is open."""
+
+    def source(self) -> Source[Any]:
+        """A source of the feed, not open yet; closed in the end."""
+        settings = load(SOURCES[self.kind].section)(kind=self.kind, **self.section)
+        made = build_source(settings, [LAYOUT], self.spool)
+        assert made.name == settings.label, "decoders are found by it"
+        self.stack.callback(made.close)
+        return made
+
+    def calls(self) -> Sequence[Call]:
+        """The calls into libraries and the system that the source makes while it reads and acknowledges."""
+        raise NotImplementedError
+
+    def still(self, source: Any) -> AbstractContextManager[None]:
+        """Inside the block the peer stands still: connections stay open, and nothing answers."""
+        raise NotImplementedError
+
+    losses: tuple[str, ...] = ()
+    """Names of methods (`trimmed`, `emptied`, `replaced`) that have the log lose records and return a `Loss`.
+
+    No source is open. The records 0 to 9 were used and saved before, 10 to 19 were sent and not read.
+    """
+
+    def values(self, source: Any, values: Sequence[bytes]) -> None:
+        """Send these values, each one message, line or post."""
+        raise NotImplementedError
+
+    @classmethod
+    def has(cls, hook: str) -> bool:
+        """Whether this kind has a hook that not every kind has."""
+        return getattr(cls, hook) is not getattr(Case, hook)
+
+
+class FileCase(Case):
+    kind, remembers = "file", False
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.path = self.folder / "records.ndjson"
+        self.path.touch()
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        return {"path": str(self.path), "follow": True}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        with self.path.open("ab") as file:
+            file.write(b"".join(line(number) + b"\n" for number in numbers))
+
+
+class FolderCase(FileCase):
+    """A folder that fills with tables."""
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        request.getfixturevalue("monkeypatch").setattr(LocalFiles, "look_seconds", 0.05)
+        self.path = self.folder / "*.csv"
+
+    def source(self) -> Source[Any]:
+        made = super().source()
+        assert isinstance(made, FileSource)
+        made.complete_seconds, made.missing_seconds = 0.0, PATIENCE_SECONDS
+        return made
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        ids = [*numbers]
+        aside = self.folder / "aside"
+        aside.write_text("id,label\n" + "".join(f"{number},yes\n" for number in ids))
+        aside.rename(self.folder / f"{ids[0]:04}.csv")
+
+
+class StdinCase(Case):
+    kind, goes_back = "stdin", False
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        read, self.write = os.pipe()
+        self.stream: BinaryIO = self.stack.enter_context(os.fdopen(read, "rb"))
+        self.stack.callback(os.close, self.write)
+
+    def source(self) -> Source[Any]:
+        made = super().source()
+        assert isinstance(made, StdinSource)
+        made.stream = self.stream
+        return made
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        os.write(self.write, b"".join(line(number) + b"\n" for number in numbers))
+
+    def calls(self) -> Sequence[Call]:
+        failed = OSError(errno.EIO, "I/O error")
+        return (Call(os, "read", (failed,)), Call(selectors.SelectSelector, "select", (failed,)))
+
+
+class HttpCase(Case):
+    kind = "http"
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        (self.folder / "spool").mkdir()
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        return {"listen": "127.0.0.1:0", "spool": {"path": str(self.folder / "spool")}}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        url = f"http://127.0.0.1:{source.port}/v1/predictions"
+        body = b"[%s]" % b",".join(map(line, numbers))
+        self.post(url, body)
+
+    def post(self, url: str, body: bytes) -> None:
+        """Post until it is acknowledged, as a client does that is answered 503."""
+        headers = {"content-type": "application/json"}
+
+        def acknowledged() -> bool:
+            answer = httpx.post(url, content=body, headers=headers, timeout=PATIENCE_SECONDS / 5)
+            assert answer.status_code in (httpx.codes.ACCEPTED, httpx.codes.SERVICE_UNAVAILABLE), answer.text
+            return answer.status_code == httpx.codes.ACCEPTED
+
+        wait_until(acknowledged, "a post is acknowledged", pause=0.01)
+
+    def calls(self) -> Sequence[Call]:
+        no_space, failed = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EIO, "I/O error")
+        return (
+            Call(os, "write", (no_space, failed)),
+            Call(spool_module, "_sync", (failed,)),
+            Call(os, "pread", (failed,)),
+            Call(spool_module.SpoolPosition, "write", (failed,)),
+        )
+
+
+class TableCase(HttpCase):
+    """Posts that rest in the database of the store."""
+
+    needs = "postgres"
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.server: PostgresServer = request.getfixturevalue("postgres_server")
+        database = PostgresDatabase(self.server.dsn, f"contract_{token_hex(4)}")
+        self.store = PostgresStore(database, lease_seconds=PATIENCE_SECONDS)
+        self.stack.callback(self.store.close)
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        return {"listen": "127.0.0.1:0"}
+
+    def spool(self, name: str, max_bytes: int) -> SpoolTable:
+        return SpoolTable(self.store, name, max_bytes)
+
+    def still(self, source: Any) -> AbstractContextManager[None]:
+        return self.server.frozen()
+
+    def calls(self) -> Sequence[Call]:
+        away = psycopg.OperationalError("the connection is lost")
+        return (
+            Call(PostgresConnection, "executemany", (away,)),
+            Call(PostgresConnection, "execute", (away, psycopg.DatabaseError("no"))),
+        )
+
+
+class KafkaCase(Case):
+    kind = needs = "kafka"
+    driver = "kafka-python"
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.broker: KafkaBroker = request.getfixturevalue("kafka_broker")
+        self.broker.create_topic(self.name, 2)
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        place = {"brokers": [self.broker.address], "topics": [self.name], "group": self.name}
+        return {**place, "driver": self.driver, "options": JOIN_FAST}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        self.broker.produce(self.name, [line(number) for number in numbers], partitions=2)
+
+    def values(self, source: Any, values: Sequence[bytes]) -> None:
+        self.broker.produce(self.name, values, partitions=2, compression="gzip")
+
+    def still(self, source: Any) -> AbstractContextManager[None]:
+        return self.broker.frozen()
+
+    def calls(self) -> Sequence[Call]:
+        away = KafkaConnectionError("the broker hangs up")
+        names = ("poll", "position", "highwater", "assignment", "commit_async", "end_offsets")
+        return [Call(KafkaConsumer, name, (away, KafkaError("no"))) for name in names]
+
+    def trimmed(self) -> Loss:
+        for partition in range(2):
+            self.broker.delete_records(self.name, partition, before=7)
+        return Loss(4, range(14, 20))
+
+    def emptied(self) -> Loss:
+        for partition in range(2):
+            self.broker.delete_records(self.name, partition, before=10)
+        return Loss(10, ())
+
+    def replaced(self) -> Loss:
+        self.broker.recreate_topic(self.name, 2)
+        self.send(None, range(20, 26))
+        return Loss(0, range(20, 26))
+
+    losses = ("trimmed", "emptied", "replaced")
+
+
+class ConfluentCase(KafkaCase):
+    driver = "confluent"
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        super().prepare(request)
+        request.getfixturevalue("monkeypatch").setattr(native, "Consumer", OpenConsumer)
+
+    def calls(self) -> Sequence[Call]:
+        away = KafkaException(NativeError(NativeError._TRANSPORT))
+        names = ("poll", "consume", "get_watermark_offsets", "commit")
+        return [
+            Call(OpenConsumer, name, (away, KafkaException(NativeError(NativeError._FAIL)))) for name in names
+        ]
+
+
+class OpenConsumer(native.Consumer):  # type: ignore[misc]
+    """A consumer whose methods can be replaced."""
+
+
+class RedisCase(Case):
+    kind = needs = "redis"
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.server: RedisServer = request.getfixturevalue("redis_server")
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        return {"url": self.server.url, "stream": self.name}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        with self.server.client() as client:
+            for number in numbers:
+                client.xadd(self.name, {"value": line(number)})
+
+
+class SqlCase(Case):
+    kind, remembers = "sql", False
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.path = self.folder / "labels.db"
+        self.execute("CREATE TABLE labels (id INTEGER, label TEXT, updated INTEGER)")
+
+    def execute(self, statement: str, rows: Iterable[tuple[Any, ...]] = ((),)) -> None:
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.executemany(statement, rows)
+            connection.commit()
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        place = {"driver": "sqlite3", "dsn": str(self.path), "table": "labels"}
+        return {**place, "cursor": "updated", "poll_seconds": 0.05}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        self.execute("INSERT INTO labels VALUES (?, 'ok', ?)", [(number, number) for number in numbers])
+
+
+class PostgresCase(SqlCase):
+    needs = "postgres"
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.server: PostgresServer = request.getfixturevalue("postgres_server")
+        self.table = f"contract_{token_hex(4)}"
+        columns = "id bigint, label text, updated timestamptz DEFAULT clock_timestamp()"
+        self.server.execute(f"CREATE TABLE {self.table} ({columns})")
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        return {"dsn": self.server.dsn, "table": self.table, "cursor": "updated", "poll_seconds": 0.05}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        with self.server.connection() as connection:
+            for number in numbers:
+                connection.execute(f"INSERT INTO {self.table} VALUES (%s, 'ok')".encode(), [number])
+
+
+CASES: tuple[type[Case], ...] = (
+    FileCase,
+    FolderCase,
+    StdinCase,
+    HttpCase,
+    TableCase,
+    KafkaCase,
+    ConfluentCase,
+    RedisCase,
+    SqlCase,
+    PostgresCase,
+)
+
+
+class Reader:
+    """Reads a source as the agent does, and keeps what came with the newest positions, as a store would."""
+
+    def __init__(self, source: Source[Any], positions: Positions | None = None) -> None:
+        self.source = source
+        self.ids: list[int] = []
+        self.errors: list[BlindsightError] = []
+        self.positions = dict(positions or {})
+        source.open(self.saved())
+        wait_until(lambda: self.once(0.01) >= 0 and source.up, "it is up", pause=0.001)
+
+    def saved(self) -> Positions:
+        """The positions as they come back from a store."""
+        return dict(unpack(pack(self.positions)))
+
+    def once(self, timeout_seconds: float = 0.1) -> int:
+        # As on its way to a process that decodes, and its positions back.
+        try:
+            read = self.source.read(timeout_seconds)
+        except BlindsightError as error:  # the agent tells of it, and reads on; any other error is a fault
+            self.errors.append(error)
+            return 0
+        raws: list[Raw] = pickle.loads(pickle.dumps(read, protocol=5))
+        found = [number for raw in raws for number in ids_of(raw)]
+        self.positions.update({raw.partition: raw.after for raw in raws})
+        if raws and not found:  # a position alone: nothing of it is left to be used
+            self.source.acknowledge(self.saved())
+        self.ids += found
+        return len(found)
+
+    def until(self, count: int) -> list[int]:
+        """Read until so many came in all, and no more; in the order of their ids."""
+        wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.001)
+        assert self.once(0.05) == 0
+        return sorted(self.ids)
+
+
+def ids_of(raw: Raw) -> list[int]:
+    if isinstance(raw, RawPosition):
+        return []
+    if isinstance(raw, RawTable):
+        return [int(str(value)) for value in raw.columns["id"]]
+    assert isinstance(raw, RawBlock | RawMessages)
+    values = raw.data.splitlines() if isinstance(raw, RawBlock) else raw.values
+    return [int(json.loads(value)["id"]) for value in values]
+
+
+def cases(kinds: Iterable[type[Case]]) -> list[Any]:
+    """Parameters of the fixture `case`, each with the marker of its service."""
+    return [
+        pytest.param(each, marks=getattr(pytest.mark, each.needs) if each.needs else (), id=each.__name__)
+        for each in kinds
+    ]
+
+
+def case_losses() -> pytest.MarkDecorator:
+    """Runs a test for each way in which a kind of log can lose records."""
+    params = [
+        pytest.param(*each.values, word, marks=each.marks, id=f"{each.id}-{word}")
+        for each in cases(CASES)
+        for word in each.values[0].losses
+    ]
+    return pytest.mark.parametrize(("case", "loss"), params, indirect=["case"])
+
+
+def cases_with(hook: str) -> pytest.MarkDecorator:
+    """Runs a test for each kind that has this hook."""
+    having = [each for each in CASES if each.has(hook)]
+    return pytest.mark.parametrize("case", cases(having), indirect=True)

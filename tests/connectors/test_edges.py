@@ -1,0 +1,123 @@
+"""What goes wrong at the edge of a source, held for every kind to which it can happen by the same tests.
+
+A library raises what it should not; a peer stands still; a log loses records. In each case nothing is lost
+without a count, each wait has a limit, and the source says that it is not up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from functools import partial
+from unittest.mock import patch
+
+from monitor.base.source import SourceCounts
+from tests.connectors.cases import Call, Case, Loss, Reader, case_losses, cases_with
+from tests.services.process import wait_until
+
+SAYS_SECONDS = 30.0
+"""A source whose peer stands still must say so within this time."""
+
+FOREIGN = (
+    ValueError("a foreign value"),
+    KeyError("a foreign key"),
+    OverflowError("date value out of range"),
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    MemoryError("no room"),
+    RuntimeError("a foreign state"),
+    AttributeError("'NoneType' object has no attribute 'foreign'"),
+    TypeError("a foreign type"),
+    AssertionError(),
+    EOFError("the end of a foreign file"),
+    TimeoutError("a foreign wait"),
+    OSError(5, "Input/output error"),
+)
+"""What no library should raise here, and each has raised somewhere."""
+
+
+class Raising:
+    """Stands in for a call: raises each exception once, and then calls."""
+
+    def __init__(self, call: Call, errors: list[Exception]) -> None:
+        self.errors, self.real = errors, getattr(call.owner, call.name)
+
+    def __get__(self, owner: object, kind: type | None = None) -> Callable[..., object]:
+        """As a method of the class in which it stands."""
+        return partial(self._called, self.real.__get__(owner, kind))
+
+    def __call__(self, *rest: object, **more: object) -> object:
+        return self._called(self.real, *rest, **more)
+
+    def _called(self, real: Callable[..., object], *rest: object, **more: object) -> object:
+        if self.errors:
+            raise self.errors.pop(0)
+        return real(*rest, **more)
+
+    def done(self) -> bool:
+        """Whether each exception was raised."""
+        return not self.errors
+
+
+def step(reader: Reader, done: Callable[[], bool]) -> bool:
+    """Whether it is done after one more read."""
+    return reader.once() >= 0 and done()
+
+
+@cases_with("calls")
+def test_an_exception_at_any_call_of_a_library_loses_nothing_and_is_told(case: Case) -> None:
+    """Each call raises one exception that its library knows, and one that it does not."""
+    reader = Reader(case.source())
+    start, foreign = 0, itertools.cycle(FOREIGN)
+    for call in case.calls():
+        errors = [*call.raises, next(foreign), next(foreign)]
+        raising = Raising(call, list(errors))
+        where = f"{call.owner!r}.{call.name} raises {errors}"
+        with patch.object(call.owner, call.name, raising):
+            case.send(reader.source, range(start, start + 5))
+            wait_until(partial(step, reader, raising.done), f"it was called: {where}", pause=0.001)
+        start += 5
+        assert reader.until(start) == [*range(start)], where
+        reader.source.acknowledge(reader.saved())
+        wait_until(lambda: reader.once() == 0 and reader.source.up, f"it is up again after {where}")
+        assert (reader.source.counts or SourceCounts()).gap_records == 0, where
+
+
+@cases_with("still")
+def test_a_peer_that_stands_still_is_not_waited_for_and_is_told_within_30_s(case: Case) -> None:
+    reader = Reader(case.source())
+    case.send(reader.source, range(5))
+    reader.until(5)
+    with case.still(reader.source):
+        began = time.monotonic()
+        while reader.source.up and reader.source.trouble is None:
+            before = time.monotonic()
+            reader.once(0.2)
+            assert time.monotonic() - before < SAYS_SECONDS / 2, "a single read"
+            assert time.monotonic() - began < SAYS_SECONDS, "nothing is told of a peer that stands still"
+        before = time.monotonic()
+        reader.source.keep_alive()
+        assert time.monotonic() - before < SAYS_SECONDS / 2
+    case.send(reader.source, range(5, 10))
+    assert reader.until(10) == [*range(10)]
+    wait_until(lambda: reader.once() == 0 and reader.source.up, "it is up again")
+    assert (reader.source.counts or SourceCounts()).gap_records == 0
+
+
+@case_losses()
+def test_what_a_log_has_lost_is_counted_and_the_rest_is_read(case: Case, loss: str) -> None:
+    first = Reader(case.source())
+    case.send(first.source, range(10))
+    first.until(10)
+    saved = first.saved()
+    first.source.acknowledge(saved)
+    wait_until(lambda: first.once(0.01) == 0 and first.source.lag in (None, 0), "nothing waits")
+    first.source.close()
+    case.send(None, range(10, 20))
+    lost: Loss = getattr(case, loss)()
+    again = Reader(case.source(), saved)
+    assert again.until(len(lost.ids)) == sorted(lost.ids)
+    assert (again.source.counts or SourceCounts()).gap_records == lost.gap
+    again.source.acknowledge(again.saved())
+    case.send(again.source, range(30, 35))
+    assert again.until(len(lost.ids) + 5) == sorted([*lost.ids, *range(30, 35)])
