@@ -10,7 +10,9 @@ from __future__ import annotations
 import glob
 import os
 import stat
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,14 +20,15 @@ from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
-from connectors.formats.files.folder import Folder, LocalFiles, RemoteFiles, is_address, is_folder
+from connectors.formats.files.folder import Folder, LocalFiles, is_folder
 from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
 from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
-from connectors.formats.files.tables import read_csv, read_parquet
+from connectors.formats.files.remote import ANSWER_SECONDS, RemoteFiles, is_address
+from connectors.formats.files.tables import TABLE_BYTES, read_csv, read_parquet
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import PIPE_NOT_LOOKED_AT
-from monitor.base.errors import SourceError
+from monitor.base.errors import BlindsightError, SourceError
 from monitor.base.records import TaskLayout
 from monitor.base.source import (
     EndOfSource,
@@ -146,6 +149,8 @@ class FileSource(Source[Any]):
         Of fsspec's file system, for an address.
     complete_seconds : float, default 5.0
         A table of a pattern is read once it has not changed for so long.
+    batch_bytes : int, default 4 MiB
+        About so much of tables is unpacked at once.
 
     Attributes
     ----------
@@ -174,6 +179,7 @@ class FileSource(Source[Any]):
             name=settings.label,
             mapped=mapped,
             options=settings.options,
+            batch_bytes=settings.batch_bytes,
         )
 
     @classmethod
@@ -211,7 +217,12 @@ class FileSource(Source[Any]):
         folder.missing_seconds = _SAMPLE_SECONDS * 10
         folder.open({})
         try:
-            found = [raw for raw in folder.read(_SAMPLE_SECONDS) if not isinstance(raw, RawPosition)]
+            # A store far away may take longer than a read waits.
+            deadline = time.monotonic() + (ANSWER_SECONDS if is_address(settings.path) else _SAMPLE_SECONDS)
+            found: list[Raw] = []
+            while not found and time.monotonic() < deadline:
+                raws = folder.read(_SAMPLE_SECONDS)
+                found = [raw for raw in raws if not isinstance(raw, RawPosition)]
             return list(_first(found, records))
         finally:
             folder.close()
@@ -228,6 +239,7 @@ class FileSource(Source[Any]):
         mapped: Collection[str] = (),
         options: Mapping[str, Any] | None = None,
         complete_seconds: float = _COMPLETE_SECONDS,
+        batch_bytes: int = TABLE_BYTES,
     ) -> None:
         self.path = Path(path)
         self.partition = str(path)
@@ -240,10 +252,13 @@ class FileSource(Source[Any]):
         self.mapped = mapped
         self.options = options or {}
         self.complete_seconds = complete_seconds
+        self.batch_bytes = batch_bytes
         self.block_bytes = BLOCK_BYTES
         self._reader: FileReader | None = None
         self._damage: DamagedFileError | None = None
-        self._gaps = 0
+        self._gaps = self._former_gaps = 0
+        self._places: dict[str, Any] = {}  # where reading goes on if a reader fails
+        self._has_failed = False
 
     def open(self, positions: Mapping[str, Any]) -> None:
         """Get ready to read from the position of each file, or from its start.
@@ -256,6 +271,7 @@ class FileSource(Source[Any]):
             The format needs an optional package.
         """
         self._damage = None
+        self._places = dict(positions)
         if is_address(self.partition) or (self.follow and is_folder(self.partition)):
             self._reader = self._folder(positions)
             return
@@ -267,6 +283,10 @@ class FileSource(Source[Any]):
             self._reader = self._followed(positions) if self.follow else self._reader_of(kind, positions)
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        except BlindsightError:
+            raise
+        except Exception as error:
+            raise SourceError(f"{self.path} cannot be read: {type(error).__name__}: {error}") from error
 
     def _folder(self, positions: Mapping[str, Any]) -> Folder:
         pattern = self.partition
@@ -279,13 +299,12 @@ class FileSource(Source[Any]):
             )
         files = RemoteFiles(pattern, self.options) if is_address(pattern) else LocalFiles(pattern)
 
-        def tables(path: Path, partition: str, start: int) -> Iterator[RawTable]:
-            if path.suffix.lower() == ".parquet":
-                return read_parquet(path, partition, start, self.mapped)
-            return read_csv(path, partition, start, self.max_line_bytes, self.mapped)
-
         seconds = self.complete_seconds, self.missing_seconds, self.late_seconds
-        return Folder(pattern, files, tables, positions, *seconds)
+        return Folder(pattern, files, self._tables, positions, *seconds, self.batch_bytes)
+
+    def _tables(self, path: Path, partition: str, start: int) -> Iterator[RawTable]:
+        read = read_parquet if path.suffix.lower() == ".parquet" else read_csv
+        return read(path, partition, start, self.mapped, self.max_line_bytes, self.batch_bytes)
 
     def _check_place(self, kind: str) -> None:
         problem, absent = _looked_at(self.path)
@@ -329,10 +348,8 @@ class FileSource(Source[Any]):
         inner = Path(self.path.stem).suffix.lower() if kind in DECOMPRESSORS else kind
         if inner == ".parquet" and kind != inner:
             raise SourceError(f"{self.path}: Parquet is compressed within; unpack the {kind} around it")
-        if inner == ".csv":
-            return Table(read_csv(self.path, self.partition, start, self.max_line_bytes, self.mapped))
-        if inner == ".parquet":
-            return Table(read_parquet(self.path, self.partition, start, self.mapped))
+        if inner in {".csv", ".parquet"}:
+            return Table(self._tables(self.path, self.partition, start))
         if kind in DECOMPRESSORS:
             return Compressed(self.path, DECOMPRESSORS[kind](self.path), self._cutter(start), start)
         return Plain(self.path.open("rb", buffering=0), self._cutter, start, self.block_bytes)
@@ -347,17 +364,42 @@ class FileSource(Source[Any]):
         EndOfSource
             Everything was read, and the file is not followed.
         SourceError
-            The file is damaged, or one that is followed has been away for `missing_seconds`.
+            The file is damaged, or one that is followed has been away for `missing_seconds`; or a reader
+            fails in another way: the next call reads on after what was handed out last.
         """
+        if self._has_failed:
+            self.open(self._places)
+            self._has_failed = False
         if self._reader is None:
             raise EndOfSource
         if self._damage is not None:
             raise self._damage
         try:
-            return self._reader.read(timeout_seconds)
+            found = self._reader.read(timeout_seconds)
         except DamagedFileError as error:
             self._damage = error
             return [RawDamaged(str(error), error.head, self.partition, error.start)]
+        except (EndOfSource, BlindsightError):
+            raise
+        except Exception as error:
+            self._leave()
+            raise SourceError(
+                f"{self.path}: reading fails, and is tried again from where it was: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        for raw in found:
+            if raw.after is None:
+                self._places.pop(raw.partition, None)
+            else:
+                self._places[raw.partition] = raw.after
+        return found
+
+    def _leave(self) -> None:
+        """Let go of a reader that has failed: nobody knows what it has read and not handed out."""
+        gaps = self.counts
+        self._has_failed, self._former_gaps = True, gaps.gap_records if gaps else 0
+        with suppress(Exception):
+            self.close()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -373,11 +415,17 @@ class FileSource(Source[Any]):
         return reader is not None and reader.up
 
     @property
+    def trouble(self) -> str | None:
+        """Why something of a folder is not read."""
+        reader = self._reader
+        return reader.trouble if isinstance(reader, Folder) else None
+
+    @property
     def counts(self) -> SourceCounts | None:
         """The gaps of followed files; None where the file is not followed."""
         reader = self._reader
         if isinstance(reader, Following | FollowingPattern | Folder):
-            self._gaps = reader.gaps
+            self._gaps = self._former_gaps + reader.gaps
         return SourceCounts(gap_records=self._gaps) if self.follow else None
 
     @property

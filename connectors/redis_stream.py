@@ -8,24 +8,29 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
 from redis import Redis, exceptions
 
+from monitor.base.errors import BlindsightError
 from monitor.base.files import read_secret
-from monitor.base.source import Raw, RawMessages, Source, SourceCounts
+from monitor.base.source import Raw, RawMessages, Source, SourceCounts, bytes_in
 from monitor.config.redis import RedisSourceConfig
 
 log = logging.getLogger(__name__)
 
-READ_BYTES, MOST_ENTRIES, MOST_CLAIMED, MOST_IN_FLIGHT = 4 << 20, 5000, 1000, 1_000_000
+MOST_ENTRIES, MOST_CALLS, MOST_CLAIMED, MOST_IN_FLIGHT = 100, 50, 1000, 1_000_000
+"""Entries asked for at once: few, as Redis counts no bytes, and they may be larger than any before."""
 ANSWER_SECONDS, POLL_SECONDS, FIRST_PAUSE, LONGEST_PAUSE = 5.0, 0.05, 0.1, 5.0
 _START, _END = b"0-0", b"%d-0" % (2**64 - 1)
 _ERRORS = (exceptions.RedisError, OSError)
 _PASSING = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError, OSError)
 _AWAY = "source %s: %s; trying again"
+_TOO_LARGE = b"this entry does not fit into the agent's memory"
+_PROGRESS = ("_read", "_drift", "_claimed", "_log", "_added", "_passed_by", "_last", "_first", "counts")
 _GAP = "source %s: %d entries were deleted before they were read; keep more (MAXLEN), or read faster"
 _ENDS = "source %s: the stream ends at %s, before our %s: it has lost entries, as after a failover"
 _ANEW = (
@@ -66,12 +71,19 @@ def _order(entry: bytes) -> tuple[int, ...]:
     return tuple(map(int, entry.split(b"-")))
 
 
+def _passes(error: Exception) -> bool:
+    """Whether waiting helps, or `_begin` makes anew what is missing."""
+    gone = "NOGROUP" in str(error) or "no such key" in str(error)
+    return gone or (isinstance(error, _PASSING) and not isinstance(error, exceptions.AuthenticationError))
+
+
 class RedisStream(Source[Position]):
     """Each entry is handed out once to this store, and acknowledged once its use is saved: docs/redis.md."""
 
     up = False
     lag: int | None = None
     counts = SourceCounts()
+    trouble: str | None = None
 
     def __init__(self, settings: RedisSourceConfig) -> None:
         self.name, self._settings = settings.label, settings
@@ -79,7 +91,11 @@ class RedisStream(Source[Position]):
         self._name = f"{socket.gethostname()}-{token_hex(4)}"  # of the consumer, unless a position has one
         self._client: Any = None
         self._saved: Position | None = None
-        self._read, self._history, self._drift, self._most = b"", b"", 0, MOST_ENTRIES
+        self._read, self._drift, self._most = b"", 0, MOST_ENTRIES
+        # Up to where the entries that our consumers hold were read again; b"" once they all were.
+        self._history, self._held = b"", b""
+        self._goes_on = False
+        self._too_large = ""  # the consumer that holds an entry that does not fit into memory
         # What tells our stream from another under its key: a name of ours, how many entries it had had at
         # the last read, and up to our position; the entry at our position, and its first.
         self._log, self._added, self._passed_by = token_hex(8), 0, 0
@@ -101,9 +117,21 @@ class RedisStream(Source[Position]):
 
     def read(self, timeout_seconds: float) -> list[Raw]:
         deadline = time.monotonic() + timeout_seconds
-        while (found := self._try(self._next)) is None and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, POLL_SECONDS))
-        return [] if found is None else [found]
+        found: list[Raw] = []
+        size = 0
+        self._try(self._settle)
+        while len(found) < MOST_CALLS and 2 * size < self._settings.batch_bytes:
+            raw = self._try(self._next)
+            if raw is not None:
+                found.append(raw)
+                size += bytes_in(raw)
+            left = deadline - time.monotonic()
+            if left <= 0 or (found and not self._goes_on):
+                break
+            if not self._goes_on:
+                time.sleep(min(left, POLL_SECONDS))
+                self._try(self._settle)
+        return found
 
     def keep_alive(self) -> None:
         self._try(self._settle)
@@ -130,29 +158,45 @@ class RedisStream(Source[Position]):
     def _drop(self) -> None:
         client, self._client, self.up, self.lag = self._client, None, False, None
         if client is not None:
-            client.close()
+            with suppress(Exception):
+                client.close()
 
     def _try(self, step: Callable[[], RawMessages | None]) -> RawMessages | None:
-        """What a step brings; None where the server is away, or was a moment ago."""
+        """What a step brings; None where the server is away, or was a moment ago.
+
+        A step that fails changes nothing: what it had read is pending in the group, and is read again.
+        """
         if time.monotonic() < self._next_try:
             return None
+        progress = {name: getattr(self, name) for name in _PROGRESS}
         try:
             if self._client is None:
                 self._client = connected(self._settings)
                 self._begin()
             found = step()
-            self.up, self._said_away, self._pause = True, False, FIRST_PAUSE
+            self.up, self._said_away, self._pause, self.trouble = True, False, FIRST_PAUSE, None
             return found
-        except _ERRORS as error:
-            self._drop()
-            self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
-            told = self._settings.explained(error)
-            gone = "NOGROUP" in str(error) or "no such key" in str(error)  # `_begin` makes it anew
-            if not (gone or isinstance(error, _PASSING)) or isinstance(error, exceptions.AuthenticationError):
-                raise told from error
-            log.log(logging.DEBUG if self._said_away else logging.WARNING, _AWAY, self.name, told)
-            self._said_away = True
+        except Exception as error:
+            vars(self).update(progress)
+            self._goes_on = False
+            if isinstance(error, BlindsightError):
+                raise
+            self._failed(error)
             return None
+
+    def _failed(self, error: Exception) -> None:
+        """Let go of the connection, and say why; raises a `SourceError` where somebody must act."""
+        self._drop()
+        self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        if isinstance(error, MemoryError):
+            self._most = max(self._most // 8, 1)
+        told = self._settings.explained(error)
+        if not isinstance(error, _ERRORS):
+            self.trouble = str(told)
+        elif not _passes(error):
+            raise told from error
+        log.log(logging.DEBUG if self._said_away else logging.WARNING, _AWAY, self.name, told)
+        self._said_away = True
 
     def _begin(self) -> None:
         """Have a group, at our position, or at the end of the stream that `start` names."""
@@ -173,7 +217,7 @@ class RedisStream(Source[Position]):
             if lost and self._read != _START:
                 self._client.xgroup_setid(self._stream, self._group, self._read)
         self._read = self._read or self._passed(self._client.xinfo_groups(self._stream))[0]
-        self._history, self._in_flight = _START, deque()
+        self._history, self._held, self._in_flight = _START, _START, deque()
 
     def _info(self) -> dict[str, Any]:
         """What the server tells of the stream; nothing where there is none."""
@@ -228,33 +272,60 @@ class RedisStream(Source[Position]):
 
     def _next(self) -> RawMessages | None:
         """What the group gave before and was not used; then what the dead held; then what is new."""
-        self._settle()
+        self._goes_on = False
         if self._saved is None:  # killed before our name is kept, we would not know what of the group is ours
             said, self._said_name = self._said_name, True
             return None if said else messages(self._settings, [], self._after())
         if len(self._in_flight) >= MOST_IN_FLIGHT:
             return None
         if self._history:
-            given = self._given(self._name, self._history, self._most)
-            self._history = given[-1][0] if given else b""
-            held = [] if given else self._given(self._name + "+claims", _START, MOST_CLAIMED)
-            return self._hand_out(given) or self._hand_out(held, claimed=True)
-        if time.monotonic() < self._next_claim or self._claimed:
-            return self._new()
-        self._next_claim = time.monotonic() + self._settings.claim_seconds / 4
-        return self._hand_out(self._of_the_dead(), claimed=True) or self._new()
+            given = self._again(self._name, self._history)
+            self._history, self._goes_on = given[-1][0] if given else b"", True
+            return self._hand_out(given)
+        if not self._held and not self._claimed and time.monotonic() >= self._next_claim:
+            self._next_claim = time.monotonic() + self._settings.claim_seconds / 4
+            self._claim_of_the_dead()
+        if self._held:
+            given = self._again(self._name + "+claims", self._held)
+            self._held, self._goes_on = given[-1][0] if given else b"", True
+            return self._hand_out(given, claimed=True)
+        return self._new()
 
-    def _of_the_dead(self) -> list[Entry]:
+    def _again(self, consumer: str, after: bytes) -> list[Entry]:
+        """Entries that a consumer of ours holds; of one that does not fit into memory only its id."""
+        if self._too_large != consumer:
+            try:
+                return self._given(consumer, after, self._most)
+            except MemoryError:
+                self._too_large = consumer if self._most == 1 else ""
+                raise
+        beyond = "(" + after.decode()
+        if consumer == self._name and (old := self._ids(consumer, beyond, self._read.decode(), MOST_CLAIMED)):
+            return [(entry, None) for entry in old]  # they were handed out before
+        self._too_large = ""
+        held = self._ids(consumer, beyond, "+", len(self._claimed) + 1)
+        new = next((entry for entry in held if entry not in self._claimed), None)
+        return [] if new is None else [(new, {self._settings.field.encode(): _TOO_LARGE})]
+
+    def _ids(self, consumer: str, first: str, last: str, most: int) -> list[bytes]:
+        """Ids of entries that a consumer of ours holds."""
+        held = self._client.xpending_range(self._stream, self._group, first, last, most, consumer)
+        return [each["message_id"] for each in held]
+
+    def _claim_of_the_dead(self) -> None:
         """Claim from a consumer that has not asked for long; of one that is only slow, nothing."""
         stream, group, idle = self._stream, self._group, int(1000 * self._settings.claim_seconds)
+        ours = self._name.encode()
         for other in self._client.xinfo_consumers(stream, group):
-            who = other["name"].decode()
-            if other["idle"] >= idle and other["pending"] and who.removesuffix("+claims") != self._name:
+            who: bytes = other["name"]  # another client may have given it any bytes
+            if other["idle"] >= idle and other["pending"] and who.removesuffix(b"+claims") != ours:
                 held = self._client.xpending_range(stream, group, "-", "+", MOST_CLAIMED, who)
-                log.warning("source %s: takes %d entries over from %s", self.name, len(held), who)
+                shown = who.decode("utf-8", "backslashreplace")
+                log.warning("source %s: takes %d entries over from %s", self.name, len(held), shown)
                 ids = [each["message_id"] for each in held]
-                return list(self._client.xclaim(stream, group, self._name + "+claims", idle, ids))
-        return []
+                self._client.xclaim(stream, group, self._name + "+claims", idle, ids, justid=True)
+                self._held = _START  # there they are read
+                return
 
     def _new(self) -> RawMessages | None:
         """What the group has given to nobody, and how many entries were deleted before these.
@@ -271,14 +342,20 @@ class RedisStream(Source[Position]):
             return None
         (start, was), (_, now) = self._passed(before), self._passed(after)
         added, missed, passed = info["entries-added"], 0, (now or 0) + self._drift
+        # None after an XDEL: then what we know ourselves, if we have read anything.
+        passed_before = was + self._drift if was is not None else self._passed_by or None
         if given and given[0][0] == info["first-entry"][0]:
             passed = added - info["length"] + len(given)
             missed = 0 if was is None or start == _START else passed - len(given) - was - self._drift
-        passed = added if len(given) < self._most else passed
-        self._drift = passed - now if now is not None else self._drift  # it is None after an XDEL
+        elif not given and start != _START and passed_before is not None:
+            missed = added - passed_before  # whatever was behind our position has gone
+        self._goes_on = len(given) == self._most
+        passed = passed if self._goes_on else added
+        self._drift = passed - now if now is not None else self._drift
         self.lag = max(min(added - passed, info["length"]), 0)
-        if given:
-            self._added, self._passed_by, self._first = added, passed, _mark(info["first-entry"])
+        if given or missed > 0:
+            first = info["first-entry"]
+            self._added, self._passed_by, self._first = added, passed, None if first is None else _mark(first)
         return self._hand_out(given, missed)
 
     def _hand_out(self, given: list[Entry], missed: int = 0, claimed: bool = False) -> RawMessages | None:
@@ -297,10 +374,11 @@ class RedisStream(Source[Position]):
             log.warning(_GAP, self.name, missed)
         gap, overlap = self.counts.gap_records + missed, self.counts.overlap_records + claimed * len(here)
         self.counts = SourceCounts(gap_records=gap, overlap_records=overlap)
-        if not here:
-            return None
+        if not here:  # the position tells a restart what was counted
+            return messages(self._settings, [], self._after()) if missed else None
         raw = messages(self._settings, here, self._after())
-        self._most = max(1, min(MOST_ENTRIES, READ_BYTES * len(here) // max(sum(map(len, raw.values)), 1)))
+        mean = max(bytes_in(raw) // len(here), 1)
+        self._most = max(1, min(MOST_ENTRIES, self._settings.batch_bytes // mean))
         return raw
 
     def _after(self) -> Position:

@@ -103,6 +103,8 @@ class RawTable:
         Rows, counted within `columns`, that could not be read, and why.
     position : object, optional
         Position after the last row; the number of the row behind it where left out.
+    size: int, optional
+        About how many bytes its cells have; eight a cell where left out.
     """
 
     columns: Mapping[str, list[object]]
@@ -110,6 +112,7 @@ class RawTable:
     start: int
     broken: Mapping[int, str] = field(default_factory=dict)
     position: Any = None
+    size: int | None = None
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)
@@ -214,7 +217,7 @@ _CELL_BYTES = 8
 
 
 def bytes_in(raw: Raw) -> int:
-    """About how many bytes were read: of lines and messages; of a table, eight a cell.
+    """About how many bytes were read: of lines, of messages, of the cells of a table.
 
     Examples
     --------
@@ -226,7 +229,7 @@ def bytes_in(raw: Raw) -> int:
     if isinstance(raw, RawMessages):
         return sum(map(len, raw.values))
     if isinstance(raw, RawTable):
-        return _CELL_BYTES * len(raw) * len(raw.columns)
+        return _CELL_BYTES * len(raw) * len(raw.columns) if raw.size is None else raw.size
     return 0
 
 

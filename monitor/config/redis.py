@@ -68,6 +68,13 @@ class RedisSourceConfig(SourceSection):
         "claims its entries.",
         examples=[120],
     )
+    batch_bytes: int = Field(
+        default=4 << 20,
+        ge=1 << 16,
+        le=1 << 28,
+        description="About how many bytes of entries are read at once; one entry may be longer.",
+        examples=[1048576],
+    )
     username: str | None = Field(
         default=None,
         min_length=1,

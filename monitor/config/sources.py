@@ -76,6 +76,13 @@ class FileSourceConfig(SourceSection):
         description="Options of fsspec's file system, where path is an address: endpoint_url, anon, …",
         examples=[{"anon": True}],
     )
+    batch_bytes: int = Field(
+        default=4 << 20,
+        ge=1 << 16,
+        le=1 << 28,
+        description="About how many bytes of a table are unpacked at once; one row may be longer.",
+        examples=[1048576],
+    )
     name: str | None = Field(
         default=None,
         min_length=1,

@@ -6,6 +6,7 @@ has the hook which a test needs: `calls`, `still`, `losses` or `values`.
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
@@ -21,15 +22,23 @@ from typing import Any, BinaryIO, NamedTuple
 
 import httpx
 import psycopg
+import pyarrow
+import pyarrow.parquet
 import pytest
 from confluent_kafka import KafkaError as NativeError
 from confluent_kafka import KafkaException
+from fsspec.implementations.memory import MemoryFileSystem
 from kafka import KafkaConsumer
 from kafka.errors import KafkaConnectionError, KafkaError
+from redis import Redis
+from redis.client import Pipeline
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError
 
 from connectors.build import build_source
 from connectors.files import FileSource
 from connectors.formats.files.folder import LocalFiles
+from connectors.formats.files.remote import RemoteFiles
 from connectors.http import spool as spool_module
 from connectors.kafka.drivers import native
 from connectors.stdin import StdinSource
@@ -168,6 +177,21 @@ class FileCase(Case):
         with self.path.open("ab") as file:
             file.write(b"".join(line(number) + b"\n" for number in numbers))
 
+    def calls(self) -> Sequence[Call]:
+        failed = OSError(errno.EIO, "I/O error")
+        return (Call(os, "pread", (failed,)), Call(os, "fstat", (failed,)))
+
+    def emptied(self) -> Loss:
+        os.truncate(self.path, 0)
+        return Loss(1, ())  # files count gaps, not records
+
+    def replaced(self) -> Loss:
+        self.path.unlink()
+        self.send(None, range(20, 26))
+        return Loss(1, range(20, 26))
+
+    losses: tuple[str, ...] = ("emptied", "replaced")
+
 
 class FolderCase(FileCase):
     """A folder that fills with tables."""
@@ -187,6 +211,57 @@ class FolderCase(FileCase):
         aside = self.folder / "aside"
         aside.write_text("id,label\n" + "".join(f"{number},yes\n" for number in ids))
         aside.rename(self.folder / f"{ids[0]:04}.csv")
+
+    losses = ()
+
+    def calls(self) -> Sequence[Call]:
+        failed = OSError(errno.EIO, "I/O error")
+        return (Call(csv, "reader", (csv.Error("no CSV"),)), Call(os, "scandir", (failed,)))
+
+
+class ParquetCase(FolderCase):
+    """A folder of Parquet files."""
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        super().prepare(request)
+        self.path = self.folder / "*.parquet"
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        ids = [*map(str, numbers)]
+        pyarrow.parquet.write_table(
+            pyarrow.table({"id": ids, "label": ["yes"] * len(ids)}), self.folder / "aside"
+        )
+        (self.folder / "aside").rename(self.folder / f"{int(ids[0]):04}.parquet")
+
+    def calls(self) -> Sequence[Call]:
+        damaged = pyarrow.ArrowInvalid("no Parquet")
+        full = pyarrow.ArrowMemoryError("no room")
+        return (
+            Call(pyarrow.parquet, "ParquetFile", (damaged, full)),
+            Call(pyarrow.parquet.ParquetFile, "iter_batches", (damaged, full)),
+        )
+
+
+class AddressCase(FolderCase):
+    """A folder of tables at an address of fsspec."""
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        request.getfixturevalue("monkeypatch").setattr(RemoteFiles, "look_seconds", 0.05)
+        self.path = Path(self.name)
+        self.files = MemoryFileSystem()
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        return {"path": f"memory://{self.name}/*.csv", "follow": True}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        ids = [*numbers]
+        rows = "id,label\n" + "".join(f"{number},yes\n" for number in ids)
+        self.files.pipe_file(f"/{self.name}/{ids[0]:04}.csv", rows.encode())
+
+    def calls(self) -> Sequence[Call]:
+        away = ConnectionError("the line is cut")
+        return [Call(MemoryFileSystem, name, (away,)) for name in ("glob", "get_file")]
 
 
 class StdinCase(Case):
@@ -355,6 +430,37 @@ class RedisCase(Case):
             for number in numbers:
                 client.xadd(self.name, {"value": line(number)})
 
+    def values(self, source: Any, values: Sequence[bytes]) -> None:
+        with self.server.client() as client:
+            for value in values:
+                client.xadd(self.name, {"value": value})
+
+    def still(self, source: Any) -> AbstractContextManager[None]:
+        return self.server.frozen()
+
+    def calls(self) -> Sequence[Call]:
+        away = RedisConnectionError("the server hangs up")
+        of_client = [Call(Redis, name, (away,)) for name in ("xreadgroup", "xinfo_consumers", "xack")]
+        return [*of_client, Call(Pipeline, "execute", (away, ReadOnlyError("a replica")))]
+
+    def trimmed(self) -> Loss:
+        with self.server.client() as client:
+            client.xtrim(self.name, maxlen=4, approximate=False)
+        return Loss(6, range(16, 20))
+
+    def emptied(self) -> Loss:
+        with self.server.client() as client:
+            client.xtrim(self.name, maxlen=0, approximate=False)
+        return Loss(10, ())
+
+    def replaced(self) -> Loss:
+        with self.server.client() as client:
+            client.delete(self.name)
+        self.send(None, range(20, 26))
+        return Loss(0, range(20, 26))  # how many it had is known up to the last read alone
+
+    losses = ("trimmed", "emptied", "replaced")
+
 
 class SqlCase(Case):
     kind, remembers = "sql", False
@@ -399,6 +505,8 @@ class PostgresCase(SqlCase):
 CASES: tuple[type[Case], ...] = (
     FileCase,
     FolderCase,
+    ParquetCase,
+    AddressCase,
     StdinCase,
     HttpCase,
     TableCase,

@@ -6,6 +6,7 @@ import os
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -13,10 +14,11 @@ import pytest
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files import tables
 from connectors.formats.files.line_cutter import LineCutter
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.records import RejectReason, id_keys
-from monitor.base.source import EndOfSource, Raw, RawDamaged, RawSkipped
+from monitor.base.source import EndOfSource, Raw, RawDamaged, RawSkipped, RawTable
 from tests.connectors.file_reading import LAYOUT, compressed, drain, line, lines, opened, read_all, text
 
 
@@ -258,3 +260,38 @@ def test_a_source_keeps_settings_only_until_it_is_opened(tmp_path):
     with pytest.raises(EndOfSource):
         source.read(0.0)
     assert FileSource(Path("a/b.ndjson")).name == "b.ndjson"
+
+
+def test_a_reader_that_fails_is_begun_again_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file does not end silently: what follows is read, once."""
+    monkeypatch.setattr(tables, "ROWS", 10)
+    path = tmp_path / "p.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"id": [str(number) for number in range(35)]}), path)
+    real, left = tables._values, [3]
+
+    def values(*given: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OverflowError("date value out of range")
+        return real(*given)
+
+    monkeypatch.setattr(tables, "_values", values)
+    source = FileSource(path)
+    source.open({})
+    assert len(source.read(0.0)) == len(source.read(0.0)) == 1
+    with pytest.raises(SourceError) as error:
+        source.read(0.0)
+    assert str(error.value) == (
+        f"{path}: reading fails, and is tried again from where it was: OverflowError: date value out of range"
+    )
+    assert not source.up
+    [table] = source.read(0.0)
+    assert isinstance(table, RawTable)
+    assert (table.start, table.columns["id"][0]) == (20, "20")
+    [last] = source.read(0.0)
+    assert isinstance(last, RawTable)
+    assert len(last) == 5
+    with pytest.raises(EndOfSource):
+        source.read(0.0)

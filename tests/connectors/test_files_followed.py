@@ -6,13 +6,15 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from connectors.files import FileSource
+from connectors.formats.files import rotated
 from monitor.base.errors import SourceError
-from monitor.base.source import EndOfSource, SourceCounts
+from monitor.base.source import EndOfSource, RawBlock, SourceCounts
 from tests.connectors.file_reading import line, lines, opened, read_all, text
 from tests.services.process import wait_until
 
@@ -235,3 +237,33 @@ def test_lag_may_be_asked_for_while_the_file_is_closed(tmp_path):
                 source.close()
                 wait_until_answered(answers, None)
         assert set(answers) == {0, None}
+
+
+def test_a_folder_of_many_files_is_not_listed_for_each(tmp_path, monkeypatch):
+    """Each was listed several times: a thousand files took half a minute, and 20,000 were never read."""
+    count = 400
+    for number in range(count):
+        (tmp_path / f"{number:04}.log").write_bytes(lines(number, number + 1))
+    os.utime(tmp_path, (time.time() - 60, time.time() - 60))
+    listings, real = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda *given: listings.append(1) or real(*given))
+    source = FileSource(tmp_path / "*.log", follow=True)
+    source.open({})
+    found = []
+    while len(found) < count:
+        found += [raw.data for raw in source.read(1.0) if isinstance(raw, RawBlock)]
+    source.close()
+    assert found == [lines(number, number + 1) for number in range(count)]
+    assert len(listings) < 20, "and not several for each file"
+
+
+def test_the_names_in_a_folder_are_those_of_now(tmp_path):
+    """A listing is used again only while nobody can have changed the folder since."""
+    path = tmp_path / "p.log"
+    path.touch()
+    for number in range(1, 200):
+        new = tmp_path / f"p.log.{number}"
+        new.touch()
+        assert set(rotated._names(path)) == {"p.log", *(f"p.log.{each}" for each in range(1, number + 1))}
+    new.rename(tmp_path / "other")
+    assert "p.log.199" not in rotated._names(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,13 +19,15 @@ import pyarrow.parquet
 import pytest
 
 from connectors.files import FileSource
-from connectors.formats.files import folder
-from connectors.formats.files.folder import LocalFiles, RemoteFiles
+from connectors.formats.files import folder, remote, tables
+from connectors.formats.files.folder import LocalFiles
+from connectors.formats.files.listing import listed
+from connectors.formats.files.remote import RemoteFiles
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import MissingExtraError, SourceError
-from monitor.base.source import RawDamaged, RawPosition, RawTable
+from monitor.base.source import RawDamaged, RawPosition, RawTable, SourceCounts
 from monitor.config.sources import FileSourceConfig
-from tests.services.process import wait_until
+from tests.services.process import answers, free_ports, started, stop, wait_until
 
 New = Callable[..., FileSource]
 
@@ -305,3 +309,205 @@ def test_a_sample_of_a_folder_is_of_its_first_file(tmp_path: Path) -> None:
     [raw] = FileSource.sample(settings, 5)
     assert isinstance(raw, RawTable)
     assert raw.columns["id"] == [*"01234"]
+
+
+# ── what goes wrong ──
+
+
+def test_links_that_lead_in_circles_give_each_file_once(tmp_path: Path, new: New) -> None:
+    inner = tmp_path / "day=1"
+    inner.mkdir()
+    csv(inner / "a.csv", "a")
+    csv(tmp_path / "b.csv", "b")
+    for name in ("0", "loop", "z"):
+        (tmp_path / name).symlink_to(tmp_path)
+        (inner / name).symlink_to(tmp_path)
+    (tmp_path / "self.csv").symlink_to("self.csv")
+    reader = Reader(new(f"{tmp_path}/**/*.csv"))
+    reader.until("b", "a")
+    assert set(reader.positions) == {f"{tmp_path}/b.csv", f"{inner}/a.csv"}
+
+
+def test_names_are_those_of_glob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.csv", "d/b.csv", "d/e/c.csv", "d/.hidden/h.csv", ".x.csv", "d/[1].csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        csv(path, "1")
+    (tmp_path / "d" / "link").symlink_to(tmp_path / "d" / "e")
+    monkeypatch.chdir(tmp_path)
+    for pattern in (
+        "*.csv",
+        "d/*.csv",
+        "./d/*.csv",
+        "*/*.csv",
+        ".*.csv",
+        "**/c.csv",
+        "d//*.csv",
+        "d/*/c.csv",
+    ):
+        for each in (pattern, f"{tmp_path}/{pattern}"):
+            known = {name for name in glob.glob(each, recursive=True) if "link" not in name}
+            assert {name for name, _ in listed(each) if "link" not in name} == known, each
+
+
+def test_a_folder_is_listed_once_for_all_of_its_files(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once a file: then 100,000 files take days."""
+    ids = [f"{number:04}" for number in range(1500)]
+    for each in ids:
+        csv(tmp_path / f"{each}.csv", each)
+    monkeypatch.setattr(LocalFiles, "look_seconds", 3600.0)
+    listings, real = [], LocalFiles.marks
+    monkeypatch.setattr(LocalFiles, "marks", lambda *given: listings.append(1) or real(*given))  # type: ignore[func-returns-value]
+    reader, reads = Reader(new(tmp_path / "*.csv", missing_seconds=60.0)), 0
+    while len(reader.ids) < len(ids):
+        reader.once(60.0)
+        reads += 1
+    assert reader.ids == ids
+    assert reads == 3, "a thousand positions and tables at a time"
+    assert len(listings) < 30
+
+
+def test_a_reader_that_fails_costs_no_row_and_holds_up_no_file(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was not read is counted after a minute, once, and is read as soon as it can be."""
+    ids = [str(number) for number in range(20_000)]
+    parquet(tmp_path / "a.parquet", *ids)
+    parquet(tmp_path / "b.parquet", "b1")
+    fails = [True]
+    real = tables._values
+
+    def values(column: Any, usable: Any) -> Any:
+        if fails[0] and len(usable) < tables.ROWS:
+            raise OverflowError("date value out of range")
+        return real(column, usable)
+
+    monkeypatch.setattr(tables, "_values", values)
+    reader = Reader(new(tmp_path / "*.parquet"))
+    fails[0] = True
+    wait_until(lambda: reader.once() is None and "b.parquet: reading fails after row 0" in caplog.text, "b")
+    assert len(reader.ids) == 2 * tables.ROWS
+    assert reader.damaged == []
+    assert (
+        "a.parquet: reading fails after row 16384, and is tried again from there: OverflowError"
+        in caplog.text
+    )
+    monkeypatch.setattr(folder, "DAMAGED_SECONDS", 0.0)
+    wait_until(lambda: reader.once() is None and len(reader.damaged) == 2, "each is counted")
+    assert reader.damaged[0] == (
+        "the rows from number 16384 on were not read, and are tried again: OverflowError: date value out of "
+        "range"
+    )
+    again = Reader(new(tmp_path / "*.parquet"), reader.positions)
+    for _ in range(20):
+        again.once(0.01)
+    assert again.damaged == [], "it was counted before"
+    fails[0] = False
+    wait_until(lambda: again.once() is None and len(again.ids) == 20_001 - 2 * tables.ROWS, "the rest came")
+    assert sorted(reader.ids + again.ids) == sorted([*ids, "b1"])
+
+
+def test_a_file_that_cannot_be_opened_is_told_and_holds_up_no_other(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [csv(tmp_path / f"{number:02}.csv", str(number)) for number in range(30)]
+    real, shut = os.open, {str(path) for path in paths[:20]}
+
+    def opened(path: Any, *rest: Any) -> int:
+        if str(path) in shut:
+            raise PermissionError(13, "Permission denied")
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, "open", opened)
+    reader = Reader(new(tmp_path / "*.csv"))
+    reader.once(60.0)
+    assert reader.ids == [str(number) for number in range(20, 30)], "in one read"
+    assert reader.source.trouble == f"{paths[0]} cannot be read: Permission denied"
+    assert not reader.source.up
+    with pytest.raises(SourceError, match="cannot be read: Permission denied"):
+        reader.once()
+    shut.clear()
+    wait_until(lambda: _read(reader) is not None and len(reader.ids) == 30, "the others came")
+    wait_until(lambda: _read(reader) is not None and reader.source.up, "it is up")
+
+
+def test_a_file_that_goes_before_its_last_row_was_read_counts_as_a_gap(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.formats.files.tables.ROWS", 2)
+    csv(tmp_path / "a.csv", *"12345")
+    csv(tmp_path / "b.csv", "b")
+    reader = Reader(new(tmp_path / "*.csv"))
+    wait_until(lambda: reader.once() is None and len(reader.ids) == 4, "two tables came")
+    (tmp_path / "a.csv").unlink()
+    again = Reader(new(tmp_path / "*.csv", late_seconds=0.0), reader.positions)
+    again.until("b")
+    assert again.source.counts == SourceCounts(gap_records=1)
+
+
+def test_files_at_an_address_are_fetched_several_at_once_and_a_bad_one_alone_waits(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = token_hex(4)
+    files = fsspec.filesystem("memory")
+    for number in range(9):
+        files.pipe_file(f"/{place}/{number}/part.csv", f"id,label\n{number},yes\n".encode())
+    fetched: list[int] = []
+    real, shut = type(files).get_file, [f"/{place}/4/part.csv"]
+
+    def get(self: Any, paths: list[str], *rest: Any, **more: Any) -> None:
+        fetched.append(len(paths))
+        for path, here in zip(paths, *rest, strict=True):
+            if path in shut:
+                raise PermissionError("no")
+            real(self, path, here)
+
+    monkeypatch.setattr(type(files), "get", get)
+    reader = Reader(new(f"memory://{place}/*/part.csv"))
+    wait_until(lambda: _read(reader) is not None and len(reader.ids) == 8, "all others came")
+    assert reader.source.trouble is not None
+    assert reader.source.trouble.endswith("4/part.csv cannot be fetched: no")
+    assert fetched[0] == 9
+    shut.clear()
+    wait_until(lambda: _read(reader) is not None and sorted(reader.ids) == [*"012345678"], "it came too")
+    assert reader.source.trouble is None
+
+
+@pytest.mark.process
+def test_a_store_that_stands_still_is_told_and_reads_do_not_wait_for_it(
+    new: New, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import s3fs
+
+    monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.5)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    [port] = free_ports(1)
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = started("moto", words, tmp_path / "log", lambda: answers(port))
+    try:
+        options = {"endpoint_url": f"http://127.0.0.1:{port}"}
+        files = s3fs.S3FileSystem(**options)
+        files.mkdir("labels")
+        files.pipe_file("labels/a.csv", b"id,label\n1,yes\n")
+        reader = Reader(new("s3://labels/*.csv", options=options))
+        reader.until("1")
+        process.send_signal(signal.SIGSTOP)
+
+        def is_told() -> bool:
+            before = time.monotonic()
+            reader.once(0.05)
+            assert time.monotonic() - before < 10, "a read waits"
+            return not reader.source.up
+
+        wait_until(is_told, "it is told")
+        assert "s3://labels/*.csv has not answered for " in str(reader.source.trouble)
+        process.send_signal(signal.SIGCONT)
+        files.pipe_file("labels/b.csv", b"id,label\n2,yes\n")
+        reader.until("1", "2")
+        assert reader.source.up
+    finally:
+        process.send_signal(signal.SIGCONT)
+        stop(process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from monitor.config.redis import RedisSourceConfig
 from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, configuration, read_windows
 from tests.services.authority import Authority
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.redis_server import RedisServer
 from tests.streams import answers
 
@@ -278,6 +279,7 @@ def test_two_consumers_share_a_stream_and_each_entry_goes_to_one(
     redis_server: RedisServer, stream: str, new: New, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_stream, "MOST_ENTRIES", 7)
+    monkeypatch.setattr(redis_stream, "MOST_CALLS", 1)
     fill(redis_server, stream, *range(100))
     both = [Reader(new()), Reader(new())]
     while sum(len(reader.values) for reader in both) < 100:
@@ -543,6 +545,7 @@ def test_what_was_not_read_of_the_old_stream_is_counted(
     redis_server: RedisServer, stream: str, new: New, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_stream, "MOST_ENTRIES", 30)
+    monkeypatch.setattr(redis_stream, "MOST_CALLS", 1)
     fill(redis_server, stream, *range(100))
     reader = Reader(new())
     reader.once()
@@ -775,3 +778,153 @@ def test_the_agent_uses_each_entry_once_up_to_scrape_report_and_acknowledgement(
     assert ends == sorted(ends)
     rejected = read_windows(tmp_path / "rejects.ndjson")
     assert [(line["source"], line["partition"]) for line in rejected] == [("predictions", stream)] * 2
+
+
+# ── edges ──
+
+
+def test_what_was_trimmed_to_nothing_is_counted_once_and_over_a_restart(
+    redis_server: RedisServer, stream: str, new: New
+) -> None:
+    fill(redis_server, stream, *range(10))
+    reader = Reader(new())
+    reader.until(10)
+    reader.save()
+    fill(redis_server, stream, *range(10, 30))
+    with redis_server.client() as client:
+        client.xtrim(stream, maxlen=0, approximate=False)
+    wait_until(lambda: reader.once() >= 0 and reader.source.counts.gap_records == 20, "the gap is counted")
+    fill(redis_server, stream, *range(30, 33))
+    reader.until(13)
+    assert reader.source.counts == SourceCounts(gap_records=20)
+    reader.save()
+    reader.source.close()
+    fill(redis_server, stream, *range(33, 40))
+    with redis_server.client() as client:
+        newest = client.xinfo_stream(stream)["last-generated-id"]
+        client.xtrim(stream, minid=f"{int(newest.split(b'-')[0]) + 1}-0", approximate=False)
+    again = Reader(new(reader.position))
+    wait_until(
+        lambda: again.once() >= 0 and again.source.counts.gap_records == 7, "the second gap is counted"
+    )
+    third = Reader(new(again.position))
+    fill(redis_server, stream, 40)
+    third.until(1)
+    assert third.source.counts == SourceCounts(), "the position tells that it was counted"
+
+
+def test_a_group_that_begins_at_the_end_of_an_empty_stream_misses_nothing(
+    redis_server: RedisServer, stream: str, new: New
+) -> None:
+    fill(redis_server, stream, *range(10))
+    with redis_server.client() as client:
+        client.xtrim(stream, maxlen=0, approximate=False)
+    for start in ("latest", "earliest"):
+        reader = Reader(new(start=start, group=start))
+        for _ in range(3):
+            reader.once(0.01)
+        assert reader.source.counts == SourceCounts(), start
+
+
+def test_a_consumer_may_have_any_name(redis_server: RedisServer, stream: str, new: New) -> None:
+    name = b"\xff\xfe"
+    fill(redis_server, stream, *range(5))
+    reader = Reader(new(claim_seconds=1.0))
+    with redis_server.client() as client:
+        client.xreadgroup("blindsight", name, {stream: ">"}, count=3)
+    assert sorted(reader.until(5)) == numbers(0, 5)
+    assert reader.source.counts == SourceCounts(overlap_records=3)
+
+
+def test_large_entries_after_small_ones_are_read_few_at_a_time(
+    redis_server: RedisServer, stream: str, new: New
+) -> None:
+    fill(redis_server, stream, *range(300))
+    source = new(batch_bytes=1 << 20)
+    reader = Reader(source)
+    reader.until(300)
+    fill(redis_server, stream, *["x" * 100_000] * 200)
+    sizes = []
+    while raws := source.read(0.2):
+        sizes.append(sum(len(value) for raw in raws if isinstance(raw, RawMessages) for value in raw.values))
+    assert sum(sizes) == 200 * 100_000
+    assert sizes[0] == 100 * 100_000, "nobody could know"
+    assert max(sizes[1:]) <= 2 << 20
+
+
+@pytest.mark.process
+def test_a_stream_of_large_entries_is_read_in_bounded_memory(
+    redis_server: RedisServer, stream: str, tmp_path: Path
+) -> None:
+    """600 MB that wait, and one of 40 MB, behind small ones, in an address space of 800 MB."""
+    with redis_server.client() as client:
+        pipe = client.pipeline(transaction=False)
+        for number in range(500):
+            pipe.xadd(stream, {"value": str(number)})
+        pipe.execute()
+        for _ in range(40):
+            pipe = client.pipeline(transaction=False)
+            for _ in range(50):
+                pipe.xadd(stream, {"value": "x" * 300_000})
+            pipe.execute()
+        client.xadd(stream, {"value": "x" * 40_000_000})
+        client.xadd(stream, {"value": "last"})
+    script = (
+        "import resource, sys\n"
+        "from connectors.redis_stream import RedisStream\n"
+        "from monitor.config.redis import RedisSourceConfig\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (800 << 20, resource.RLIM_INFINITY))\n"
+        "source = RedisStream(RedisSourceConfig(kind='redis', url=sys.argv[1], stream=sys.argv[2]))\n"
+        "source.open({})\n"
+        "count, last = 0, b''\n"
+        "while last != b'last':\n"
+        "    for raw in source.read(1.0):\n"
+        "        source.acknowledge({raw.partition: raw.after})\n"
+        "        count, last = count + len(raw.values), raw.values[-1] if raw.values else last\n"
+        "print(count, source.counts.gap_records, resource.getrusage(0).ru_maxrss // 1024)\n"
+    )
+    command = [sys.executable, "-c", script, redis_server.url, stream]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    count, gap, peak = map(int, done.stdout.split())
+    assert (count, gap) == (2502, 0)
+    assert peak < 500, "MiB"
+
+
+def test_an_entry_that_does_not_fit_into_memory_costs_that_entry_alone(
+    redis_server: RedisServer, stream: str, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(redis_server, stream, "before", "large", "after")
+    real = redis_stream.Redis.parse_response
+
+    def parsed(self: Any, *given: Any, **options: Any) -> Any:
+        found = real(self, *given, **options)
+        if given[1] == "XREADGROUP" and b"large" in str(found).encode():
+            raise MemoryError
+        return found
+
+    source = new()
+    monkeypatch.setattr(redis_stream.Redis, "parse_response", parsed)
+    monkeypatch.setattr(redis_stream, "LONGEST_PAUSE", 0.1)
+    real_execute = Pipeline.execute
+
+    def execute(self: Any, *given: Any) -> Any:
+        found = real_execute(self, *given)
+        if b"large" in str(found[2]).encode():
+            raise MemoryError
+        return found
+
+    monkeypatch.setattr(Pipeline, "execute", execute)
+    reader = Reader(source)
+    assert reader.until(3) == [b"before", b"this entry does not fit into the agent's memory", b"after"]
+    reader.save()
+    assert (pending(redis_server, stream), source.up) == (0, True)
+
+
+def test_a_server_that_stands_still_is_told(redis_server: RedisServer, new: New) -> None:
+    source = new()
+    with redis_server.frozen():
+        began = time.monotonic()
+        wait_until(lambda: source.read(0.2) == [] and not source.up, "it is told")
+        assert time.monotonic() - began < 30
+    wait_until(lambda: source.read(0.2) == [] and source.up, "it is up again")

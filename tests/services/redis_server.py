@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -57,6 +60,16 @@ class RedisServer:
     def kill(self) -> None:
         """End it with SIGKILL: what it has answered is kept."""
         stop(self._process, kill=True)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Inside the block its process stands still: connections stay open and nothing answers."""
+        assert self._process is not None, "the server has not been started"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Stop it, and remove its data."""

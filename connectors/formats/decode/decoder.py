@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from itertools import accumulate
 
 import numpy as np
 
@@ -126,7 +127,8 @@ class Decoder:
     def _decode(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
         readings = [self._read(raw) for raw in raws]
         partitions = tuple(dict.fromkeys(raw.partition for raw in raws))
-        owners = [partitions.index(raw.partition) for raw in raws]
+        numbers = {partition: number for number, partition in enumerate(partitions)}
+        owners = [numbers[raw.partition] for raw in raws]
         columns = self._columns(raws, readings)
         places, faults = self._place(columns, readings, owners)
         rejects = RejectList(partitions, places, _raw_of(readings), self._keep, self._hint_of(raws, readings))
@@ -262,7 +264,7 @@ def _joined(parts: Sequence[Ints]) -> Ints:
 def _raw_of(readings: Sequence[Reading]) -> Callable[[int], bytes]:
     """From a record's number in the chunk to the bytes it was read from."""
     sizes = [len(reading.records) for reading in readings]
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    starts = [0, *accumulate(sizes)]
 
     def raw(record: int) -> bytes:
         i = bisect_right(starts, record) - 1

@@ -6,6 +6,7 @@ import glob
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -13,6 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from connectors.formats.files.line_cutter import BLOCK_BYTES
 from connectors.formats.files.rotated import (
     DAMAGED,
     MakeCutter,
@@ -25,7 +27,7 @@ from connectors.formats.files.rotated import (
     rotation_bases,
 )
 from monitor.base.errors import SourceError
-from monitor.base.source import Raw, RawBlock, RawPosition, RawSkipped
+from monitor.base.source import Raw, RawBlock, RawPosition, RawSkipped, bytes_in
 
 log = logging.getLogger("blindsight")
 
@@ -37,6 +39,7 @@ MOST_OPEN = 64
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _POLLS_A_SECOND = 5_000  # of files of a pattern, at most
+_LOOKING, _MOST_RAWS = 10, 1000
 _TRIES = 5
 
 _GAP = (
@@ -430,8 +433,24 @@ class Following:
         for each in filter(None, (main, late)):
             each.close()
 
-    def has_ended(self) -> bool:
-        """Whether the file has gone, with nothing of it left to be read."""
+    @property
+    def inode(self) -> tuple[int, int] | None:
+        """Device and inode of the file that is read; None before the first."""
+        if self._main is not None:
+            return self._main.id
+        return None if self._place is None else (self._place.device, self._place.inode)
+
+    def has_ended(self, is_there: bool = False) -> bool:
+        """Whether the file has gone, with nothing of it left to be read.
+
+        Parameters
+        ----------
+        is_there : bool, default False
+            Whether its name was seen just now.
+        """
+        if is_there:
+            self._missing_since = None
+            return False
         if not self._is_missing(self._late_seconds) or (self._main is not None and self._main.left):
             return False
         if self._main is None and self._place is not None and not self._complete:
@@ -445,8 +464,7 @@ class Following:
         Its own name begins anew.
         """
         place, main = self._place, self._main
-        ours = main.id if main is not None else place and (place.device, place.inode)
-        if ours != inode or self._look()[:2] == inode:
+        if self.inode != inode or self._look()[:2] == inode:
             return None
         place = place if main is None else main.place()
         assert place is not None
@@ -508,8 +526,8 @@ class FollowingPattern:
         mine = {name: at for name, at in positions.items() if fnmatchcase(name, self._pattern)}
         self._files = {name: make(Path(name), position) for name, position in mine.items()}
         self._open: dict[str, None] = {}  # the one that has been quiet for longest first
-        self._turn = 0
-        self._next_look = 0.0
+        self._waiting: deque[str] = deque()  # those that are still to be polled in this turn
+        self._next_look = self._next_turn = 0.0
         self._missing_since: float | None = None
         self._gaps = 0
 
@@ -524,7 +542,7 @@ class FollowingPattern:
         return self._gaps + sum(each.gaps for each in [*self._files.values()])
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """About 1 MiB of whole lines of one file, or positions alone; [] if nothing came in time.
+        """About 1 MiB of whole lines of one or more files, or positions alone; [] if nothing came in time.
 
         Raises
         ------
@@ -533,38 +551,51 @@ class FollowingPattern:
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            found = self._poll()
-            if found:
-                return found
+            found = self._poll(deadline)
             left = deadline - time.monotonic()
-            if left <= 0:
-                return []
-            time.sleep(min(max(_POLL_SECONDS, len(self._files) / _POLLS_A_SECOND), left))
+            if found or left <= 0:
+                return found
+            time.sleep(min(_POLL_SECONDS, left))
 
-    def _poll(self) -> list[Raw]:
+    def _poll(self, deadline: float) -> list[Raw]:
         now = time.monotonic()
         if now >= self._next_look:
-            self._next_look = now + _LOOK_SECONDS
             changed = self._look()
+            # One that takes long is made again after several times as long.
+            self._next_look = now + max(_LOOK_SECONDS, _LOOKING * (time.monotonic() - now))
             if changed:
                 return changed
-        names, error = [*self._files], None
-        for i in range(len(names)):
-            name = names[(self._turn + i) % len(names)]
+        if not self._waiting and now >= self._next_turn:
+            self._waiting.extend(self._files)
+            self._next_turn = now + max(_POLL_SECONDS, len(self._files) / _POLLS_A_SECOND)
+        found, error = self._turn(deadline)
+        if error is not None and not found:
+            raise error
+        if not self._files:
+            self._note_missing(now)
+        return found
+
+    def _turn(self, deadline: float) -> tuple[list[Raw], SourceError | None]:
+        """What waiting files have now, up to about 1 MiB, and why one cannot be read."""
+        found: list[Raw] = []
+        size, error = 0, None
+        while self._waiting and size < BLOCK_BYTES and len(found) < _MOST_RAWS:
+            name = self._waiting.popleft()
+            if name not in self._files:  # it was let go meanwhile
+                continue
             try:
-                found = self._files[name].poll()
+                some = self._files[name].poll()
             except SourceError as problem:
                 error = problem
                 continue
-            self._keep_few_open(name, bool(found))
-            if found:
-                self._turn = (self._turn + i + 1) % len(names)
-                return found
-        if error is not None:
-            raise error
-        if not names:
-            self._note_missing(now)
-        return []
+            self._keep_few_open(name, bool(some))
+            if some:
+                found += some
+                size += sum(map(bytes_in, some))
+                self._waiting.append(name)  # after the others, as it may have more
+            if time.monotonic() >= deadline and found:
+                break
+        return found, error
 
     def _note_missing(self, now: float) -> None:
         self._missing_since = now if self._missing_since is None else self._missing_since
@@ -583,12 +614,12 @@ class FollowingPattern:
 
     def _look(self) -> list[Raw]:
         """Take up what is new, and let go of what has gone."""
-        changed: list[Raw] = []
-        for name in matching(self._pattern, self._ends, self._files):
-            if name not in self._files:
-                changed += self._take_up(name)
+        names = matching(self._pattern, self._ends, self._files)
+        changed = self._take_up([name for name in names if name not in self._files])
+        if names:
             self._missing_since = None
-        for name in [name for name, file in self._files.items() if file.has_ended()]:
+        there = set(names)
+        for name in [name for name, file in self._files.items() if file.has_ended(name in there)]:
             file = self._files.pop(name)
             self._open.pop(name, None)
             self._gaps += file.gaps
@@ -596,19 +627,23 @@ class FollowingPattern:
             changed.append(RawPosition(name, None))
         return changed
 
-    def _take_up(self, name: str) -> list[Raw]:
-        """Begin a file, or go on in one that had another name of the pattern."""
-        try:
-            now = os.stat(name)
-        except OSError:
-            return []
-        for other, file in self._files.items():
-            position = file.hand_over((now.st_dev, now.st_ino))
-            if position is not None:
-                self._files[name] = self._make(Path(name), position)
-                return [RawPosition(other, None), RawPosition(name, position)]
-        self._files[name] = self._make(Path(name), None)
-        return []
+    def _take_up(self, names: Sequence[str]) -> list[Raw]:
+        """Begin files, or go on in those that had another name of the pattern."""
+        changed: list[Raw] = []
+        inodes = {file.inode: name for name, file in self._files.items()} if names else {}
+        for name in names:
+            try:
+                now = os.stat(name)
+            except OSError:
+                continue
+            inode = now.st_dev, now.st_ino
+            former = inodes.get(inode)
+            position = None if former is None else self._files[former].hand_over(inode)
+            if former is not None and position is not None:
+                changed += [RawPosition(former, None), RawPosition(name, position)]
+            self._files[name] = self._make(Path(name), position)
+        self._waiting.extendleft(reversed([name for name in names if name in self._files]))
+        return changed
 
     def lag(self) -> int | None:
         """The sum over the files that are open; None before the first line."""

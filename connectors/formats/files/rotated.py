@@ -8,6 +8,7 @@ import re
 import stat
 import time
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -23,6 +24,7 @@ _TAIL_BYTES = 256
 _LISTINGS = 100
 _SEARCHES = 10
 _PAUSE_SECONDS = 0.001
+_MOST_FOLDERS, _SURE_NS = 16, 1_000_000_000
 _LEAST_DATE = 6  # digits: fewer are a count, of which 1 is the newest
 
 DAMAGED = (OSError, EOFError, zlib.error)
@@ -312,14 +314,50 @@ def rotated_beside(path: Path) -> list[Rotated]:
     return [*sorted(sure, key=age), *(each for each in found if not each.sure)]
 
 
+class _FolderNames:
+    """The names in folders, with their inodes: each folder is listed again once its time of change has moved.
+
+    A change soon after another one may leave that time as it is, so a listing is kept only if the last change
+    before it is old enough.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Path, tuple[int, list[str], dict[str, int]]] = {}
+
+    def beginning_with(self, stem: str, folder: Path) -> dict[str, int]:
+        """Those of a folder that begin so, with their inodes; none if it cannot be listed."""
+        try:
+            changed = os.stat(folder).st_mtime_ns
+            kept = self._kept.get(folder)
+            if kept is None or kept[0] != changed:
+                kept = self._list(folder, changed)
+        except OSError:
+            return {}
+        _, names, inodes = kept
+        first = last = bisect_left(names, stem)
+        while last < len(names) and names[last].startswith(stem):
+            last += 1
+        return {name: inodes[name] for name in names[first:last]}
+
+    def _list(self, folder: Path, changed: int) -> tuple[int, list[str], dict[str, int]]:
+        began = time.time_ns()
+        with os.scandir(folder) as entries:
+            inodes = {each.name: each.inode() for each in entries}
+        kept = changed, sorted(inodes), inodes
+        self._kept.pop(folder, None)
+        if began - changed > _SURE_NS:
+            while len(self._kept) >= _MOST_FOLDERS:
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[folder] = kept
+        return kept
+
+
+_FOLDERS = _FolderNames()
+
+
 def _names(path: Path) -> dict[str, int]:
     """The names in the folder that may be rotated ones, with their inodes."""
-    stem = os.path.splitext(path.name)[0]
-    try:
-        with os.scandir(path.parent) as entries:
-            return {each.name: each.inode() for each in entries if each.name.startswith(stem)}
-    except OSError:
-        return {}
+    return _FOLDERS.beginning_with(os.path.splitext(path.name)[0], path.parent)
 
 
 def _described(path: Path, names: Collection[str]) -> list[Rotated]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DAMAGED, DECOMPRESSORS, DamagedFileError
@@ -19,6 +23,10 @@ from monitor.base.source import RawTable
 
 ROWS = 8192
 """Rows a table: about 1 MiB of ordinary records."""
+TABLE_BYTES = 4 << 20
+"""About so many bytes a table may have at most, unpacked, unless one row has more."""
+_WHOLE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 64
+_DICTIONARIES = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 
 
 class _EveryColumn(frozenset[str]):
@@ -39,8 +47,9 @@ def read_csv(
     path: Path,
     partition: str,
     start: int,
-    max_line_bytes: int = MAX_LINE_BYTES,
     mapped: Collection[str] = (),
+    max_line_bytes: int = MAX_LINE_BYTES,
+    table_bytes: int = TABLE_BYTES,
 ) -> Iterator[RawTable]:
     """The rows of a CSV file from number `start` on; its first line names the columns.
 
@@ -56,6 +65,7 @@ def read_csv(
     DamagedFileError
         Every whole row before the fault has been given.
     """
+    csv.field_size_limit(max(csv.field_size_limit(), max_line_bytes))  # it bounds a cell at 128 KiB
     with _open_text(path) as file:
         lines = _BoundedLines(file, max_line_bytes)
         rows = _rows(csv.reader(lines), lines)
@@ -66,9 +76,11 @@ def read_csv(
         if why is not None:
             message = f"{path}: the first line of a CSV file must name its columns, but {why}"
             raise DamagedFileError(message, 0) if lines.fault else SourceError(message)
-        rows = islice(rows, start, None)
-        while some := list(islice(rows, ROWS)):
-            yield _table(names, some, partition, start)
+        next(islice(rows, start, start), None)  # those before are passed over
+        begin = lines.characters
+        while some := _some(rows, lines, table_bytes):
+            yield replace(_table(names, some, partition, start), size=lines.characters - begin)
+            begin = lines.characters
             start += len(some)
         if lines.fault is not None:
             message = f"{path} is damaged after row {start}: {lines.fault}"
@@ -119,25 +131,43 @@ def _table(
 
 
 class _BoundedLines:
-    """Lines of a file, each cut at a length, so that a file without newlines cannot fill the memory."""
+    """Lines of a file, each cut at a length, so that a file without newlines cannot fill the memory.
+
+    A row may have several lines, as a newline may stand between quotes: together they are bounded too.
+    """
 
     def __init__(self, file: TextIO, max_characters: int) -> None:
         self._file, self._max = file, max_characters
+        self.characters = 0
         self.cut = False
         self.fault: Exception | None = None
+        self._row_begins = 0
 
     def __iter__(self) -> _BoundedLines:
         return self
 
     def __next__(self) -> str:
+        if self.characters - self._row_begins >= self._max:
+            self.cut = True  # the lines before this one belong to one row
+            raise csv.Error(self.too_long)
         line = self._read()
         if not line:
             raise StopIteration
+        self.characters += len(line)
         if len(line) == self._max and not line.endswith("\n"):
             self.cut = True
             while (rest := self._read()) and not rest.endswith("\n"):
                 pass
         return line
+
+    @property
+    def too_long(self) -> str:
+        """What is wrong with a row that was cut."""
+        return f"a row of more than {self._max} characters; send one record a row"
+
+    def begin_row(self) -> None:
+        """Note that the next line begins a row."""
+        self.cut, self._row_begins = False, self.characters
 
     def _read(self) -> str:
         try:
@@ -150,23 +180,42 @@ class _BoundedLines:
 def _rows(reader: Any, lines: _BoundedLines) -> Iterator[tuple[list[str], str | None]]:
     """Cells of each row, or none and why; blank lines are passed over."""
     while True:
-        lines.cut = False
+        lines.begin_row()
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield [], f"not CSV: {error}"
+            yield [], lines.too_long if lines.cut else f"not CSV: {error}"
             continue
         if cells is None:
             return
         if lines.cut:
-            yield [], f"a row of more than {lines._max} characters; send one record a row"
+            yield [], lines.too_long
         elif cells:
             yield cells, None
 
 
+def _some(
+    rows: Iterator[tuple[list[str], str | None]], lines: _BoundedLines, most_characters: int
+) -> list[tuple[list[str], str | None]]:
+    """The rows of one table."""
+    some, end = [], lines.characters + most_characters
+    for row in rows:
+        some.append(row)
+        if len(some) == ROWS or lines.characters >= end:
+            break
+    return some
+
+
 @contextmanager
-def open_parquet(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
     """A Parquet file, as pyarrow's `ParquetFile`.
+
+    Parameters
+    ----------
+    path : Path
+    packed : bool, default False
+        Whether columns of text stay dictionaries with indices: a text of 150 kB that stands in each row
+        takes 150 kB.
 
     Raises
     ------
@@ -177,18 +226,67 @@ def open_parquet(path: Path) -> Iterator[Any]:
     """
     try:
         import pyarrow
-        import pyarrow.parquet
+        from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise MissingExtraError("Reading Parquet files", "files") from error
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            yield file
-    except (pyarrow.ArrowException, OSError) as error:
+        with ParquetFile(path) as file:
+            texts = _packed_texts(file) if packed and not _is_small(file.metadata) else []
+            if not texts:
+                yield file
+                return
+            with ParquetFile(path, metadata=file.metadata, read_dictionary=texts) as opened:
+                yield opened
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet: {error}") from error
 
 
-def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str] = ()) -> Iterator[RawTable]:
+def _is_small(metadata: Any) -> bool:
+    """Whether all rows fit into the memory, even if each had the largest cell of its column."""
+    if metadata.num_rows > ROWS:
+        return False
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    largest = sum(
+        group.column(number).total_uncompressed_size
+        for group in groups
+        for number in range(group.num_columns)
+    )
+    return bool(metadata.num_rows * largest <= _WHOLE_GROUP_BYTES)
+
+
+def _packed_texts(file: Any) -> list[str]:
+    """The columns of text that stand in the file as dictionaries with indices."""
+    names = {field.name for field in file.schema_arrow if _is_text(field.type)}
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    found = []
+    for number in range(len(file.schema)):
+        name = file.schema.column(number).path
+        encodings = (
+            {each for group in groups for each in group.column(number).encodings} if name in names else set()
+        )
+        # pyarrow unpacks no other encoding into a dictionary but the plain one.
+        if encodings & _DICTIONARIES and not any(each.startswith("DELTA") for each in encodings):
+            found.append(name)
+    return found
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_binary(kind))
+
+
+def read_parquet(
+    path: Path,
+    partition: str,
+    start: int,
+    mapped: Collection[str] = (),
+    max_line_bytes: int = MAX_LINE_BYTES,
+    table_bytes: int = TABLE_BYTES,
+) -> Iterator[RawTable]:
     """The rows of a Parquet file from number `start` on; row groups before it are not read.
+
+    A row whose cells have more than `max_line_bytes` together is handed on as broken.
 
     Raises
     ------
@@ -200,9 +298,9 @@ def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str]
         It is no Parquet file, or is damaged; what lies before the fault has been given.
     """
     try:
-        for table in _tables(path, partition, start, mapped):
+        for table in _tables(path, partition, start, mapped, max_line_bytes, table_bytes):
             yield table
-            start = table.start + max(map(len, table.columns.values()), default=0)
+            start = table.start + len(table)
     except _UnusableError:
         raise
     except SourceError as error:
@@ -225,35 +323,162 @@ def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
     return found
 
 
-def _tables(path: Path, partition: str, start: int, mapped: Collection[str]) -> Iterator[RawTable]:
-    with open_parquet(path) as file:
+def _tables(
+    path: Path, partition: str, start: int, mapped: Collection[str], max_line_bytes: int, table_bytes: int
+) -> Iterator[RawTable]:
+    with open_parquet(path, packed=True) as file:
         names = file.schema_arrow.names
         wanted = _wanted(path, names, mapped)
-        others = [name for name in names if name not in wanted]
+        # The others by name only, so that a message can say which was probably meant.
+        columns = {name: name in wanted for name in names}
         groups, first = _row_groups_from(file.metadata, start)
+        rows = _rows_at_once(file, groups, wanted)
+        held = _HeldRows(columns, partition, max(start, first), max_line_bytes, table_bytes)
+        for batch in file.iter_batches(rows, row_groups=groups, columns=wanted, use_threads=False):
+            passed_over = max(held.end - first, 0)
+            first += batch.num_rows
+            if passed_over < batch.num_rows:
+                yield from held.add(batch.slice(passed_over))
+        yield from held.finish()
 
-        def table(parts: list[Any], begin: int) -> RawTable:
-            columns = {
-                name: [row for each in parts for row in each.column(name).to_pylist()] for name in wanted
-            }
-            # The others by name only, so that a message can say which was probably meant.
-            return RawTable({**{name: [] for name in others}, **columns}, partition, begin)
 
-        held: list[Any] = []
-        begin = at = max(start, first)
-        for batch in file.iter_batches(batch_size=ROWS, columns=wanted, row_groups=groups):
-            stop = first + batch.num_rows
-            while at < stop:
-                # Cut where a reader from the first row does: what a full memory lets go of depends on it.
-                end = min(stop, (begin // ROWS + 1) * ROWS)
-                held.append(batch.slice(at - first, end - at))
-                at = end
-                if at % ROWS == 0:
-                    yield table(held, begin)
-                    held, begin = [], at
-            first = stop
-        if held:
-            yield table(held, begin)
+class _HeldRows:
+    """Rows of Parquet that wait for their table to be full.
+
+    Where tables end depends on the rows alone, not on where reading began, as long as that is where one
+    ended: what a full memory lets go of depends on it.
+
+    Parameters
+    ----------
+    columns : mapping of str to bool
+        Names of columns, and whether they are read.
+    partition : str
+    begin : int
+        Number of the first row.
+    max_line_bytes : int
+        A row of more is broken, and not unpacked.
+    table_bytes : int
+        About so much a table has at most.
+    """
+
+    def __init__(
+        self, columns: dict[str, bool], partition: str, begin: int, max_line_bytes: int, table_bytes: int
+    ) -> None:
+        self._columns, self._partition = columns, partition
+        self._max_line_bytes, self._table_bytes = max_line_bytes, table_bytes
+        self._parts: list[tuple[Any, NDArray[np.int64]]] = []
+        self._bytes = 0
+        self._begin = self.end = begin
+
+    def add(self, batch: Any) -> Iterator[RawTable]:
+        """Take rows; give the tables that they fill."""
+        sizes = _row_bytes(batch)
+        while len(sizes):
+            count = min(len(sizes), (self._begin // ROWS + 1) * ROWS - self.end)
+            # A row that is too long is not unpacked.
+            total = np.cumsum(np.where(sizes[:count] > self._max_line_bytes, 0, sizes[:count])) + self._bytes
+            fits = int(np.searchsorted(total, self._table_bytes, side="right"))
+            if not self._parts:
+                fits = max(fits, 1)
+            taken = min(count, fits)
+            if taken:
+                self._parts.append((batch.slice(0, taken), sizes[:taken]))
+                self._bytes, self.end = int(total[taken - 1]), self.end + taken
+            batch, sizes = batch.slice(taken), sizes[taken:]
+            if fits < count or self.end % ROWS == 0:
+                yield from self.finish()
+
+    def finish(self) -> Iterator[RawTable]:
+        """Give the table of the rows that wait, if there are any."""
+        parts, self._parts = self._parts, []
+        start, self._begin = self._begin, self.end
+        size, self._bytes = self._bytes, 0
+        if not parts:
+            return
+        too_long = np.concatenate([sizes for _, sizes in parts])
+        broken = {
+            int(row): f"a row of {too_long[row]} bytes; at most {self._max_line_bytes} are allowed"
+            for row in np.flatnonzero(too_long > self._max_line_bytes)
+        }
+        columns: dict[str, list[object]] = {
+            name: [
+                value
+                for batch, sizes in parts
+                for value in _values(batch.column(name), sizes <= self._max_line_bytes)
+            ]
+            if is_read
+            else []
+            for name, is_read in self._columns.items()
+        }
+        yield RawTable(columns, self._partition, start, broken, size=size)
+
+
+def _row_bytes(batch: Any) -> NDArray[np.int64]:
+    """About how many bytes each row takes once it is unpacked."""
+    sizes = np.zeros(batch.num_rows, dtype=np.int64)
+    for column in batch.columns:
+        sizes += _cell_bytes(column)
+    return sizes
+
+
+def _cell_bytes(column: Any) -> NDArray[np.int64] | int:
+    from pyarrow import compute, types
+
+    if types.is_dictionary(column.type):
+        lengths = compute.binary_length(column.dictionary).fill_null(0).to_numpy(zero_copy_only=False)
+        indices = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray(lengths[indices], dtype=np.int64) if len(lengths) else 0
+    if _is_text(column.type) or types.is_large_string(column.type) or types.is_large_binary(column.type):
+        lengths = compute.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray(lengths, dtype=np.int64)
+    return int(column.nbytes) // max(len(column), 1)  # of lists the mean: few rows of them are read at once
+
+
+def _values(column: Any, usable: NDArray[np.bool_]) -> Sequence[object]:
+    """The values of a column; None where a row is not used."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        column = column if usable.all() else column.filter(_mask(usable))
+        column = column.dictionary_decode()
+    elif not usable.all():
+        column = column.filter(_mask(usable))
+    values: list[object] = column.to_pylist()
+    if len(values) == len(usable):
+        return values
+    found = iter(values)
+    return [next(found) if here else None for here in usable.tolist()]
+
+
+def _mask(usable: NDArray[np.bool_]) -> Any:
+    import pyarrow
+
+    return pyarrow.array(usable)
+
+
+def _rows_at_once(file: Any, groups: Sequence[int], wanted: Collection[str]) -> int:
+    """How many rows to unpack at once: fewer where a row group is large, or its size does not show.
+
+    It does not show of texts within lists, and of those that are encoded by what they share with the row
+    before (DELTA_BYTE_ARRAY): few bytes may become many.
+    """
+    if _is_small(file.metadata):
+        return ROWS
+    largest = 0
+    leaves = [file.schema.column(number) for number in range(len(file.schema))]
+    mine = [number for number, leaf in enumerate(leaves) if leaf.path.split(".")[0] in {*map(_first, wanted)}]
+    for group in map(file.metadata.row_group, groups):
+        columns = [(leaves[number], group.column(number)) for number in mine]
+        for leaf, column in columns:
+            nested = leaf.max_repetition_level > 0 and leaf.physical_type == "BYTE_ARRAY"
+            if nested or "DELTA_BYTE_ARRAY" in column.encodings:
+                return _FEW_ROWS
+        largest = max(largest, sum(column.total_uncompressed_size for _, column in columns))
+    return max(min(ROWS, ROWS * _WHOLE_GROUP_BYTES // max(largest, 1)), _FEW_ROWS)
+
+
+def _first(name: str) -> str:
+    return name.split(".")[0]
 
 
 def _row_groups_from(metadata: Any, start: int) -> tuple[list[int], int]:

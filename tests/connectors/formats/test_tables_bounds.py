@@ -1,0 +1,156 @@
+"""Tables in bounded memory: rows that unpack to many times their size, long cells, rows without an end."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from connectors.formats.files.tables import ROWS, read_csv, read_parquet
+from monitor.base.source import RawTable
+from tests.services.process import PATIENCE_SECONDS
+
+Read = Callable[..., Iterator[RawTable]]
+
+
+def column(tables: list[RawTable], name: str) -> list[object]:
+    return [value for table in tables for value in table.columns[name]]
+
+
+def repeated(path: Path, rows: int, size: int) -> Path:
+    """A file in which every row has the same long text, which stands in it once."""
+    text = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * rows, pyarrow.int32()), ["x" * size])
+    pyarrow.parquet.write_table(pyarrow.table({"id": text, "label": ["yes"] * rows}), path)
+    return path
+
+
+def test_a_table_of_parquet_ends_at_so_many_bytes_unpacked(tmp_path: Path) -> None:
+    path = repeated(tmp_path / "a.parquet", 500, 10_000)
+    assert path.stat().st_size < 5000
+    tables = list(read_parquet(path, "a", 0, table_bytes=100_000))
+    assert {len(table) for table in tables} == {9, 500 % 9}
+    assert column(tables, "id") == ["x" * 10_000] * 500
+    assert all(table.size is not None and table.size <= 100_000 for table in tables)
+
+
+def test_a_reader_that_begins_where_a_table_ended_gives_the_same_tables(tmp_path: Path) -> None:
+    ids = [f"{number}" * (1 + number % 97) for number in range(3000)]
+    data = {"id": ids, "label": ["yes", None, "no"] * 1000, "scores": [[0.25, 0.75]] * 3000}
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(data), path, row_group_size=700)
+    csv = tmp_path / "a.csv"
+    csv.write_text("id,label\n" + "".join(f"{each},yes\n" for each in ids))
+    for read in (partial(read_parquet, path), partial(read_csv, csv)):
+        tables = list(read("a", 0, table_bytes=20_000))
+        assert len(tables) > 10
+        assert column(tables, "id") == ids
+        for table in tables:
+            again = next(read("a", table.start, table_bytes=20_000))
+            assert (again.start, again.columns) == (table.start, table.columns), read
+
+
+def test_a_row_of_parquet_that_is_too_long_is_broken_and_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = ["a", "x" * 5000, "c"]
+    for encoded in (True, False):
+        pyarrow.parquet.write_table(
+            pyarrow.table({"id": texts, "label": ["yes"] * 3}), path, use_dictionary=encoded
+        )
+        [table] = read_parquet(path, "a", 0, max_line_bytes=1000)
+        assert table.columns == {"id": ["a", None, "c"], "label": ["yes", None, "yes"]}
+        [(row, why)] = table.broken.items()
+        assert row == 1
+        assert re.fullmatch("a row of 50[0-9]+ bytes; at most 1000 are allowed", why)
+
+
+def test_a_cell_of_csv_may_be_as_long_as_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"id,label\n{'x' * 200_000},yes\nb,no\n")
+    [table] = read_csv(path, "a", 0)
+    assert (table.columns["id"], table.broken) == (["x" * 200_000, "b"], {})
+
+
+@pytest.mark.parametrize("line", ["a\n", 'b","c\n'], ids=["one cell", "many cells"])
+def test_a_row_of_csv_without_an_end_is_broken_in_bounded_memory(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,label\nfirst,yes\n" + '"' + line * 1000 + '"\nlast,yes\n')
+    tables = list(read_csv(path, "a", 0, max_line_bytes=1000))
+    broken = [why for table in tables for why in table.broken.values()]
+    assert "a row of more than 1000 characters; send one record a row" in broken
+    assert column(tables, "id")[0] == "first"
+    assert max(len(str(value)) for value in column(tables, "id")) <= 1000 + len(line)
+
+
+def test_a_table_of_csv_ends_at_so_many_characters(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,label\n" + "".join(f"{'x' * 990},{number}\n" for number in range(100)))
+    tables = list(read_csv(path, "a", 0, table_bytes=10_000))
+    assert max(map(len, tables)) == 11
+    assert column(tables, "label") == [str(number) for number in range(100)]
+
+
+def test_rows_that_are_short_come_in_tables_of_one_size(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = 2 * ROWS + 5
+    pyarrow.parquet.write_table(pyarrow.table({"id": [*map(str, range(rows))]}), path, row_group_size=5000)
+    assert [len(table) for table in read_parquet(path, "a", 0)] == [ROWS, ROWS, 5]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("encoding", ["dictionary", "delta", "list"])
+def test_a_small_file_that_unpacks_to_gigabytes_is_read_in_bounded_memory(
+    tmp_path: Path, encoding: str
+) -> None:
+    """1.65 GB of text from some kilobytes, in an address space of 1.5 GB."""
+    rows, size = 11_000, 150_000
+    path = tmp_path / "a.parquet"
+    if encoding == "dictionary":
+        repeated(path, rows, size)
+    else:
+        write_shared(path, rows, size, encoding)
+    assert path.stat().st_size < 500_000
+    script = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from connectors.formats.files.tables import read_parquet\n"
+        "import pyarrow.parquet\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1500 << 20, resource.RLIM_INFINITY))\n"
+        "rows = sum(map(len, read_parquet(Path(sys.argv[1]), 'a', 0)))\n"
+        "print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    command = [sys.executable, "-c", script, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    read, peak = map(int, done.stdout.split())
+    assert read == rows
+    assert peak < 600, "MiB"
+
+
+def write_shared(path: Path, rows: int, size: int, encoding: str) -> None:
+    """Texts that share all but their ends with the row before, or that stand in lists."""
+    options: dict[str, Any] = {"compression": "zstd", "row_group_size": rows}
+    if encoding == "delta":
+        options |= {"use_dictionary": False, "column_encoding": {"id": "DELTA_BYTE_ARRAY", "label": "PLAIN"}}
+        schema = pyarrow.schema([("id", pyarrow.string()), ("label", pyarrow.string())])
+        ids = ["x" * size]
+    else:
+        schema = pyarrow.schema([("id", pyarrow.string()), ("scores", pyarrow.list_(pyarrow.string()))])
+        ids = ["a"]
+    with pyarrow.parquet.ParquetWriter(
+        path, schema, **{k: options[k] for k in options if k != "row_group_size"}
+    ) as file:
+        part = 500
+        for _ in range(0, rows, part):
+            second = ["yes"] * part if encoding == "delta" else [["x" * size]] * part
+            names = schema.names
+            file.write_table(
+                pyarrow.table({names[0]: ids * part, names[1]: second}, schema), row_group_size=part
+            )
