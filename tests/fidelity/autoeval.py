@@ -3,8 +3,9 @@
     python -m tests.fidelity.autoeval [--trials 1000]
 
 Rows are a permutation of `civilcomments.npz` (7 models; `tests.fidelity.ssme.scores_file`), the truth is a
-model's accuracy over all of them. Each trial labels n rows at random and takes 2,000 others without labels; the first model is
-judged. Annotators: the model itself, the mean of all, their mean mixed with coin flips, and none.
+model's accuracy over all of them. Each trial labels n rows at random and takes 2,000 others without labels;
+the first model is judged. Annotators: the model itself, the mean of all, their mean mixed with coin flips, and
+none.
 
 * `normal`: (5) with its square root, as `ppi-python` has it; `Wilson`: the interval of `autoeval` here;
 * `effective`: (mean width of the classical normal interval / that of this one)², times n.

@@ -1,8 +1,8 @@
 """The scores of civilcomments, which are not part of this repository.
 
 `civilcomments.npz` holds the predictions that the SSME paper publishes with its reference code (Shanmugam et
-al., github.com/divyashan/SSME), as three arrays: `score` (133,782 comments, 9 models) float32, the probability
-of toxicity; `label` (133,782,) int8; `model`, the names of the columns. Commands that read it take
+al., github.com/divyashan/SSME), as three arrays: `score` (133,782 comments, 9 models) float32, the
+probability of toxicity; `label` (133,782,) int8; `model`, the names of the columns. Commands that read it take
 `--data FILE`; they and the tests read the variable `BLINDSIGHT_DATA`, which names the file or its folder.
 """
 
