@@ -94,9 +94,40 @@ def connected(settings: SqlSourceConfig, driver: Any) -> Any:
         raise SourceError(f"options: {settings.driver} does not take them: {error}") from error
     if kind == "sqlite3":
         connection.execute("PRAGMA query_only = 1")
+        connection.text_factory = _text
     if kind == "psycopg":
         connection.read_only = True
+        _keep_odd_times(connection)
     return connection
+
+
+def _text(data: bytes) -> str:
+    """A text of SQLite, which keeps whatever bytes it was given; what is no UTF-8 costs its row alone."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _keep_odd_times(connection: Any) -> None:
+    """Have psycopg hand on a time that Python cannot hold (infinity, the year 10000) as PostgreSQL's text."""
+    import psycopg
+    from psycopg.types import datetime as times
+
+    def kept(loader: Any) -> Any:
+        class Forgiving(loader):  # type: ignore[misc]
+            def load(self, data: Any) -> Any:
+                try:
+                    return super().load(data)
+                except psycopg.DataError:
+                    return bytes(data).decode("utf-8", "surrogateescape")
+
+        return Forgiving
+
+    loaders = {
+        "date": times.DateLoader,
+        "timestamp": times.TimestampLoader,
+        "timestamptz": times.TimestamptzLoader,
+    }
+    for name, loader in loaders.items():
+        connection.adapters.register_loader(name, kept(loader))
 
 
 def rank(value: object) -> float | None:
@@ -369,7 +400,11 @@ class SqlSource(Source[Position]):
         for key, name in (("cursor", self._settings.cursor), ("id", self._settings.id)):
             if name.lower() not in lower:
                 problem = f"{key}: there is no column {name} among {listing(names)}; correct it"
-        if not any(name in self._mapped if self._mapped else is_column(name) for name in names):
+        read = [name for name in names if (name in self._mapped if self._mapped else is_column(name))]
+        twice = next((name for name in read if read.count(name) > 1), None)
+        if twice is not None:
+            problem = problem or f"two columns are called {twice}; rename one by AS in a query"
+        if not read:
             ours = "name them as docs/records.md says, or give a mapping"
             if self._mapped:
                 ours = f"the mapping reads {', '.join(sorted(self._mapped))}"

@@ -48,7 +48,8 @@ class Judgement:
     rows : int
         Lines.
     accepted, rejected : int
-        Answers (or labels) that can be used, and that cannot.
+        Answers (or labels) that can be used, and that cannot. An answer whose label alone cannot be used is
+        accepted.
     answers : int
         Answers in the accounting, used or not.
     tasks : mapping of str to int
@@ -130,7 +131,7 @@ class Intake:
             lines=block,
             rows=len(kept),
             accepted=accepted,
-            rejected=sum(max(reject.answers, 1) for reject in chunk.rejects),
+            rejected=sum(max(reject.answers, 1) for reject in chunk.rejects if not reject.along),
             answers=chunk.answers,
             tasks=_rows_by_task(chunk),
             labels=_labels_by_task(chunk),
@@ -198,11 +199,13 @@ def _rows_by_task(chunk: Chunk) -> Mapping[str, int]:
     for batch in chunk.labels:
         found[batch.task] += len(batch)
     for reject in chunk.rejects:
-        found[reject.task] += max(reject.answers, 1)
+        found[reject.task] += 0 if reject.along else max(reject.answers, 1)
     return found
 
 
 def _labels_by_task(chunk: Chunk) -> Mapping[str, int]:
     found = Counter({batch.task: len(batch) for batch in chunk.labels})
-    found.update(reject.task for reject in chunk.rejects if reject.answers == 0 and reject.task)
+    found.update(
+        reject.task for reject in chunk.rejects if reject.answers == 0 and reject.task and not reject.along
+    )
     return found

@@ -93,6 +93,8 @@ def _refuse_type(path: Path, column: Any) -> None:
 def _is_list_of_numbers(kind: Any) -> bool:
     if types.is_struct(kind):
         return all(any(is_one(field.type) for is_one in _NUMBER) for field in kind)
+    if types.is_map(kind):
+        return any(is_one(kind.item_type) for is_one in _NUMBER)
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return bool(lists) and any(is_one(kind.value_type) for is_one in _NUMBER)
 

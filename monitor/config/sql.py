@@ -24,7 +24,6 @@ _HINTS = {
     "syntax error": "correct query",
     "permission denied": "grant the user SELECT",
     "unable to open database file": "correct dsn",
-    "timestamp too large": "leave the column out by a query, or rows that have infinity there",
     "read-only": "a query may only read",
     "readonly": "a query may only read",
 }

@@ -463,6 +463,7 @@ class Engine:
         self._received[chunk.source] += chunk.answers + chunk.shed
         self._shed[chunk.source] += chunk.shed
         along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+        along += sum(reject.along for reject in chunk.rejects)
         shed = sum(chunk.labels_shed.values())
         self._labels_received[chunk.source] += chunk.labels_received + along + shed
         self._labels_shed.update(chunk.labels_shed)

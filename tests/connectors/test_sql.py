@@ -395,16 +395,22 @@ def test_a_query_has_its_own_conditions_and_names_and_only_reads(
         writes.read(5)
 
 
-def test_a_time_without_end_is_an_error_that_says_what_to_do(
+def test_a_time_that_python_cannot_hold_costs_nothing_but_its_own_row(
     postgres_server: PostgresServer, new: New
 ) -> None:
     name = f"endless_{token_hex(4)}"
-    columns = "'yes' AS label, 'a' AS id, 1 AS updated, 'infinity'::timestamptz AS until"
-    postgres_server.execute(f"CREATE TABLE {name} AS SELECT {columns}")
-    place = {"driver": "psycopg", "dsn": postgres_server.dsn}
-    with pytest.raises(SourceError, match=r"too large .*; leave the column out by a query, or rows"):
-        new(**place, table=name).read(5)
-    assert len(new(**place, table=None, query=f"SELECT label, id, updated FROM {name}").read(5)) == 1
+    postgres_server.execute(
+        f"CREATE TABLE {name} (label text, id text, updated int, until timestamptz, time timestamptz, d date)"
+    )
+    postgres_server.execute(
+        f"INSERT INTO {name} VALUES ('yes', 'a', 1, 'infinity', '2026-11-20T10:00:00Z', '-infinity'), "
+        "('yes', 'b', 2, NULL, 'infinity', NULL), "
+        "('yes', 'c', 3, NULL, '10000-01-01T00:00:00Z', '0044-03-15 BC')"
+    )
+    [raw] = new(driver="psycopg", dsn=postgres_server.dsn, table=name).read(5)
+    chunk = Decoder([TaskLayout("t", ("no", "yes"))], "db").decode([raw])
+    assert [reject.reason.value for reject in chunk.rejects] == ["not_a_number", "time_format"]
+    assert [len(labels) for labels in chunk.labels] == [1]
 
 
 def test_sqlite_is_opened_to_read_and_a_wrong_path_makes_no_file(

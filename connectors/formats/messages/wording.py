@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from math import isfinite
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 10
@@ -69,8 +70,8 @@ def as_json(value: object) -> str:
 
     Examples
     --------
-    >>> as_json("a"), as_json({"a": 1})
-    ('"a"', 'an object')
+    >>> as_json("a"), as_json({"a": 1}), as_json(float("nan"))
+    ('"a"', 'an object', 'NaN')
     """
     if isinstance(value, list | tuple):
         return "an array"
@@ -78,7 +79,7 @@ def as_json(value: object) -> str:
         return "an object"
     if isinstance(value, str):
         return json.dumps(_cut(value), ensure_ascii=False)
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or value is None or (isinstance(value, float) and not isfinite(value)):
         return json.dumps(value)
     return _cut(repr(value))
 

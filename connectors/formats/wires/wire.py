@@ -12,8 +12,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from connectors.formats.decode.reread import read_again
 from connectors.formats.decode.structs import Fault, Record, record_without
-from connectors.formats.messages.explain import explain_text
 from connectors.formats.wires.cloudevents import Headers
 from monitor.base.records import TaskLayout
 
@@ -169,7 +169,7 @@ class PlainWire(WithoutHeaders):
         try:
             return [(data, self._decoder.decode(data))]
         except ERRORS as error:
-            return [(data, explain_text(data, error))]
+            return [(data, read_again(data, error))]
 
 
 PLAIN = PlainWire()
