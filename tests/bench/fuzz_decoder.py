@@ -125,6 +125,12 @@ def check_chunk(chunk: Chunk) -> None:
         check_times(batch.time)
         assert (np.diff(batch.order) > 0).all()
         assert set(batch.model.tolist()) == set(range(len(batch.models)))
+        named = (
+            *batch.models,
+            *batch.versions,
+            *(name for names, _ in batch.groups.values() for name in names),
+        )
+        assert "".join(named).encode("utf-8") is not None, "the store and Prometheus hold them as UTF-8"
     for labels in chunk.labels:
         assert (labels.key != NO_ID).all()
         assert (labels.label >= 0).all()

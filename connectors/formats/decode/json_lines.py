@@ -12,6 +12,7 @@ from itertools import repeat
 import msgspec
 import numpy as np
 
+from connectors.formats.decode.reread import lenient_elements
 from connectors.formats.decode.structs import Fault, Reading, Record
 from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, Wire
 from monitor.base.records import Ints, Reject, RejectReason
@@ -185,6 +186,8 @@ def _from_line(line: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
 def _from_message(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
     """A message is an array, one record (over several lines or not), or a record a line."""
     if not _is_one_value(value):
+        if value.startswith(b"[") and (found := lenient_elements(value)) is not None:
+            return [outcome for element in found for outcome in _from_line(element, max_line_bytes, wire)]
         lines = [line for line in (x.strip(_SPACE) for x in value.split(b"\n")) if line]
         if len(lines) > 1:
             return [outcome for line in lines for outcome in _from_line(line, max_line_bytes, wire)]

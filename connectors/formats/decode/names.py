@@ -235,7 +235,7 @@ def _place(
         add(RejectReason.WRONG_TYPE, f"$.{field}: expected the name of a class, got {shown(value)}")
     elif missing and field == "label":
         return -1
-    elif isinstance(value, float) and not isfinite(value):
+    elif (isinstance(value, float) and not isfinite(value)) or text in ("NaN", "nan"):
         add(RejectReason.NOT_A_NUMBER, f"$.{field}: expected the name of a class, got {shown(value)}")
     elif not is_unicode(text):
         add(*unicode_fault(text, f"$.{field}"))

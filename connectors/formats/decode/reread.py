@@ -7,6 +7,7 @@ here, so that one value has one outcome in all of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -76,6 +77,37 @@ def lenient_value(data: bytes) -> Any:
         return json_value(data.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
         return None
+
+
+def lenient_elements(data: bytes) -> list[bytes] | None:
+    """The elements of an array that is JSON but for NaN, Infinity and bytes that are no UTF-8; else None.
+
+    Examples
+    --------
+    >>> lenient_elements(b'[{"a": NaN}, {"b": [1, 2]}]'), lenient_elements(b'[1, '), lenient_elements(b'{}')
+    ([b'{"a": NaN}', b'{"b": [1, 2]}'], None, None)
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    if not text.startswith("[") or lenient_value(data) is None:
+        return None
+    found: list[bytes] = []
+    at = _next_token(text, 1)
+    while text[at] != "]":
+        _, end = _ELEMENT.raw_decode(text, at)
+        found.append(text[at:end].encode("utf-8", "surrogateescape"))
+        at = _next_token(text, end)
+        if text[at] == ",":
+            at = _next_token(text, at + 1)
+    return found
+
+
+_ELEMENT = json.JSONDecoder(parse_float=str, parse_int=str)
+
+
+def _next_token(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
 
 
 def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]

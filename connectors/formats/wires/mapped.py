@@ -330,7 +330,8 @@ class MappedWire:
             columns["id"] = [self._id_of(plain_cell(value)) for value in columns["id"]]
         if "label" in columns and self._classes:
             columns["label"] = [self._class_of(plain_cell(value)) for value in columns["label"]]
-        return RawTable(columns, raw.partition, raw.start, raw.broken)
+        # A table of none of its columns has as many rows.
+        return RawTable(columns or {_UNMAPPED: [None] * rows}, raw.partition, raw.start, raw.broken)
 
     def passed_over(self, raw: RawTable) -> frozenset[int]:
         """The rows of a table that are not to be read."""
