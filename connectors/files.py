@@ -1,7 +1,8 @@
 """Records from a file: NDJSON (plain, gzip, Zstandard), CSV or Parquet, once or as it grows.
 
-What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON; NDJSON and CSV with ``.gz``
-or ``.zst`` at the end if they are compressed. The position is a byte offset, in the uncompressed text where
+What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON, or one JSON array of records
+where it begins like one and is not followed; all but Parquet with ``.gz`` or ``.zst`` at the end if they are
+compressed. The position is a byte offset, in the uncompressed text where
 the file is compressed, and a row number in a table.
 """
 
@@ -17,10 +18,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
+from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError, is_array
 from connectors.formats.files.folder import Folder, LocalFiles, RemoteFiles, is_address, is_folder
 from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
-from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
+from connectors.formats.files.line_cutter import BLOCK_BYTES, ArrayCutter, LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
 from connectors.formats.files.tables import read_csv, read_parquet
 from connectors.formats.wires.choice import columns_of, wire_of
@@ -305,7 +306,9 @@ class FileSource(Source[Any]):
             )
 
     def _cutter(self, start: int) -> LineCutter:
-        return LineCutter(self.partition, start, self.max_line_bytes)
+        array = not is_pipe(self.path) and is_array(self.path)
+        kind = ArrayCutter if array else LineCutter
+        return kind(self.partition, start, self.max_line_bytes)
 
     def _followed(self, positions: Mapping[str, Any]) -> Following | FollowingPattern:
         def following(path: Path, position: Any) -> Following:

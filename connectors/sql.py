@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.table_rows import is_column
+from connectors.formats.files.tables import columns_read
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.choice import columns_of, wire_of
 from monitor.base.errors import SourceError
@@ -400,7 +400,7 @@ class SqlSource(Source[Position]):
         for key, name in (("cursor", self._settings.cursor), ("id", self._settings.id)):
             if name.lower() not in lower:
                 problem = f"{key}: there is no column {name} among {listing(names)}; correct it"
-        read = [name for name in names if (name in self._mapped if self._mapped else is_column(name))]
+        read = columns_read(names, self._mapped)
         twice = next((name for name in read if read.count(name) > 1), None)
         if twice is not None:
             problem = problem or f"two columns are called {twice}; rename one by AS in a query"

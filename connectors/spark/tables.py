@@ -13,8 +13,8 @@ import pyarrow
 import pyarrow.parquet
 from pyarrow import types
 
-from connectors.formats.files.table_rows import is_column
-from connectors.formats.files.tables import open_parquet
+from connectors.formats.files.tables import columns_read, open_parquet
+from connectors.formats.wires.marks import formats_of_table
 from monitor.base.errors import ConfigError, SinkError
 from monitor.export.sinks.line_file import cannot_write
 
@@ -65,13 +65,13 @@ def refuse_types(path: Path, mapped: Collection[str] = ()) -> None:
         return
     with open_parquet(path) as file:
         schema = file.schema_arrow
-    known = [column for column in schema if is_column(column.name)]
+    known = [schema.field(name) for name in columns_read(schema.names)]
     if not known:
         raise ConfigError(
             f"{path}: none of its columns is known ({', '.join(schema.names)}); name them as docs/records.md "
             "says, or write a mapping"
         )
-    for column in known:
+    for column in () if formats_of_table(schema.names) else known:
         _refuse_type(path, column)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from connectors.formats.decode.answers import read_answers
 from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
 from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
-from connectors.formats.decode.json_lines import read_block, read_messages, too_large
+from connectors.formats.decode.json_lines import read_block, read_messages, read_rows, too_large
 from connectors.formats.decode.names import NO_VALUE, encode_ids, first_id, request_keys
 from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, OneOfRows, Reading
 from connectors.formats.decode.tasks import TaskFinder
@@ -192,6 +192,8 @@ class Decoder:
             return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}")
         if isinstance(raw, RawPosition):
             return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [])
+        if self._wire.reads_rows(raw.columns):
+            return read_rows(raw, self.max_line_bytes, self._wire)
         if isinstance(self._wire, MappedWire):
             return read_table(self._wire.table(raw), self._wire.passed_over(raw))
         return read_table(raw)

@@ -14,9 +14,10 @@ import numpy as np
 
 from connectors.formats.decode.reread import lenient_elements
 from connectors.formats.decode.structs import Fault, Reading, Record
+from connectors.formats.files.table_json import json_rows
 from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, Wire
 from monitor.base.records import Ints, Reject, RejectReason
-from monitor.base.source import RawBlock, RawMessages
+from monitor.base.source import RawBlock, RawMessages, RawTable
 
 _ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -69,6 +70,20 @@ def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> 
     if raw.headers is not None and (reading := _at_once(values, positions, max_line_bytes, wire)) is not None:
         return reading
     return _collect(values, positions, raw.partition, max_line_bytes, wire, _from_message)
+
+
+def read_rows(raw: RawTable, max_line_bytes: int, wire: Wire) -> Reading:
+    """The records of a table's rows, each read as JSON."""
+    rows = list(json_rows(raw))
+    good = [i for i in range(len(rows)) if i not in raw.broken]
+    positions = np.array(good, dtype=np.int64) + raw.start
+    pieces = [rows[i] for i in good]
+    reading = _collect(pieces, positions, raw.partition, max_line_bytes, wire, _from_line)
+    for i, why in raw.broken.items():
+        before = int(np.searchsorted(reading.positions, raw.start + i))
+        reject = Reject(RejectReason.MALFORMED, f"$: {why}", rows[i], raw.partition, raw.start + i)
+        reading.rejects.append((before, reject))
+    return reading
 
 
 def _at_once(values: list[bytes], positions: Ints, max_line_bytes: int, wire: Wire) -> Reading | None:

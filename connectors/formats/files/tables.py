@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,9 @@ from connectors.formats.files.compressed import DAMAGED, DECOMPRESSORS, DamagedF
 from connectors.formats.files.table_rows import KNOWN_COLUMNS, is_column
 from connectors.formats.messages.explain import UTF_16
 from connectors.formats.messages.wording import listing
+from connectors.formats.wires.marks import formats_of_table
 from monitor.base.errors import MissingExtraError, SourceError
+from monitor.base.registry import FORMATS
 from monitor.base.source import RawTable
 
 ROWS = 8192
@@ -37,6 +39,34 @@ class _EveryColumn(frozenset[str]):
 
 EVERY_COLUMN: frozenset[str] = _EveryColumn()
 """As `mapped`: a table is read whole, to see what it holds."""
+
+
+def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str]:
+    """Those of a table's columns that are read.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of all columns.
+    mapped : collection of str
+        The columns that a mapping reads. Where there is none, columns under our names are read, or those
+        of the format whose marks the table has.
+
+    Examples
+    --------
+    >>> columns_read(["id", "scores", "comment"]), columns_read(["id", "p"], ["p"])
+    (['id', 'scores'], ['p'])
+    >>> columns_read(["databricks_request_id", "response", "request"])
+    ['databricks_request_id', 'response']
+    """
+    if mapped:
+        return [name for name in names if name in mapped]
+    formats = formats_of_table(names)
+    if not formats:
+        return [name for name in names if is_column(name)]
+    parts = [FORMATS[tag].columns for tag in formats]
+    wanted = frozenset[str]().union(*parts) if all(parts) else frozenset(names)
+    return [name for name in names if name in wanted]
 
 
 def read_csv(
@@ -98,17 +128,12 @@ def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], st
     return cells, broken or _why_no_names(cells, mapped)
 
 
-def _is_read(name: str, mapped: Collection[str]) -> bool:
-    """Whether a column is one of a record's, or of a mapping's where there is one."""
-    return name in mapped if mapped else is_column(name)
-
-
 def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     """What is wrong with the names of columns, as the end of a sentence."""
     whole = ",".join(names)
     if "\0" in whole and whole.encode("utf-8", "surrogateescape").replace(b"\0", b"").startswith(UTF_16):
         return "it is in UTF-16; save the file as UTF-8, with commas (Excel: CSV UTF-8)"
-    read = [name for name in names if name and _is_read(name, mapped)]
+    read = columns_read([name for name in names if name], mapped)
     twice = next((name for name in read if read.count(name) > 1), None)
     if twice is not None:
         return f"it names two columns {twice}; rename one, or drop it"
@@ -328,7 +353,7 @@ class _UnusableError(SourceError):
 
 def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
     """The columns that are read."""
-    found = [name for name in names if _is_read(name, mapped)]
+    found = columns_read(names, mapped)
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:
         raise _UnusableError(f"{path}: two of its columns are called {twice}; rename one, or drop it")

@@ -7,7 +7,7 @@ one after another. What the quick way refuses is read again without types, slowl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -225,6 +225,10 @@ class MappedWire:
         """Names that the columns of a table may have."""
         whole = (*self.mapping.paths.values(), *self.mapping.where)
         return frozenset(whole) | {str(path[0]) for path in self.paths.values()}
+
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """False: a table's columns are read, not its rows."""
+        return False
 
     def message(self, value: bytes, headers: Headers) -> bytes:
         """A message of Kafka: with `format: cloudevents` an event in binary mode as JSON, else its value.
