@@ -170,15 +170,6 @@ class Constants(Section):
         default=None, min_length=1, description="The model's version.", examples=["2026-11"]
     )
 
-    @model_validator(mode="after")
-    def _are_filled_in(self) -> Constants:
-        demand(
-            (name, f"expected the {name} of every record, got the placeholder {value!r}: write its name here")
-            for name, value in self
-            if value is not None and is_placeholder(value)
-        )
-        return self
-
 
 _ONE_OR_MORE = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
 
@@ -353,6 +344,10 @@ class FieldMapping(Section):
                 yield _key(name), str(error)
                 continue
             yield from _problems_beside(name, path)
+        for name, value in self.constants:
+            if value is not None and is_placeholder(value):
+                told = f"expected the {name} of every record, got the placeholder {value!r}"
+                yield f"constants.{name}", f"{told}: write its name here"
         for name in ("time_unit", "time_zone"):
             if self.time == "$timestamp" and getattr(self, name) != FieldMapping.model_fields[name].default:
                 yield name, "expected none beside time: $timestamp, which needs none: leave it out"

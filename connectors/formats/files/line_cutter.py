@@ -136,7 +136,7 @@ class ArrayCutter(LineCutter):
     def _as_lines(self, data: bytes) -> bytes:
         found = np.frombuffer(data, dtype=np.uint8).copy()
         quotes = (found == _QUOTE) & ~self._escaped(found)
-        # A closing quote counts as outside, which changes nothing: it is none of the bytes that are asked for.
+        # A closing quote counts as outside, which changes nothing: no byte that is asked for is a quote.
         inside = ((np.cumsum(quotes) + self._in_text) & 1).astype(bool)
         self._in_text = bool(inside[-1])
         outside = ~inside

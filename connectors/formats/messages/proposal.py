@@ -20,6 +20,7 @@ _MOST_DEPTH = 6
 _MOST_ELEMENTS = 20
 _SUM_TOLERANCE = 1e-3
 
+_NO_VALUE = frozenset(("", "null", "nan", "none", "na", "n/a", "<na>", "\\n"))
 _FEWEST = 10
 """Fewer records tell nothing of what a field says."""
 
@@ -31,6 +32,7 @@ _WORDS: Mapping[str, str] = {
     "prediction": "prediction predicted pred predictedclass predictedlabel predlabel ypred decision",
     "label": "label truth target groundtruth actual ytrue truelabel trueclass",
     "task": "task",
+    "confidence": "confidence",
 }
 _NAMES: Mapping[str, frozenset[str]] = {field: frozenset(words.split()) for field, words in _WORDS.items()}
 _TRUTHS = _NAMES["label"] - {"label", "target"}
@@ -125,6 +127,7 @@ def propose(
     scores = _scores(sample, layout)
     scored = {row for path in _paths_of(scores) for row in sample.cells[path]}
     single = {name: path for name in _NAMES if (path := _named(name, sample, scored=scored))}
+    single.pop("confidence", None)
     if scores and not _goes_along(sample, single.get("label"), single.get("id"), scores):
         single.pop("label", None)
     own = _own_class(sample, scores, single.get("label"))
@@ -153,6 +156,11 @@ def propose(
         return FieldMapping(**found)
     except ValueError:
         return None
+
+
+def zoned(mapping: FieldMapping) -> dict[str, Any]:
+    """A mapping as it is written down where times without an offset are taken for UTC."""
+    return mapping.model_dump(mode="json", exclude_defaults=True)
 
 
 def written(mapping: FieldMapping) -> dict[str, Any]:
@@ -337,8 +345,8 @@ def label_by_values(
     for path, cells in sample.cells.items():
         if path in known or path in of_scores or path.endswith("]") or len(cells) < _FEWEST:
             continue
-        values = {row: class_name(cell) for row, cell in cells.items() if isinstance(cell, str | int | float)}
-        told = set(values.values())
+        told = named_classes(cells.values(), len(classes))
+        values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in told}
         if len(told) < 2 or not told <= set(classes):
             continue
         gain = _gain([(likely[row], name) for row, name in values.items() if row in likely])
@@ -348,6 +356,32 @@ def label_by_values(
     if len(best) > 1 and gains[best[1]] > 0.5 * gains[best[0]]:
         return None
     return best[0] if best else None
+
+
+def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
+    """The two values of the field that goes with a score, whatever its name; () where none does, or several.
+
+    Examples
+    --------
+    >>> rows = [{"p": i / 40, "kept": i % 3 == 0, "outcome": ("bad", "good")[i > 18]} for i in range(40)]
+    >>> two_classes_of(Sample(rows), "p")
+    ('bad', 'good')
+    """
+    found: dict[tuple[str, ...], float] = {}
+    for path, cells in sample.cells.items():
+        values = named_classes(cells.values(), 2)
+        if path == score or path.endswith("]") or len(values) != 2 or len(cells) < _FEWEST:
+            continue
+        pair = tuple(sorted(values))
+        for classes in (pair, pair[::-1]):
+            likely = _most_likely(sample, classes, {"scores": score})
+            names = {row: class_name(cell) for row, cell in cells.items() if row in likely}
+            gain = _gain([(likely[row], name) for row, name in names.items() if name in values])
+            found[pair] = max(found.get(pair, 0.0), gain)
+    best = sorted(found, key=lambda pair: -found[pair])
+    if not best or not found[best[0]] or (len(best) > 1 and found[best[1]] > 0.5 * found[best[0]]):
+        return ()
+    return best[0]
 
 
 def _paths_of(scores: Mapping[str, Any]) -> list[str]:
@@ -386,6 +420,20 @@ def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, An
         elif _is_number(value) and len(classes) == 2:
             found[row] = classes[int(value > 0.5)]
     return found
+
+
+def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
+    """The names of classes among these values.
+
+    Where there are more than `most`, words such as NULL stand for a value that is not there.
+
+    Examples
+    --------
+    >>> sorted(named_classes(["ok", "NULL", 1.0, None], 2)), sorted(named_classes(["ok", "none"], 2))
+    (['1', 'ok'], ['none', 'ok'])
+    """
+    named = {class_name(cell) for cell in cells if isinstance(cell, str | int | float)}
+    return named if len(named) <= most else {x for x in named if x.strip().lower() not in _NO_VALUE}
 
 
 def class_name(cell: object) -> str:
@@ -451,6 +499,17 @@ def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
     return None
 
 
+def looks_scored(records: Sequence[Any]) -> bool:
+    """Whether a field has the name of scores, whatever its values are.
+
+    Examples
+    --------
+    >>> looks_scored([{"proba_ok": "0,25"}]), looks_scored([{"id": 7, "label": "ok"}])
+    (True, False)
+    """
+    return _looks_scored(Sample(records))
+
+
 def _looks_scored(sample: Sample) -> bool:
     """Whether a field has the name of scores, whatever its values are."""
     return any(_rank(path) < _NO_SCORE for path in sample.cells)
@@ -497,8 +556,8 @@ def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
             if isinstance(value, list) and len(value) > 1 and all(map(_is_number, value)):
                 return len(value), path
     sample = Sample(records)
-    path = _single(sample) or _single(sample, any_number=True)
-    return (0, "") if path is None or _last(path) == "confidence" else (2, path)
+    single = _single(sample) or _single(sample, any_number=True)
+    return (0, "") if single is None or _last(single) == "confidence" else (2, single)
 
 
 def _single(sample: Sample, any_number: bool = False) -> str | None:

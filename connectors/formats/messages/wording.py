@@ -101,20 +101,27 @@ def _cut(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)  # a feed that is wrong is wrong in the same way a thousand times a second
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+def _nearest(name: str, known: tuple[str, ...], cutoff: float) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     """The clause that names the nearest known name, or nothing.
+
+    Parameters
+    ----------
+    name : str
+    known : sequence of str
+    cutoff : float
+        How alike they must be: see `difflib.get_close_matches`.
 
     Examples
     --------
     >>> nearest("toxik", ["ok", "toxic"])
     '; did you mean toxic?'
     """
-    return _nearest(name[:_SHOWN_CHARACTERS], tuple(known))
+    return _nearest(name[:_SHOWN_CHARACTERS], tuple(known), cutoff)
 
 
 def step(name: object) -> str:
