@@ -32,9 +32,10 @@ from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.marks import ONE_IS_OURS, formats_of
 from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
-from monitor.base.records import NO_ID, Batch, Chunk, Floats, TaskLayout
+from monitor.base.records import NO_ID, Batch, Chunk, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages, RawTable, records_in
 from monitor.config.mapping import FieldMapping
+from monitor.engine.planning import certain_rows
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
 _FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
@@ -236,7 +237,7 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
                 f"task {batch.task}: the label of each of {known} answers is the class with the largest "
                 "score: is it what the model answered? Then it is no truth, and belongs in prediction"
             )
-        if saturated(batch.scores) == len(batch):
+        if certain_rows(batch.scores).all():
             yield (
                 f"task {batch.task}: each score is exactly 0 or 1, so that every answer gets the same "
                 "confidence; send probabilities before rounding"
@@ -251,17 +252,6 @@ def repeated_ids(batches: Sequence[Batch]) -> int:
         pairs = np.stack([batch.key[known], batch.model[known].astype(np.uint64)])
         found += len(known) - np.unique(pairs, axis=1).shape[1]
     return found
-
-
-def saturated(scores: Floats) -> int:
-    """How many of these rows have a largest score of exactly 1; of a confidence, one of exactly 0 or 1.
-
-    Examples
-    --------
-    >>> saturated(np.array([[1.0, 0.0, 0.0], [0.75, 0.25, 0.0]]))
-    1
-    """
-    return int((scores.max(axis=1, initial=0.0) == 1).sum())
 
 
 def repeats_predictions(batch: Batch) -> bool:

@@ -47,7 +47,6 @@ from monitor.cli.examine import (
     answers_in,
     examine,
     repeats_predictions,
-    saturated,
     unread_fields,
 )
 from monitor.cli.inputs import read_file
@@ -59,6 +58,7 @@ from monitor.config.mapping import (
     parse_field_path,
 )
 from monitor.config.task import MOST_FEATURES, Window
+from monitor.engine.planning import certain_rows
 from monitor.reports.window_report import rfc3339
 
 LOOKED_AT = 1000
@@ -277,7 +277,7 @@ def _checked(found: _Found, asked: Asked) -> _Found:
         notes.append(
             f"Each label of {what} is the class that was predicted, so the accuracy is 100 %: is it true?"
         )
-    if len(found.answers) and saturated(found.answers.scores) == len(found.answers):
+    if certain_rows(found.answers.scores).all():
         notes.append(
             "Each score is exactly 0 or 1, so that every answer gets the same confidence; send probabilities "
             "before rounding."
