@@ -224,7 +224,7 @@ class EndedStream:
     lines: list[ComputedLine]
     period: Period
     views: list[EngineView]
-    waiting: list[Waiting]
+    waiting: Sequence[Waiting]
     labelled: Labelled
     resident: int
     seconds: float

@@ -186,8 +186,9 @@ class LabelJoinLogic:
     def waiting_keys(self) -> Keys:
         """(waiting,) the keys of labels that wait for their answer, in rising order."""
         rows = np.flatnonzero(~self._labels["settled"][: len(self._labels)])
-        keys: Keys = np.unique(self._labels.keys(rows))
-        return keys[keys != 0]
+        keys = self._labels.keys(rows)
+        found: Keys = np.unique(keys[keys != 0])
+        return found
 
     def may_know(self, ids: Keys, model: str) -> NDArray[np.bool_]:
         """Whether labels by these ids may reach answers of a model that are kept."""
