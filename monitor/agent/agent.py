@@ -20,6 +20,7 @@ from monitor.agent.clock import SteadyClock
 from monitor.agent.decoders import Decoders
 from monitor.agent.feeder import Fed, Feeder
 from monitor.agent.refits import Refitter
+from monitor.agent.rises import RisingShares
 from monitor.agent.shards import FLUSH_SECONDS, Kept, MovingShard, Shard, Shards, Sinks
 from monitor.agent.unjoined import UnjoinedLabels
 from monitor.base.errors import BlindsightError, LeaseLostError
@@ -111,6 +112,7 @@ class Agent:
         self._picture = engine.view()
         self._pictured_next = 0.0
         self._unjoined = UnjoinedLabels()
+        self._rises = RisingShares()
         self.failure: BaseException | None = None
 
     def start(self) -> None:
@@ -393,6 +395,7 @@ class Agent:
             took = time.monotonic() - began
             self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
             self._unjoined.look(self._picture, ended=force and not self._stop.is_set())
+            self._rises.look(self._picture)
 
     def _seen(self) -> EngineView:
         if self._own is not None:
