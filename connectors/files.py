@@ -12,6 +12,7 @@ import glob
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from monitor.base.source import (
     RawTable,
     Source,
     SourceCounts,
+    records_in,
 )
 from monitor.base.spool import Spools
 
@@ -193,11 +195,13 @@ class FileSource(Source[Any]):
         if settings.follow and why_not_a_file(path):
             return "not there yet; it is waited for"
         file = cls(path, mapped=columns_of(wire_of(settings)))
+        raws: list[Raw] = []
         try:
             file.open({})
-            return list(_first(file.read(_SAMPLE_SECONDS), records))
-        except EndOfSource:
-            return []
+            with suppress(EndOfSource):  # the last record may come by itself, where no newline ends it
+                while sum(map(records_in, raws)) < records:
+                    raws += file.read(_SAMPLE_SECONDS)
+            return list(_first(raws, records))
         except SourceError as error:
             # The columns that a mapping misses are the very thing that is asked for here.
             raise SourceError(f"{error}; see docs/serving/mapping.md") from error

@@ -45,7 +45,7 @@ def test_a_stream_whose_ids_are_those_of_users_is_told_of_its_duplicates(
         rises.look(engine.view())
     (line,) = caplog.messages
     assert line == (
-        "Task toxicity: 84 % of the newest answers have the id of an earlier one of their model. They do not "
+        "Task toxicity: 80 % of the newest answers have the id of an earlier one of their model. They do not "
         "count: give each answer an id of its own."
     )
 
