@@ -341,6 +341,7 @@ class Agent:
         if chunk.rejects:
             self._sinks.rejects(chunk)
         self._unjoined.saw(chunk)
+        self._rises.saw(chunk)
         self._by_name[chunk.source].absorbed()
         shard.delivery.absorbed(chunk.source, chunk.positions)
 

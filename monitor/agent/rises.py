@@ -1,10 +1,15 @@
-"""Says once when the share of duplicates, or of labels that find no answer, rises in a task."""
+"""Says once when duplicates or labels without an answer rise in a task, or when scores are all 0 or 1."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Chunk
+from monitor.engine.planning import certain_rows
 from monitor.reports.views import EngineView, LabelOutcome
 
 log = logging.getLogger("blindsight")
@@ -43,6 +48,33 @@ class RisingShares:
 
     def __init__(self) -> None:
         self._shares: dict[tuple[str, str], _Share] = {}
+        self._certain: dict[tuple[str, str], int] = {}  # answers, all with a score of 0 or 1
+        self._uncertain: set[tuple[str, str]] = set()  # models that need no look any more
+
+    def saw(self, chunk: Chunk) -> None:
+        """Look at the scores of models of which none was other than 0 or 1 so far."""
+        for batch in chunk.batches:
+            names = [(batch.task, model) for model in batch.models]
+            if self._uncertain.issuperset(names):
+                continue
+            certain = certain_rows(batch.scores)
+            for code, name in enumerate(names):
+                if name not in self._uncertain:
+                    self._note(name, certain[batch.model == code])
+
+    def _note(self, name: tuple[str, str], certain: NDArray[np.bool_]) -> None:
+        rows = self._certain.pop(name, 0) + len(certain)
+        if rows < _FEWEST and certain.all():
+            self._certain[name] = rows
+            return
+        self._uncertain.add(name)
+        if certain.all():
+            log.warning(
+                "Task %s, model %s: each score of %d answers is exactly 0 or 1, so every answer gets the "
+                "same confidence; send probabilities before rounding.",
+                *name,
+                rows,
+            )
 
     def look(self, view: EngineView) -> None:
         """Log each share that has risen."""

@@ -54,3 +54,15 @@ def answers_of_users(begin: int, n: int) -> Chunk:
     """Answers with the ids of 40 users."""
     rows = (answer(id=f"user-{i % 40}") for i in range(begin, begin + n))
     return decode(*rows, layouts=(TaskLayout("toxicity", ("ok", "toxic")),))
+
+
+def test_scores_that_are_all_0_or_1_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    rises, layouts = RisingShares(), (TaskLayout("toxicity", ("ok", "toxic")),)
+    for begin in range(0, 400, 100):
+        sure = [answer(id=f"a{begin + i}", scores=[float(i % 2), float(1 - i % 2)]) for i in range(100)]
+        others = [answer(id=f"b{begin + i}", model="irm", scores=[1.0, 0.0]) for i in range(99)]
+        rises.saw(decode(*sure, *others, answer(id=f"c{begin}", model="irm"), layouts=layouts))
+    assert caplog.messages == [
+        "Task toxicity, model erm: each score of 200 answers is exactly 0 or 1, so every answer gets the "
+        "same confidence; send probabilities before rounding."
+    ]
