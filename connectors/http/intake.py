@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.messages.proposal import NAME_OF_MODEL, propose, written
+from connectors.formats.messages.proposal import NAME_OF_MODEL, looks_scored, propose, written
 from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Chunk, Reject, TaskLayout
@@ -24,6 +24,7 @@ MOST_ERRORS = 100
 """Rows that an answer names; the rest is counted."""
 
 
+_SCORED = frozenset(("scores", "models", "confidence"))  # an answer under our names has one of them
 _MOST_TRIED, _MOST_TRIED_BYTES = 4, 4096  # rows that a proposal is made of, and bytes of each
 _MOST_PROPOSED_BYTES = 1000
 
@@ -66,6 +67,8 @@ class Judgement:
         Faults beyond those.
     ignored : int
         Events without answers, which are not among the rows.
+    scored : bool
+        Whether one of the first rows that have no scores has them under another name.
     """
 
     lines: bytes
@@ -80,6 +83,7 @@ class Judgement:
     errors: tuple[Mapping[str, object], ...]
     errors_omitted: int
     ignored: int = 0
+    scored: bool = False
 
 
 class Intake:
@@ -140,6 +144,7 @@ class Intake:
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
             ignored=len(lines) - len(kept),
+            scored=bool(misplaced) and _scored_elsewhere(lines[:_MOST_TRIED]),
         )
 
     def proposal(self, lines: bytes) -> Mapping[str, object] | None:
@@ -185,6 +190,11 @@ def _decoded(line: bytes) -> object:
         return msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _scored_elsewhere(lines: Sequence[bytes]) -> bool:
+    values = [value for line in lines if isinstance(value := _decoded(line), dict)]
+    return looks_scored([value for value in values if _SCORED.isdisjoint(value)])
 
 
 def _errors(rejects: Sequence[Reject], lines: Sequence[bytes]) -> Iterator[Mapping[str, object]]:
