@@ -94,12 +94,18 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
         _put_in_place(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    return _replayed(config, out, done, period, windows, tuple(out / picture.name for picture in pictures))
+
+
+def _replayed(
+    config: Config, out: Path, done: SparkReplay, period: Period, windows: int, pictures: tuple[Path, ...]
+) -> Replayed:
     views = [unit.view for unit in done.ended]
     accounts = accounts_of(config, views, [unit.waiting for unit in done.ended], done.facts)
     return Replayed(
         EngineView(series=series_of(config, views, rows_of(done.facts)), arenas=arenas_of(config, views)),
         windows,
-        tuple(out / picture.name for picture in pictures),
+        pictures,
         period.histories.alarms(),
         unused_of(done.facts),
         out / REJECTS if config.rejects else None,

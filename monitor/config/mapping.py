@@ -174,6 +174,14 @@ class Constants(Section):
 _ONE_OR_MORE = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
 
 
+def _placeholders(constants: Constants) -> Iterable[Problem]:
+    """The constants that are still to be filled in."""
+    for name, value in constants:
+        if value is not None and is_placeholder(value):
+            told = f"expected the {name} of every record, got the placeholder {value!r}"
+            yield f"constants.{name}", f"{told}: write its name here"
+
+
 class FieldMapping(Section):
     """Where each field stands in the records of a source: dotted paths such as payload.probs[0].
 
@@ -344,10 +352,7 @@ class FieldMapping(Section):
                 yield _key(name), str(error)
                 continue
             yield from _problems_beside(name, path)
-        for name, value in self.constants:
-            if value is not None and is_placeholder(value):
-                told = f"expected the {name} of every record, got the placeholder {value!r}"
-                yield f"constants.{name}", f"{told}: write its name here"
+        yield from _placeholders(self.constants)
         for name in ("time_unit", "time_zone"):
             if self.time == "$timestamp" and getattr(self, name) != FieldMapping.model_fields[name].default:
                 yield name, "expected none beside time: $timestamp, which needs none: leave it out"
