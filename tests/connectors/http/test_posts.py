@@ -147,9 +147,9 @@ def test_where_none_is_good_all_are_told_and_the_engine_still_counts_them(posted
         (
             "/v1/predictions",
             [{**label(2), "model": "m", "score": 0.75}],
-            "1 of 1 rows have no scores where they are looked for, so they are labels, but scores "
-            "under another name: name their fields in the source's mapping, which `blindsight doctor --sample FILE` "
-            "proposes. If they are the truth, post them to /v1/labels. Nothing was taken",
+            "1 of 1 rows have no scores where they are looked for, so they are labels, but scores under "
+            "another name: name their fields in the source's mapping, which `blindsight doctor "
+            "--sample FILE` proposes. If they are the truth, post them to /v1/labels. Nothing was taken",
         ),
         (
             "/v1/labels",
