@@ -211,7 +211,9 @@ def test_the_command_prints_a_summary_and_nothing_else_where_nobody_looks(tmp_pa
     assert "\x1b" not in done.stdout
     assert f"Windows: 2, in {tmp_path}/o [u]/windows.ndjson. Pictures beside it: 1." in lines
     assert sum(line.startswith(("answers rejected", "labels rejected")) for line in lines) == 2
-    assert {"  malformed: 1", "  unknown class: 1"} <= set(lines)
+    assert {"answers rejected: malformed             1", "labels rejected: unknown class          1"} <= set(
+        lines
+    )
     start = len(ndjson(rows))
     assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start}: ") for line in lines) == 1
     assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start + 9}: ") for line in lines) == 1
