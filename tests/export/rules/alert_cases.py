@@ -253,8 +253,8 @@ CASES = [
         "BlindsightAnswersDuplicated",
         "warning",
         {},
-        "20% of the answers of the last ten minutes had the id of an earlier answer of their model, so they "
-        "count in no window.",
+        "Job blindsight: 20% of the answers of the last ten minutes had the id of an earlier answer of their "
+        "model, so they count in no window.",
         {
             f"blindsight_duplicates_total{{{MODEL}}}": counter(0, 20),
             f"blindsight_answers_received_total{{{FEED}}}": counter(100, 100),
