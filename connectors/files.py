@@ -1,7 +1,8 @@
 """Records from a file: NDJSON (plain, gzip, Zstandard), CSV or Parquet, once or as it grows.
 
-What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON; NDJSON and CSV with ``.gz``
-or ``.zst`` at the end if they are compressed. The position is a byte offset, in the uncompressed text where
+What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON, or one JSON array of records
+where it begins like one and is not followed; all but Parquet with ``.gz`` or ``.zst`` at the end if they are
+compressed. The position is a byte offset, in the uncompressed text where
 the file is compressed, and a row number in a table.
 """
 
@@ -19,10 +20,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
+from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError, is_array
 from connectors.formats.files.folder import Folder, LocalFiles, is_folder
 from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
-from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
+from connectors.formats.files.line_cutter import BLOCK_BYTES, ArrayCutter, LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
 from connectors.formats.files.remote import ANSWER_SECONDS, RemoteFiles, is_address
 from connectors.formats.files.tables import TABLE_BYTES, read_csv, read_parquet
@@ -39,6 +40,7 @@ from monitor.base.source import (
     RawTable,
     Source,
     SourceCounts,
+    records_in,
 )
 from monitor.base.spool import Spools
 
@@ -198,11 +200,13 @@ class FileSource(Source[Any]):
         if settings.follow and why_not_a_file(path):
             return "not there yet; it is waited for"
         file = cls(path, mapped=columns_of(wire_of(settings)))
+        raws: list[Raw] = []
         try:
             file.open({})
-            return list(_first(file.read(_SAMPLE_SECONDS), records))
-        except EndOfSource:
-            return []
+            with suppress(EndOfSource):  # the last record may come by itself, where no newline ends it
+                while sum(map(records_in, raws)) < records:
+                    raws += file.read(_SAMPLE_SECONDS)
+            return list(_first(raws, records))
         except SourceError as error:
             # The columns that a mapping misses are the very thing that is asked for here.
             raise SourceError(f"{error}; see docs/serving/mapping.md") from error
@@ -324,7 +328,9 @@ class FileSource(Source[Any]):
             )
 
     def _cutter(self, start: int) -> LineCutter:
-        return LineCutter(self.partition, start, self.max_line_bytes)
+        array = not is_pipe(self.path) and is_array(self.path)
+        kind = ArrayCutter if array else LineCutter
+        return kind(self.partition, start, self.max_line_bytes)
 
     def _followed(self, positions: Mapping[str, Any]) -> Following | FollowingPattern:
         def following(path: Path, position: Any) -> Following:

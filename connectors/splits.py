@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connectors.files import FileSource
+from connectors.formats.files.compressed import is_array
 from connectors.formats.files.line_cutter import BLOCK_BYTES
 from connectors.formats.files.tables import ROWS, open_parquet
 from monitor.base.errors import SourceError
@@ -55,7 +56,7 @@ def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
 
     NDJSON is cut before the lines that span a multiple of the size, as `FileSource` cuts what it reads;
     Parquet where `FileSource` does, at the first such row of a row group. CSV, whose quotes may span lines,
-    and what is compressed as a whole are one split.
+    a JSON array, and what is compressed as a whole are one split.
 
     Examples
     --------
@@ -73,7 +74,7 @@ def _starts(path: Path, size: int) -> list[int]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         return _row_groups(path, size)
-    return _lines(path, size) if is_plain(path) else [0]
+    return _lines(path, size) if is_plain(path) and not is_array(path) else [0]
 
 
 def _lines(path: Path, size: int) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from connectors.formats.decode.reread import lenient_elements
 from connectors.formats.wires.kserve import TENSORS_HEADER
 from connectors.formats.wires.observed import ObservedWire, observed_line
 from connectors.formats.wires.wire import Wire
@@ -116,9 +117,13 @@ def lines_of(body: bytes) -> list[bytes]:
         body = body[len(_BYTE_ORDER_MARK) :].strip(_SPACE)
     if not body:
         return []
+    found: list[bytes] | None
     if _is_one_value(body):
         # Between the tokens of valid JSON a newline means no more than a space, and inside them it cannot be.
         found = [bytes(each) for each in _ELEMENTS.decode(body)] if body.startswith(b"[") else [body]
+    else:
+        found = lenient_elements(body) if body.startswith(b"[") else None
+    if found is not None:
         lines = [line.replace(b"\n", b" ") if b"\n" in line else line for line in found]
     else:
         lines = [line for line in (part.strip(_SPACE) for part in body.split(b"\n")) if line]

@@ -322,6 +322,14 @@ def _too_large(error: TooLargeError) -> Answer:
 
 def _misplaced(found: Judgement, kind: PostKind) -> Answer:
     other = PostKind.PREDICTIONS if kind is PostKind.LABELS else PostKind.LABELS
+    if kind is PostKind.PREDICTIONS and found.scored:
+        return refusal(
+            400,
+            f"{found.misplaced} of {found.rows} rows have no scores where they are looked for, so they are "
+            "labels, but scores under another name: name their fields in the source's mapping, which "
+            "`blindsight doctor --sample FILE` proposes. If they are the truth, post them to /v1/labels. "
+            "Nothing was taken",
+        )
     return refusal(
         400,
         f"{found.misplaced} of {found.rows} rows are {other.value}; post those to /v1/{other.value}, "

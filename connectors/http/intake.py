@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.messages.proposal import NAME_OF_MODEL, propose, written
+from connectors.formats.messages.proposal import NAME_OF_MODEL, looks_scored, propose, written
 from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Chunk, Reject, TaskLayout
@@ -24,6 +24,7 @@ MOST_ERRORS = 100
 """Rows that an answer names; the rest is counted."""
 
 
+_SCORED = frozenset(("scores", "models", "confidence"))  # an answer under our names has one of them
 _MOST_TRIED, _MOST_TRIED_BYTES = 4, 4096  # rows that a proposal is made of, and bytes of each
 _MOST_PROPOSED_BYTES = 1000
 
@@ -48,7 +49,8 @@ class Judgement:
     rows : int
         Lines.
     accepted, rejected : int
-        Answers (or labels) that can be used, and that cannot.
+        Answers (or labels) that can be used, and that cannot. An answer whose label alone cannot be used is
+        accepted.
     answers : int
         Answers in the accounting, used or not.
     tasks : mapping of str to int
@@ -65,6 +67,8 @@ class Judgement:
         Faults beyond those.
     ignored : int
         Events without answers, which are not among the rows.
+    scored : bool
+        Whether one of the first rows that have no scores has them under another name.
     """
 
     lines: bytes
@@ -79,6 +83,7 @@ class Judgement:
     errors: tuple[Mapping[str, object], ...]
     errors_omitted: int
     ignored: int = 0
+    scored: bool = False
 
 
 class Intake:
@@ -130,7 +135,7 @@ class Intake:
             lines=block,
             rows=len(kept),
             accepted=accepted,
-            rejected=sum(max(reject.answers, 1) for reject in chunk.rejects),
+            rejected=sum(max(reject.answers, 1) for reject in chunk.rejects if not reject.along),
             answers=chunk.answers,
             tasks=_rows_by_task(chunk),
             labels=_labels_by_task(chunk),
@@ -139,6 +144,7 @@ class Intake:
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
             ignored=len(lines) - len(kept),
+            scored=bool(misplaced) and _scored_elsewhere(lines[:_MOST_TRIED]),
         )
 
     def proposal(self, lines: bytes) -> Mapping[str, object] | None:
@@ -186,6 +192,11 @@ def _decoded(line: bytes) -> object:
         return None
 
 
+def _scored_elsewhere(lines: Sequence[bytes]) -> bool:
+    values = [value for line in lines if isinstance(value := _decoded(line), dict)]
+    return looks_scored([value for value in values if _SCORED.isdisjoint(value)])
+
+
 def _errors(rejects: Sequence[Reject], lines: Sequence[bytes]) -> Iterator[Mapping[str, object]]:
     starts = np.cumsum([1] + [len(line) + 1 for line in lines])
     for reject in rejects:
@@ -198,11 +209,13 @@ def _rows_by_task(chunk: Chunk) -> Mapping[str, int]:
     for batch in chunk.labels:
         found[batch.task] += len(batch)
     for reject in chunk.rejects:
-        found[reject.task] += max(reject.answers, 1)
+        found[reject.task] += 0 if reject.along else max(reject.answers, 1)
     return found
 
 
 def _labels_by_task(chunk: Chunk) -> Mapping[str, int]:
     found = Counter({batch.task: len(batch) for batch in chunk.labels})
-    found.update(reject.task for reject in chunk.rejects if reject.answers == 0 and reject.task)
+    found.update(
+        reject.task for reject in chunk.rejects if reject.answers == 0 and reject.task and not reject.along
+    )
     return found

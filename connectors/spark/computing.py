@@ -40,6 +40,8 @@ class Ended:
         Of its engine.
     labelled : mapping
         As `Engine.labelled` gives it.
+    waiting : mapping
+        As `Engine.waiting_labels` gives it.
     windows, line_bytes : int
         Lines that are no revisions; bytes of all lines.
     """
@@ -47,6 +49,7 @@ class Ended:
     unit: int
     view: EngineView
     labelled: Any
+    waiting: Any
     windows: int
     line_bytes: int
 
@@ -99,7 +102,7 @@ def lines_of(
         windows += not line.report.revision
         size += len(row.line)
         yield row
-    ended = Ended(number, engine.view(), engine.labelled(), windows, size)
+    ended = Ended(number, engine.view(), engine.labelled(), engine.waiting_labels(), windows, size)
     yield LineRow(0, ENDED_UNIT, 0, 0, unit.task, unit.model or "", "", 0, packed(ended))
 
 

@@ -13,8 +13,8 @@ import pyarrow
 import pyarrow.parquet
 from pyarrow import types
 
-from connectors.formats.files.table_rows import is_column
-from connectors.formats.files.tables import open_parquet
+from connectors.formats.files.tables import columns_read, open_parquet
+from connectors.formats.wires.marks import formats_of_table
 from monitor.base.errors import ConfigError, SinkError
 from monitor.export.sinks.line_file import cannot_write
 
@@ -65,13 +65,13 @@ def refuse_types(path: Path, mapped: Collection[str] = ()) -> None:
         return
     with open_parquet(path) as file:
         schema = file.schema_arrow
-    known = [column for column in schema if is_column(column.name)]
+    known = [schema.field(name) for name in columns_read(schema.names)]
     if not known:
         raise ConfigError(
             f"{path}: none of its columns is known ({', '.join(schema.names)}); name them as docs/records.md "
             "says, or write a mapping"
         )
-    for column in known:
+    for column in () if formats_of_table(schema.names) else known:
         _refuse_type(path, column)
 
 
@@ -93,6 +93,8 @@ def _refuse_type(path: Path, column: Any) -> None:
 def _is_list_of_numbers(kind: Any) -> bool:
     if types.is_struct(kind):
         return all(any(is_one(field.type) for is_one in _NUMBER) for field in kind)
+    if types.is_map(kind):
+        return any(is_one(kind.item_type) for is_one in _NUMBER)
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return bool(lists) and any(is_one(kind.value_type) for is_one in _NUMBER)
 

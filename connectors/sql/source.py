@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.table_rows import is_column
+from connectors.formats.files.tables import columns_read
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.sql import progress
@@ -236,7 +236,11 @@ class SqlSource(Source[Position]):
         for key, name in (("cursor", self._settings.cursor), ("id", self._settings.id)):
             if name.lower() not in lower:
                 problem = f"{key}: there is no column {name} among {listing(names)}; correct it"
-        if not any(name in self._mapped if self._mapped else is_column(name) for name in names):
+        read = columns_read(names, self._mapped)
+        twice = next((name for name in read if read.count(name) > 1), None)
+        if twice is not None:
+            problem = problem or f"two columns are called {twice}; rename one by AS in a query"
+        if not read:
             ours = "name them as docs/records.md says, or give a mapping"
             if self._mapped:
                 ours = f"the mapping reads {', '.join(sorted(self._mapped))}"

@@ -21,6 +21,7 @@ from monitor.agent.clock import SteadyClock
 from monitor.agent.decoders import Decoders
 from monitor.agent.feeder import Fed, Feeder
 from monitor.agent.refits import Refitter
+from monitor.agent.rises import RisingShares
 from monitor.agent.shards import FLUSH_SECONDS, Kept, MovingShard, Shard, Shards, Sinks
 from monitor.agent.unjoined import UnjoinedLabels
 from monitor.base.errors import BlindsightError, LeaseLostError
@@ -112,6 +113,7 @@ class Agent:
         self._picture = engine.view()
         self._pictured_next = 0.0
         self._unjoined = UnjoinedLabels()
+        self._rises = RisingShares()
         self.failure: BaseException | None = None
 
     def start(self) -> None:
@@ -349,6 +351,7 @@ class Agent:
         if chunk.rejects:
             self._sinks.rejects(chunk)
         self._unjoined.saw(chunk)
+        self._rises.saw(chunk)
         self._by_name[chunk.source].absorbed()
         shard.delivery.absorbed(chunk.source, chunk.positions)
 
@@ -403,6 +406,7 @@ class Agent:
             took = time.monotonic() - began
             self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
             self._unjoined.look(self._picture, ended=force and not self._stop.is_set())
+            self._rises.look(self._picture)
 
     def _seen(self) -> EngineView:
         if self._own is not None:

@@ -80,6 +80,8 @@ class Reject:
         for a record with several, 0 for a label.
     task : str
         The task, where it is known.
+    along : bool
+        Whether it is the label alone of a record whose answers are used.
     """
 
     reason: RejectReason
@@ -89,6 +91,7 @@ class Reject:
     position: int
     answers: int = 1
     task: str = ""
+    along: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +330,7 @@ class Chunk:
         Answers received, used or not: the sum of the batches' rows and of the rejects' `answers`.
     labels_received : int
         Records received that are labels and nothing else, used or not; a label that came along with its
-        answers is not among them.
+        answers is not among them, whether it is used (`Batch.label`) or not (`Reject.along`).
     after_others : tuple of str
         Partitions of which another agent used the records between these and the last ones read here.
     within : Within, optional

@@ -237,6 +237,8 @@ class FormatEntry(Entry):
         which a record under our names is known.
     holds_records : bool
         Whether a record stands within each of them, which may be of another format.
+    columns : tuple of str
+        The columns that are read of a table of such records; all where empty.
     """
 
     paths: bool = True
@@ -244,6 +246,7 @@ class FormatEntry(Entry):
     ids: tuple[str, ...] = ()
     marks: tuple[tuple[str, ...], ...] = ()
     holds_records: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def needs_no_mapping(self) -> bool:
@@ -479,6 +482,7 @@ FORMATS: dict[str, FormatEntry] = {
         paths=False,
         numbers_rows=True,
         marks=(("captureData", "eventMetadata"), ("groundTruthData", "eventMetadata")),
+        columns=("captureData", "groundTruthData", "eventMetadata"),
     ),
     "inference_table": FormatEntry(
         "connectors.formats.wires.inference_table:InferenceTableWire",
@@ -487,6 +491,10 @@ FORMATS: dict[str, FormatEntry] = {
         paths=False,
         numbers_rows=True,
         marks=(("databricks_request_id", "response"),),
+        columns=(
+            *("databricks_request_id", "client_request_id", "status_code", "response"),
+            *("request_metadata", "timestamp_ms", "request_time"),
+        ),
     ),
     "debezium": FormatEntry(
         "connectors.formats.wires.debezium:DebeziumWire",

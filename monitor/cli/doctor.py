@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from connectors.build import source_class
+from connectors.formats.messages.translations import translated_ids
 from connectors.formats.wires.choice import RECOGNISED, own_wire
 from connectors.formats.wires.wire import Wire
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from monitor.base.errors import BlindsightError, ConfigError
-from monitor.base.records import Chunk, TaskLayout, id_look, id_shape
+from monitor.base.records import Chunk, TaskLayout, id_keys, id_look, id_shape
 from monitor.base.source import Raw, RawMessages
 from monitor.cli.examine import Examination, Proposal, examine, refuse_reversed
 from monitor.config.file import load_config
@@ -255,12 +256,33 @@ def _compared(task: str, chunks: Sequence[Chunk]) -> str:
     of_answers = " and ".join(f"{source} have {id_look(id_)}" for source, id_ in answers)
     of_labels = " and ".join(f"{source} {id_look(id_)}" for source, id_ in labels)
     told = f"answers of {of_answers}, labels of {of_labels}"
+    if translated := _translated(task, chunks):
+        return f"{told}; {translated}"
     if _alike(task, chunks):
         return f"{told}; they look alike, and may join beyond these samples"
     shapes = [{id_shape(id_) for _, id_ in side} for side in (answers, labels)]
     if {"9"} in shapes and {"hex"} in shapes:
         return f"{told}; a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`"
     return f"{told}; give labels the id of their answer, or `mapping.id` another path"
+
+
+def _translated(task: str, chunks: Sequence[Chunk]) -> str:
+    """The sentence about keys of a mapping with which a label finds its answer; "" where none helps."""
+    answers, labels = _ids(task, chunks)
+    batches = [batch for chunk in chunks for batch in chunk.batches if batch.task == task]
+    given = [batch for chunk in chunks for batch in chunk.labels if batch.task == task]
+    for ours, others, side in ((labels, answers, batches), (answers, labels, given)):
+        known = frozenset(key for batch in side for key in batch.key.tolist())
+        for source, id_ in ours:
+            keys = translated_ids(
+                [id_],
+                [each for _, each in others],
+                lambda text, known=known: int(id_keys([text])[0]) in known,
+            )
+            if keys:
+                written = ", ".join(f"{key}: {value}" for key, value in keys.items())
+                return f"with {{{written}}} beside id in the mapping of {source}, {id_look(id_)} joins"
+    return ""
 
 
 def _examined(config: Config, source: SourceConfig) -> Examination:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,19 +15,32 @@ import numpy as np
 import yaml
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.files.table_rows import plain_cell
-from connectors.formats.messages.proposal import NAME_OF_MODEL, propose, vectors, written
-from connectors.formats.wires.choice import compiled
+from connectors.formats.decode.structs import Record
+from connectors.formats.files.table_json import json_cell, json_rows
+from connectors.formats.files.table_rows import is_column
+from connectors.formats.messages.proposal import (
+    NAME_OF_MODEL,
+    looks_scored,
+    named_path,
+    propose,
+    vectors,
+    written,
+)
+from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.marks import ONE_IS_OURS, formats_of
 from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
-from monitor.base.records import NO_ID, Chunk, TaskLayout
+from monitor.base.records import NO_ID, Batch, Chunk, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages, RawTable, records_in
 from monitor.config.mapping import FieldMapping
+from monitor.engine.planning import certain_rows
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
 _FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
+_FEWEST_LABELS = 10  # that all are the class with the largest score, before it is said of all of them
+_MOST_NAMES = 10  # of fields that are not read
 _NOTHING = "no mapping is known that reads them: see docs/records.md for what a record needs"
 
 
@@ -51,6 +65,11 @@ class Proposal:
     def used(self) -> int:
         """Answers and labels that it gives."""
         return _used(self.chunk)
+
+    @property
+    def answers_first(self) -> tuple[int, int]:
+        """Answers that it gives, and answers and labels: a mapping that turns answers into labels is none."""
+        return sum(map(len, self.chunk.batches)), self.used
 
     @property
     def with_id(self) -> int:
@@ -152,14 +171,16 @@ def examine(
         From another wire to the same records as they would have been read for it, where that differs.
     """
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
-    left = [f"the mapping {left}" for left in _left(chunk)]
-    lines = [*_held(chunk), *left, *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
     values = list(records_of(raws, wire))
+    left = [f"the mapping {left}" for left in _left(chunk)]
+    mistaken = _mistaken(chunk, values)
+    lines = [*_held(chunk), *mistaken, *left, *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
+    lines += [*_suspicious(chunk), *_unread(raws, values, wire, chunk)]
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = no_probabilities([value.get("scores") for value in shaped])
     lines += odd
     proposals: tuple[Proposal, ...] = ()
-    if (chunk.rejects or left) and not odd and not isinstance(wire, KserveWire):
+    if (chunk.rejects or left or mistaken) and not odd and not isinstance(wire, KserveWire):
         proposals = tuple(_proposals(read or (lambda _: raws), values, layouts, name, chunk))
         if not proposals:
             lines += _odd_elsewhere(values, layouts) or [_NOTHING]
@@ -168,7 +189,7 @@ def examine(
         labels=sum(map(len, chunk.labels)),
         rejected=len(chunk.rejects),
         lines=tuple(lines),
-        wrong=bool(chunk.rejects or left or odd),
+        wrong=bool(chunk.rejects or left or odd or mistaken),
         chunk=chunk,
         records=sum(map(records_in, raws)),
         proposals=proposals,
@@ -188,6 +209,92 @@ def _held(chunk: Chunk) -> Iterable[str]:
             yield "some answers have no time: they count as of their arrival"
         if (batch.key == NO_ID).any():
             yield "some answers have no id: no label can be joined to those"
+
+
+def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
+    """The sentence about records that are read as labels, and are answers by what stands in them."""
+    labels = sum(map(len, chunk.labels))
+    if chunk.batches or not labels or not looks_scored(values) or named_path("model", values) is None:
+        return []
+    return [
+        f"all {labels} are read as labels, though they name a model and have fields of scores: their scores "
+        "are not where they are looked for, and what they call label may be what the model answered"
+    ]
+
+
+def _suspicious(chunk: Chunk) -> Iterable[str]:
+    """What is odd about answers that can be used."""
+    answers = sum(map(len, chunk.batches))
+    if again := repeated_ids(chunk.batches):
+        yield (
+            f"{again} of {answers} answers have the id of an earlier one of their model: they do not count "
+            "(duplicates); give each answer an id of its own, not that of its user"
+        )
+    for batch in chunk.batches:
+        if repeats_predictions(batch):
+            known = int((batch.label >= 0).sum())
+            yield (
+                f"task {batch.task}: the label of each of {known} answers is the class with the largest "
+                "score: is it what the model answered? Then it is no truth, and belongs in prediction"
+            )
+        if certain_rows(batch.scores).all():
+            yield (
+                f"task {batch.task}: each score is exactly 0 or 1, so that every answer gets the same "
+                "confidence; send probabilities before rounding"
+            )
+
+
+def repeated_ids(batches: Sequence[Batch]) -> int:
+    """How many answers have the id of an earlier one of their model."""
+    found = 0
+    for batch in batches:
+        known = np.flatnonzero(batch.key != NO_ID)
+        pairs = np.stack([batch.key[known], batch.model[known].astype(np.uint64)])
+        found += len(known) - np.unique(pairs, axis=1).shape[1]
+    return found
+
+
+def repeats_predictions(batch: Batch) -> bool:
+    """Whether the labels of all answers are what the model predicted: the truth hardly ever is.
+
+    Where the order of the classes is not known, it is enough that each predicted class has one label of its
+    own. Where only one class occurs, nothing is told.
+    """
+    known = np.flatnonzero(batch.label >= 0)
+    if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
+        return False
+    label = batch.label[known]
+    for told in (batch.scores[known].argmax(axis=1), batch.predicted[known]):
+        pairs = np.unique(np.stack([told, label]), axis=1).shape[1]
+        if 1 < pairs == len(np.unique(told)) == len(np.unique(label)):
+            return True
+    return False
+
+
+def _unread(raws: Sequence[Raw], values: Sequence[Any], wire: Wire, chunk: Chunk) -> Iterable[str]:
+    """The fields that records have and nobody reads."""
+    if not chunk.batches:
+        return
+    names = unread_fields(raws, values, wire)
+    if names:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        yield f"fields that are not read: {', '.join(names[:_MOST_NAMES])}{more}"
+
+
+def unread_fields(raws: Sequence[Raw], values: Sequence[Any], wire: Wire) -> list[str]:
+    """Names of the records' fields, or of a table's columns, that a wire does not read."""
+    if isinstance(wire, MappedWire):
+        read: frozenset[str] = wire.columns
+    elif any(isinstance(raw, RawTable) and wire.reads_rows(raw.columns) for raw in raws) or any(
+        formats_of(value) and ONE_IS_OURS.isdisjoint(value) for value in values[:1]
+    ):
+        return []  # a format of its own, which knows what it needs
+    else:
+        read = frozenset(Record.__struct_fields__)
+    tables = any(isinstance(raw, RawTable) for raw in raws)
+    names = dict.fromkeys(name for value in values for name in value)
+    mapped = isinstance(wire, MappedWire)
+    return [name for name in names if name not in read and not (tables and not mapped and is_column(name))]
 
 
 def _left(chunk: Chunk) -> Iterable[str]:
@@ -210,11 +317,42 @@ def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
     """The records as they are, objects only."""
     for raw in raws:
         if isinstance(raw, RawTable):
-            rows = zip(*raw.columns.values(), strict=False)
-            yield from (dict(zip(raw.columns, map(_number, row), strict=True)) for row in rows)
+            full = {name: column for name, column in raw.columns.items() if column}
+            for row in zip(*full.values(), strict=True):
+                yield {name: _number(cell) for name, cell in zip(full, row, strict=True)}
         else:
             for text in _texts(raw, wire):
                 yield from _objects(text)
+
+
+def answers_in(raws: Sequence[Raw]) -> Iterable[dict[str, Any]]:
+    """The records that a source without a mapping holds: those of a format under our names.
+
+    What a format cannot read comes as it is.
+    """
+    for raw in raws:
+        if isinstance(raw, RawTable) and RECOGNISED.reads_rows(raw.columns):
+            for line in json_rows(raw):
+                yield from _own_names(line) or _objects(line)
+            continue
+        for value in records_of([raw], RECOGNISED):
+            line = b"" if isinstance(raw, RawTable) else _encoded(value)
+            of_format = bool(line) and RECOGNISED.format_of(line) is not None
+            yield from (_own_names(line) or [value]) if of_format else [value]
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError):
+        return b""
+
+
+def _own_names(line: bytes) -> list[dict[str, Any]]:
+    """The records that a value of a format holds, under our names; [] where it cannot be read."""
+    records = [outcome for _, outcome in RECOGNISED.one(line) if isinstance(outcome, Record)]
+    told = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
+    return [{name: value for name, value in each.items() if value is not None} for each in told]
 
 
 def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
@@ -230,8 +368,8 @@ def _number(cell: object) -> object:
     """A cell as JSON could have it; a text that is a number as one: CSV holds nothing but text."""
     for kind in (int, float):
         with suppress(ValueError):
-            return kind(cell) if isinstance(cell, str) else plain_cell(cell)
-    return cell
+            return kind(cell) if isinstance(cell, str) else json_cell(cell)
+    return json_cell(cell)
 
 
 def _objects(text: bytes) -> Iterable[dict[str, Any]]:
@@ -267,7 +405,9 @@ def no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
     got = f"{name}: expected probabilities from 0 to 1, got {low:.4g} to {high:.4g}: they look like "
     if low >= 0 and high <= 100.1 and all(len(row) == 1 or abs(sum(row) - 100) < 0.5 for row in vectors):
         return [got + "percent; divide by 100 where they are sent"]
-    if high <= 0 and all(len(row) > 1 and abs(sum(np.exp(row)) - 1) < 0.01 for row in vectors):
+    logarithms = all(len(row) > 1 and abs(sum(np.exp(row)) - 1) < 0.01 for row in vectors)
+    named = re.search("log_?prob", name.lower()) and all(len(row) == 1 for row in vectors)
+    if high <= 0 and (logarithms or named):
         return [got + "logarithms of probabilities; send exp() of them"]
     return [got + "logits; send the softmax of them (of a single number the sigmoid)"]
 
@@ -287,7 +427,7 @@ def _proposals(
     for mapping in _candidates(values, in_events if in_events != values else (), layouts):
         wire = compiled(mapping)
         tried = Decoder(layouts, name, wire=wire, clock=time.time).decode(read(wire))
-        if _used(tried) > _used(chunk):
+        if _used(tried) > _used(chunk) or (not chunk.batches and tried.batches):
             yield Proposal(mapping, tried, chunk)
 
 

@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,32 +22,43 @@ import yaml
 
 from connectors.files import why_not_a_file
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.files.joining import join_batches
+from connectors.formats.files.compressed import is_array
+from connectors.formats.files.joining import join_batches, take
 from connectors.formats.files.tables import EVERY_COLUMN
 from connectors.formats.messages.proposal import (
-    NAME_OF_MODEL,
+    Sample,
+    named_classes,
     named_path,
     numbers_at,
+    propose,
     shares_of_classes,
-    written,
+    top_class,
+    two_classes_of,
+    zoned,
 )
+from connectors.formats.messages.wording import nearest
 from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
 from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, TaskLayout
 from monitor.base.source import Raw, records_in
-from monitor.cli.examine import Examination, examine, records_of
+from monitor.cli.examine import (
+    Examination,
+    answers_in,
+    examine,
+    repeats_predictions,
+    unread_fields,
+)
 from monitor.cli.inputs import read_file
 from monitor.config.file import load_config
 from monitor.config.mapping import (
-    MISSING,
     PLACEHOLDERS,
     FieldMapping,
     is_placeholder,
-    lookup,
     parse_field_path,
 )
-from monitor.config.task import Window
+from monitor.config.task import MOST_FEATURES, Window
+from monitor.engine.planning import certain_rows
 from monitor.reports.window_report import rfc3339
 
 LOOKED_AT = 1000
@@ -64,6 +76,7 @@ MOST_VALUES = 20
 _REFERENCE_WINDOWS = 20
 _FEWEST_IN_WINDOW = 50
 _MOST_NUMBERS = 50  # that name classes
+_MOST_NAMES = 10  # of fields that are not read
 _NO_SCORES = (
     "has no scores: expected probabilities from 0 to 1 in fields such as scores, probability or p_<class>, "
     "got the fields {}"
@@ -74,25 +87,48 @@ _REGRESSION = (
 )
 
 
-def write_configuration(
-    predictions: Path, labels: Path | None, out: Path, task: str = "", model: str = ""
-) -> str:
-    """Look at files, write a configuration for their stream, and tell what is to be done next.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What files to look at, and what is known of them.
+
+    Parameters
+    ----------
+    predictions : Path
+        NDJSON, a JSON array, CSV or Parquet. At most `MOST_ROWS` records of it are read.
+    labels : Path, optional
+        Labels by the ids of the predictions.
+    task : str
+        Its name; default that in the records, else that of the file.
+    model : str
+        Name of the one model of records that name none; default that of the file.
+    label : str
+        The field, or the path of it, with the true class.
+    """
+
+    predictions: Path
+    labels: Path | None = None
+    task: str = ""
+    model: str = ""
+    label: str = ""
+
+
+def write_configuration(asked: Asked, out: Path) -> tuple[str, bool]:
+    """Look at files and write a configuration for their stream.
 
     Where enough answers have a label, the older half of them is written beside it as the labelled reference.
 
     Parameters
     ----------
-    predictions : Path
-        NDJSON, CSV or Parquet. At most `MOST_ROWS` records of it are read.
-    labels : Path, optional
-        Labels by the ids of the predictions.
+    asked : Asked
     out : Path
         The configuration; neither it nor the reference beside it may exist.
-    task : str
-        Its name; default that in the records, else that of the file.
-    model : str
-        Name of the one model of records that name none.
+
+    Returns
+    -------
+    str
+        What the files hold, and what is to be done next.
+    bool
+        Whether nothing is left to be filled in.
 
     Raises
     ------
@@ -105,13 +141,19 @@ def write_configuration(
             raise ConfigError(
                 f"--out: {path} exists, and init overwrites no file; move it away, or give another"
             )
-    found = _look(predictions, labels, task, model)
+    found = _look(asked)
     old = found.older_half()
     if old is not None:
         _create(reference, b"".join(line + b"\n" for line in found.lines(old)))
     text = "\n".join([*_configuration(found, out, reference.name, old), ""])
     _create(out, text.encode())
-    return "\n".join(_told(found, out, reference if old is not None else None))
+    try:
+        load_config(out)
+        problem = ""
+    except ConfigError as error:
+        problem = str(error)
+    lines = _told(found, out, reference if old is not None else None, problem)
+    return "\n".join(lines), not problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +165,9 @@ class _Source:
 
     def section(self, folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"kind": "file", "path": os.path.relpath(self.path, folder)}
-        if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json"):
+        if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json") and not is_array(self.path):
             found["follow"] = True
-        return found if self.mapping is None else {**found, "mapping": written(self.mapping)}
+        return found if self.mapping is None else {**found, "mapping": zoned(self.mapping)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +180,10 @@ class _Found:
     answers: Batch
     seen: tuple[str, ...] = ()
     """The classes, where nothing tells their order."""
+    dropped: tuple[str, ...] = ()
+    """What of the files does not count, as sentences."""
+    notes: tuple[str, ...] = ()
+    """What else whoever runs it should know, as sentences."""
 
     @property
     def per_model(self) -> dict[str, Ints]:
@@ -152,8 +198,6 @@ class _Found:
     def older_half(self) -> Ints | None:
         """The rows of a reference, in order of time; None where a model has too few labels, or no name."""
         every = []
-        if NAME_OF_MODEL in self.per_model:
-            return None
         for rows in self.per_model.values():
             known = rows[self.answers.label[rows] >= 0]
             if len(known) < FEWEST_REFERENCE:
@@ -191,33 +235,80 @@ class _Classes(NamedTuple):
     sure: bool
 
 
-def _look(predictions: Path, labels: Path | None, task: str, model: str) -> _Found:
+def _look(asked: Asked) -> _Found:
+    predictions, labels = asked.predictions, asked.labels
     raws = _first(predictions)
-    values = [_one_model(value) for value in records_of(raws, RECOGNISED)]
+    values = [_one_model(value) for value in answers_in(raws)]
     if not values:
         raise ConfigError(
             f"--from: {predictions} holds no record; give a file of predictions (docs/records.md)"
         )
-    beside = [] if labels is None else list(records_of(_first(labels), RECOGNISED))
-    name = task or _task_of(values) or re.sub(r"\W+", "_", predictions.name.split(".")[0]) or "task"
-    classes = _classes(predictions, values, beside)
-    groups = tuple(_groups(values))
-    layout = TaskLayout(name, classes.names, max(len(classes.names) - 1, 0), groups=groups)
-    if model:
-        layout = replace(layout, models=(model,))
-    mapping, looked = _readable(predictions, raws, layout)
-    if not looked.answers:
-        why = "; ".join(looked.lines[1:])
-        raise ConfigError(f"--from: {predictions} has no answer that can be used: {why}")
+    beside = [] if labels is None else list(answers_in(_first(labels)))
+    stem = predictions.name.split(".")[0]
+    name = asked.task or _task_of(values) or re.sub(r"\W+", "_", stem) or "task"
+    label = _label_of(asked, values)
+    classes = _classes(predictions, values, beside, label)
+    layout = TaskLayout(name, classes.names, max(len(classes.names) - 1, 0), groups=tuple(_groups(values)))
+    if asked.model or not _names_models(values):
+        layout = replace(layout, models=(asked.model or stem or "model",))
+    mapping, notes = _readable(predictions, raws, values, layout, label)
     of_labels = None
     if labels is not None:
-        by, told = _readable(labels, _first(labels), layout)
+        by, told = _examined(labels, _first(labels), layout)
         if not told.labels:
             why = "; ".join(told.lines[1:])
             raise ConfigError(f"--labels: {labels} has no label that can be used: {why}")
         of_labels = _Source(labels, by)
-    found = _read_whole(layout, _Source(predictions, mapping), of_labels)
-    return found if classes.sure else _ordered(found, named_path("prediction", values) is not None)
+    source = _Source(predictions, mapping)
+    unread = unread_fields(raws, values, RECOGNISED if mapping is None else compiled(mapping))
+    if unread:
+        notes = (*notes, f"Fields that are not read: {_listed(unread)}.")
+    found = replace(_read_whole(layout, source, of_labels), notes=notes)
+    if not classes.sure:
+        found = _ordered(found, named_path("prediction", values) is not None)
+    return _checked(found, asked)
+
+
+def _checked(found: _Found, asked: Asked) -> _Found:
+    """With its notes on labels and scores that cannot be what they are taken for."""
+    notes = list(found.notes)
+    if repeats_predictions(found.answers) and (asked.label or asked.labels):
+        what = asked.label or asked.labels
+        notes.append(
+            f"Each label of {what} is the class that was predicted, so the accuracy is 100 %: is it true?"
+        )
+    if certain_rows(found.answers.scores).all():
+        notes.append(
+            "Each score is exactly 0 or 1, so that every answer gets the same confidence; send probabilities "
+            "before rounding."
+        )
+    return replace(found, notes=tuple(notes))
+
+
+def _label_of(asked: Asked, values: Sequence[Any]) -> str:
+    """The path of `--label`; "" where it is not given."""
+    if not asked.label:
+        return ""
+    paths = Sample(values).cells
+    for path in (asked.label, f'["{asked.label}"]'):
+        if path in paths:
+            return path
+    raise ConfigError(
+        f"--label: {asked.predictions} has no field {asked.label}, or no value in it; it has the fields "
+        f"{_fields(values)}{nearest(asked.label, [*paths])}"
+    )
+
+
+def _names_models(values: Sequence[Any]) -> bool:
+    """Whether the records say which model answered."""
+    return named_path("model", values) is not None or any(
+        isinstance(value.get("models"), dict) for value in values
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
 
 def _one_model(value: dict[str, Any]) -> dict[str, Any]:
@@ -227,10 +318,10 @@ def _one_model(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_whole(layout: TaskLayout, predictions: _Source, labels: _Source | None) -> _Found:
-    answers = _answers(predictions, layout)
+    answers, notes = _answers(predictions, layout)
     if labels is not None:
         answers = _joined(answers, labels, layout)
-    return _Found(layout, predictions, labels, answers)
+    return _Found(layout, predictions, labels, answers, dropped=notes)
 
 
 def _first(path: Path) -> list[Raw]:
@@ -264,7 +355,7 @@ def _task_of(values: Sequence[Mapping[str, Any]]) -> str:
     return named.pop() if named else ""
 
 
-def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any]) -> _Classes:
+def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any], label: str) -> _Classes:
     """The classes: by the names of the scores, else by the values of labels and predictions."""
     named = shares_of_classes(values)
     if named:
@@ -272,14 +363,22 @@ def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any]) -> _Class
     _refuse_numbers(path, [values, labels])
     width, field = numbers_at(values)
     if not width:
-        if any("confidence" in value for value in values):
+        if named_path("confidence", values) is not None:
             return _Classes((), True)
         raise ConfigError(f"--from: {path} {_NO_SCORES.format(_fields(values))}")
-    told = {_name(cell) for rows in (values, labels) for _, cells in _named_cells(rows) for cell in cells}
+    sample = Sample(values)
+    if width == 2 and top_class(sample, {"scores": field}) is not None:
+        return _Classes((), True)
+    cells = [cell for rows in (values, labels) for _, column in _named_cells(rows) for cell in column]
+    cells += sample.cells[label].values() if label else ()
+    told = named_classes(cells, width)
+    if not label and not told and width == 2:
+        told = set(two_classes_of(sample, field))
     if len(told) > width:
         raise ConfigError(
             f"--from: {path}: expected {width} classes, as {field} tells, got {len(told)} values of labels "
-            f"and predictions: {', '.join(sorted(told, key=_natural)[:10])}; give each class one spelling"
+            f"and predictions: {', '.join(sorted(told, key=_natural)[:10])}; give each class one spelling, "
+            "or name the field of the truth with --label"
         )
     if len(told) == width:
         return _Classes(tuple(sorted(told, key=_natural)), False)
@@ -288,15 +387,11 @@ def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any]) -> _Class
 
 def _named_cells(rows: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
     """The fields that name classes, and what stands there."""
+    sample = Sample(rows)
     for field in ("prediction", "label"):
         path = named_path(field, rows)
         if path is not None:
-            found = (lookup(row, parse_field_path(path)) for row in rows)
-            yield path, [cell for cell in found if cell is not MISSING and cell is not None and cell != ""]
-
-
-def _name(cell: Any) -> str:
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+            yield path, [*sample.cells[path].values()]
 
 
 def _fields(values: Sequence[Any]) -> str:
@@ -347,10 +442,89 @@ def _groups(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     return (name for name, each in seen.items() if len(each) <= MOST_VALUES)
 
 
-def _readable(path: Path, raws: Sequence[Raw], layout: TaskLayout) -> tuple[FieldMapping | None, Examination]:
-    """The mapping by which most of a file's records can be used (None: it needs none), and what it gives."""
+def _readable(
+    path: Path, raws: Sequence[Raw], values: Sequence[Any], layout: TaskLayout, label: str
+) -> tuple[FieldMapping | None, tuple[str, ...]]:
+    """The mapping by which most of a file's records can be used (None: none is needed), and sentences."""
+    mapping, looked = _examined(path, raws, layout)
+    own = propose(values, layout, {"model": layout.models[0]} if layout.models else {}, label)
+    tried = None if own is None else _tried(own, raws, layout, path.name)
+    if own is not None and tried is not None:
+        # Where records under our names lack the truth, or its field is named, a mapping reads it.
+        as_many = sum(map(len, tried.batches)) >= looked.answers
+        if as_many and (
+            label or (mapping is None and not _labelled_rows(looked.chunk) and _labelled_rows(tried))
+        ):
+            mapping, looked = own, replace(looked, answers=sum(map(len, tried.batches)), chunk=tried)
+    if not looked.answers:
+        raise ConfigError(f"--from: {path} has no answer that can be used: {'; '.join(looked.lines[1:])}")
+    if not label and any(map(repeats_predictions, looked.chunk.batches)):
+        mapping = mapping or own
+    if mapping is None:
+        return None, ()
+    return _said_of(mapping, looked.chunk, values, label)
+
+
+def _said_of(
+    mapping: FieldMapping, chunk: Chunk, values: Sequence[Any], label: str
+) -> tuple[FieldMapping, tuple[str, ...]]:
+    """A mapping without a label that was predicted, with other columns as features; and sentences on it."""
+    found = mapping.model_dump(exclude_defaults=True)
+    notes = []
+    if not label and mapping.label is not None and any(map(repeats_predictions, chunk.batches)):
+        found.setdefault("prediction", mapping.label)
+        found.pop("label")
+        notes.append(
+            f"{mapping.label} is the class with the largest score in every row: it is read as what the model "
+            "predicted, not as the truth. --label COLUMN names the truth."
+        )
+    elif mapping.label is not None:
+        notes.append(f"The truth is read at {mapping.label}; --label COLUMN names another field.")
+    elif mapping.confidence is not None and mapping.prediction is not None:
+        notes.append(
+            f"{mapping.confidence} is the probability of the class at {mapping.prediction} alone: it is read "
+            "as the confidence that the answer is right, in a task without classes."
+        )
+    elif mapping.prediction is not None:
+        notes.append("No field of the truth is known; --label COLUMN names it.")
+    if mapping.time_zone is not None:
+        notes.append(
+            "Times have no offset and are read as UTC: change time_zone if they are of another zone."
+        )
+    features = _features(mapping, values)
+    if features and not (mapping.format or mapping.features):
+        found["features"] = features
+    return FieldMapping(**found), tuple(notes)
+
+
+def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
+    """Fields of a record itself that are numbers, or texts of few values, and that nothing else reads."""
+    taken = {parse_field_path(path)[0] for path in mapping.paths.values()}
+    found = {}
+    for path, cells in Sample(values).cells.items():
+        (name, *deeper) = parse_field_path(path)
+        if deeper or name in taken or name in ("groups", "features") or not isinstance(name, str):
+            continue
+        told = list(cells.values())
+        numbers = all(isinstance(cell, int | float) for cell in told)
+        texts = all(isinstance(cell, str) for cell in told) and len(set(told)) <= MOST_VALUES
+        if (numbers or texts) and name.isidentifier() and len(set(told)) > 1:
+            found[name] = path
+    return dict(itertools.islice(found.items(), MOST_FEATURES))
+
+
+def _labelled_rows(chunk: Chunk) -> int:
+    return sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+
+
+def _tried(mapping: FieldMapping, raws: Sequence[Raw], layout: TaskLayout, name: str) -> Chunk:
+    return Decoder([layout], name, wire=compiled(mapping)).decode(raws)
+
+
+def _examined(path: Path, raws: Sequence[Raw], layout: TaskLayout) -> tuple[FieldMapping | None, Examination]:
+    """The mapping that most of a file's records need (None: it needs none), and what it gives."""
     looked = examine(raws, [layout], path.name, RECOGNISED)
-    best = max(looked.proposals, key=lambda each: each.used, default=None)
+    best = max(looked.proposals, key=lambda each: each.answers_first, default=None)
     if best is None:
         return None, looked
     answers, labels = (sum(map(len, each)) for each in (best.chunk.batches, best.chunk.labels))
@@ -368,11 +542,48 @@ def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
             return
 
 
-def _answers(source: _Source, layout: TaskLayout) -> Batch:
-    """All answers of a file, with the labels that came along: one of a request is each of its models'."""
-    answers = join_batches([batch for chunk in _decoded(source, layout) for batch in chunk.batches])
+def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...]]:
+    """All answers of a file with the labels that came along, each id of a model once; what does not count."""
+    batches, reasons, first = list[Batch](), Counter[str](), ""
+    labels = 0
+    for chunk in _decoded(source, layout):
+        batches += chunk.batches
+        labels += sum(map(len, chunk.labels))
+        for reject in chunk.rejects:
+            reasons[reject.reason.value.replace("_", " ")] += max(reject.answers, 1)
+            first = first or f"{reject.partition}, {reject.position}: {reject.message}"
+    answers = join_batches(batches)
     known = np.flatnonzero((answers.label >= 0) & (answers.key != NO_ID))
-    return _labelled(answers, answers.key[known], answers.label[known]) if len(known) else answers
+    if len(known):  # a label of a request is that of each of its models
+        answers = _labelled(answers, answers.key[known], answers.label[known])
+    kept = _first_of_each_id(answers)
+    dropped = []
+    if reasons:
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+        dropped.append(f"Not used: {_count(reasons.total(), 'row')} ({counts}). The first: {first}")
+    if len(kept) < len(answers):
+        again = len(answers) - len(kept)
+        dropped.append(
+            f"{again:,} of {_count(len(answers), 'answer')} have the id of an earlier one of their model, "
+            "and do not count (duplicates): give each answer an id of its own, not that of its user."
+        )
+        answers = take(answers, kept)
+    if labels and labels * 20 > len(answers):
+        dropped.append(f"{_count(labels, 'row')} of the file are labels without scores.")
+    return answers, tuple(dropped)
+
+
+def _first_of_each_id(answers: Batch) -> Ints:
+    """The rows that are no duplicates, in their order; those without an id are none."""
+    known = answers.key != NO_ID
+    pairs = np.stack([answers.key[known], answers.model[known].astype(np.uint64)])
+    first = np.unique(pairs, axis=1, return_index=True)[1]
+    rows: Ints = np.sort(np.concatenate([np.flatnonzero(~known), np.flatnonzero(known)[first]]))
+    return rows
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _joined(answers: Batch, source: _Source, layout: TaskLayout) -> Batch:
@@ -417,7 +628,8 @@ def _ordered(found: _Found, predicted: bool) -> _Found:
     if (order == np.arange(len(classes))).all():
         return found
     layout = replace(found.layout, classes=tuple(classes[k] for k in order))
-    return _read_whole(layout, found.predictions, found.labels)
+    again = _read_whole(layout, found.predictions, found.labels)
+    return replace(again, notes=found.notes)
 
 
 def _window(found: _Found, reference: Ints | None) -> tuple[int, int]:
@@ -505,7 +717,7 @@ def _task(found: _Found, reference: str, old: Ints | None) -> Iterator[str]:
     if found.layout.groups:
         yield f"groups: {_plain(list(found.layout.groups))}   # each value has windows and charts of its own"
     rates = {model: found.a_day(rows) for model, rows in found.per_model.items()}
-    if len(rates) <= MOST_VALUES and NAME_OF_MODEL not in rates:
+    if len(rates) <= MOST_VALUES:
         yield "models:   # with their traffic, from which `check` predicts the false alarms a week"
         for model, rate in rates.items():
             yield f"  {_plain(model)}: {{{'' if rate is None else f'answers_per_day: {rate}'}}}"
@@ -525,20 +737,16 @@ def _create(path: Path, data: bytes) -> None:
         raise ConfigError(f"--out: {path} cannot be written ({error.strerror}); give another") from error
 
 
-def _told(found: _Found, out: Path, reference: Path | None) -> Iterable[str]:
+def _told(found: _Found, out: Path, reference: Path | None, problem: str) -> Iterable[str]:
     known = int((found.answers.label >= 0).sum())
     more = "" if len(found.answers) < MOST_ROWS else " (the first of the file)"
-    models = ", ".join(name for name in itertools.islice(found.per_model, 5) if name != NAME_OF_MODEL)
-    of = f" of {models}" if models else ""
-    yield f"{out}: {len(found.answers):,} answers{more}{of}; {known:,} have a label."
-    if not of and known >= FEWEST_REFERENCE:
-        yield "With --model NAME the older half of the labelled answers becomes the reference."
+    models = ", ".join(itertools.islice(found.per_model, 5))
+    yield f"{out}: {len(found.answers):,} answers{more} of {models}; {known:,} have a label."
+    yield from (*found.dropped, *found.notes)
     if reference is not None:
         yield f"{reference}: the oldest labelled answers, as reference. Were the models good then?"
-    try:
-        load_config(out)
-    except ConfigError as error:
-        yield f"Fill in the places in <…>; blindsight check says so of each:\n{error}"
+    if problem:
+        yield f"Fill in the places in <…>; blindsight check says so of each:\n{problem}"
         return
     files = " ".join(str(each.path) for each in (found.predictions, found.labels) if each is not None)
     yield f"Next: blindsight check {out}; then blindsight replay {out} {files} --out replayed"

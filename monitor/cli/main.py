@@ -162,12 +162,17 @@ def init(
         "blindsight.yaml"
     ),
     task: Annotated[str, typer.Option(help="The name of the task; default that of the file.")] = "",
-    model: Annotated[str, typer.Option(help="The name of the model of records that name none.")] = "",
+    model: Annotated[
+        str, typer.Option(help="The name of the model of records that name none; default that of the file.")
+    ] = "",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="The field with the true class.")] = "",
 ) -> None:
     """Write a configuration for the stream that a file of predictions shows."""
-    from monitor.cli.init import write_configuration
+    from monitor.cli.init import Asked, write_configuration
 
-    typer.echo(write_configuration(predictions, labels, out, task, model))
+    text, complete = write_configuration(Asked(predictions, labels, task, model, label), out)
+    typer.echo(text)
+    raise typer.Exit(0 if complete else 2)
 
 
 @app.command()

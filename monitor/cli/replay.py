@@ -16,6 +16,7 @@ from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError, SourceError
 from monitor.base.records import Chunk
 from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
+from monitor.cli.accounts import Accounts, accounts_of
 from monitor.cli.reporting import write_report
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
@@ -92,6 +93,8 @@ class Replayed:
     unused : Unused
     rejects : Path or None
         Where those were written; None where the configuration has no `rejects`.
+    accounts : Accounts
+        What became of the answers and labels that could be used.
     notes : tuple of str
         What else whoever runs it should know, as sentences.
     seconds : tuple of float
@@ -105,6 +108,7 @@ class Replayed:
     unused: Unused
     rejects: Path | None
     notes: tuple[str, ...] = ()
+    accounts: Accounts = field(default_factory=Accounts)
     seconds: tuple[float, ...] = ()
 
 
@@ -124,7 +128,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     SinkError
         The disk did not take everything.
     """
-    from monitor.engine.planning import Facts, notes_of_order
+    from monitor.engine.planning import Facts
 
     config = load_config(config_path)
     engine = engine_settings(config, event_time=True).build()
@@ -143,6 +147,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         raise SinkError(f"{out}: the disk did not take every line; make room and run it again")
     view = engine.view()
     models = [(one.task, one.model) for one in view.series if not one.group]
+    accounts = accounts_of(config, [view], [engine.waiting_labels()], [facts])
     return Replayed(
         replace(view, series=series_of(config, [view], models)),
         written.windows,
@@ -150,8 +155,16 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         written.period.histories.alarms(),
         unused_of([facts]),
         out / REJECTS if config.rejects else None,
-        tuple(notes_of_order([facts])),
+        noted([facts], accounts),
+        accounts,
     )
+
+
+def noted(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
+    """What is to be said of the order of files, where labels found their answers at all."""
+    from monitor.engine.planning import notes_of_order
+
+    return tuple(notes_of_order(facts)) if accounts.labels.matched else ()
 
 
 class Written:

@@ -24,6 +24,7 @@ from typing import Any
 from connectors.files import is_pipe
 from connectors.splits import read_split, splits_of
 from monitor.base.errors import ClusterError, ConfigError, SinkError
+from monitor.cli.accounts import accounts_of
 from monitor.cli.process import processes_for, start_fork_server
 from monitor.cli.replay import (
     REJECTS,
@@ -33,6 +34,7 @@ from monitor.cli.replay import (
     arenas_of,
     check_files,
     draw,
+    noted,
     replay,
     series_of,
     unused_of,
@@ -66,7 +68,6 @@ from monitor.engine.planning import (
     most_groups,
     note_share,
     notes_of,
-    notes_of_order,
     rows_of,
     too_many,
     units_of,
@@ -170,6 +171,8 @@ def _told(
     labelled = {series: rows for one in ended for series, rows in one.labelled.items()}
     written.period.join([one.period for one in ended], run.series)
     views = [view for one in ended for view in one.views]
+    waiting = [each for one in ended for each in one.waiting]
+    accounts = accounts_of(config, views, waiting, [run.facts])
     units = units_of([run.facts], owners.whole)
     reasons = owners.whole | why_whole(owners.settings, [run.facts])
     most = max(one.resident for one in ended), used()[0]
@@ -184,7 +187,8 @@ def _told(
         written.period.histories.alarms(),
         unused_of([run.facts]),
         out / REJECTS if config.rejects else None,
-        (*notes_of(units, reasons, len(ended)), *notes_of_order([run.facts]), memory),
+        (*notes_of(units, reasons, len(ended)), *noted([run.facts], accounts), memory),
+        accounts,
         tuple(one.seconds for one in ended),
     )
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from monitor.base.errors import SourceError
 from monitor.base.names import BATCH_ROWS
 from monitor.cli import series_table
+from monitor.cli.accounts import table
 from monitor.cli.replay import REPORTS, Replayed
 from monitor.cli.replay_processes import replay_on_cores
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
@@ -48,6 +49,7 @@ def replay_with_progress(
         *_of_alarms(done),
         *_of_files(done, out),
         *done.notes,
+        *_of_accounts(done),
         *_of_rejects(done),
     ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -142,16 +144,18 @@ def _of_files(done: Replayed, out: Path) -> Iterator[str]:
     yield f"Windows: {done.windows:,}, in {out / REPORTS}. Pictures beside it: {len(done.pictures)}."
 
 
+def _of_accounts(done: Replayed) -> Iterator[str]:
+    if done.unused.received:
+        yield from table(done.accounts, done.unused.answers, done.unused.labels)
+
+
 def _of_rejects(done: Replayed) -> Iterator[str]:
     unused = done.unused
     for path, rows in unused.rows_left.items():
         yield f"The mapping reads {path} alone, and leaves {_count(rows, 'row')} that stand beside it."
     if not unused.first:
         return
-    yield f"Not used: {_count(unused.answers.total(), 'answer')}, {_count(unused.labels.total(), 'label')}."
-    for reason, count in (unused.answers + unused.labels).most_common():
-        yield f"  {reason.replace('_', ' ')}: {count:,}"
-    yield "The first of them (a place in a file counts from 0, of an unpacked one where it was packed):"
+    yield "The first rejected (a place in a file counts from 0, of an unpacked one where it was packed):"
     yield from (f"  {message}" for message in unused.first)
     if done.rejects:
         yield f"All of them, as far as rejects.max_bytes allows: {done.rejects}"

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError
-from monitor.cli.replay import OURS, REJECTS, Replayed, Written, arenas_of, draw, series_of, unused_of
+from monitor.cli.accounts import accounts_of
+from monitor.cli.replay import OURS, REJECTS, Replayed, Written, arenas_of, draw, noted, series_of, unused_of
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
-from monitor.engine.planning import notes_of_order, rows_of
+from monitor.engine.planning import rows_of
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
@@ -93,15 +94,23 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
         _put_in_place(aside, out)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+    return _replayed(config, out, done, period, windows, tuple(out / picture.name for picture in pictures))
+
+
+def _replayed(
+    config: Config, out: Path, done: SparkReplay, period: Period, windows: int, pictures: tuple[Path, ...]
+) -> Replayed:
     views = [unit.view for unit in done.ended]
+    accounts = accounts_of(config, views, [unit.waiting for unit in done.ended], done.facts)
     return Replayed(
         EngineView(series=series_of(config, views, rows_of(done.facts)), arenas=arenas_of(config, views)),
         windows,
-        tuple(out / picture.name for picture in pictures),
+        pictures,
         period.histories.alarms(),
         unused_of(done.facts),
         out / REJECTS if config.rejects else None,
-        (*done.notes, *notes_of_order(done.facts)),
+        (*done.notes, *noted(done.facts, accounts)),
+        accounts,
     )
 
 

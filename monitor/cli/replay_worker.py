@@ -27,6 +27,7 @@ from monitor.base.collector import tune_collector
 from monitor.base.errors import SinkError, SourceError
 from monitor.base.records import Batch, Reject
 from monitor.base.source import Raw, RawBlock, RawTable
+from monitor.cli.accounts import Waiting
 from monitor.cli.process import one_heap
 from monitor.cli.replay import period_of
 from monitor.config.layouts import layouts
@@ -210,6 +211,8 @@ class EndedStream:
     period : Period
         All windows of this process.
     views : list of EngineView
+    waiting : list of mapping
+        As `Engine.waiting_labels` gives them.
     labelled : mapping
         As `Engine.labelled` gives it.
     resident : int
@@ -221,6 +224,7 @@ class EndedStream:
     lines: list[ComputedLine]
     period: Period
     views: list[EngineView]
+    waiting: Sequence[Waiting]
     labelled: Labelled
     resident: int
     seconds: float
@@ -321,7 +325,9 @@ class ReplayWorker:
         engines = self._engines.values()
         lines = [line for engine in engines for line in self._lines(engine.end())]
         labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
-        return EndedStream(lines, self._period, [engine.view() for engine in engines], labelled, *used())
+        waiting = [engine.waiting_labels() for engine in engines]
+        views = [engine.view() for engine in engines]
+        return EndedStream(lines, self._period, views, waiting, labelled, *used())
 
 
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:

@@ -148,6 +148,7 @@ def _parse(text: str, name: str) -> tuple[object, Callable[[KeyPath], int]]:
         if node is None:
             raise ConfigError(f"{name}: the file is empty; it needs at least tasks, see config.example.yaml")
         _refuse_duplicates(node)
+        _keep_texts(node)
         data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"{name}: {_syntax(error, text)}") from error
@@ -213,6 +214,40 @@ def _refuse_duplicates(root: yaml.Node) -> None:
             if key.value in lines:
                 raise _refusal(f"the key {key.value!r} occurs twice, first in line {lines[key.value]}", key)
             lines[key.value] = key.start_mark.line + 1
+
+
+_TEXT = "tag:yaml.org,2002:str"
+
+
+def _keep_texts(root: yaml.Node) -> None:
+    """Have what labels and records are compared with stay as it is written: no number, no boolean."""
+    waiting, done = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in done:  # an alias
+            continue
+        done.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        for key, value in node.value:
+            waiting.append(value)
+            if key.value == "mapping":
+                _keep_texts_of(value)
+            elif key.value == "observe" and isinstance(value, yaml.MappingNode):
+                for _, mapping in value.value:
+                    _keep_texts_of(mapping)
+
+
+def _keep_texts_of(mapping: yaml.Node) -> None:
+    for key, value in mapping.value if isinstance(mapping, yaml.MappingNode) else ():
+        if key.value not in ("label_values", "where") or not isinstance(value, yaml.MappingNode):
+            continue
+        for each in (node for pair in value.value for node in pair):
+            for scalar in each.value if isinstance(each, yaml.SequenceNode) else [each]:
+                if isinstance(scalar, yaml.ScalarNode):
+                    scalar.tag = _TEXT
 
 
 def _refusal(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from monitor.base.registry import FORMATS
 from monitor.config.section import OneOf, Problem, Section, demand, explained
@@ -45,7 +46,7 @@ def parse_field_path(text: str) -> FieldPath:
     ----------
     text : str
         Names separated by dots; ``[0]`` is an index of an array, from 0; ``["a.b"]`` a name with a dot, a
-        bracket or a blank; ``name|json`` goes on inside of a text that is JSON.
+        bracket or a blank; ``name|json``, ``[0]|json`` go on inside of a text that is JSON.
 
     Examples
     --------
@@ -53,6 +54,8 @@ def parse_field_path(text: str) -> FieldPath:
     (('outputs', 0, 'data'), ('a.b', 'c'))
     >>> parse_field_path("response|json.predictions[0]")
     ('response', '|json', 'predictions', 0)
+    >>> parse_field_path('choices[0]|json.p')
+    ('choices', 0, '|json', 'p')
     >>> parse_field_path("a..b")
     Traceback (most recent call last):
     ValueError: expected a path such as payload.probs, outputs[0].data or ["a.b"].c, got 'a..b'
@@ -61,10 +64,13 @@ def parse_field_path(text: str) -> FieldPath:
     at = 0
     while at < len(text):
         found = _STEP.match(text, at)
-        if found is None or (found[0].startswith(".") != (bool(steps) and found[1] is not None)):
+        dotted = bool(steps) and found is not None and found[1] is not None and found[0] != _IN_TEXT
+        if found is None or found[0].startswith(".") != dotted:
             break
         name = found[1]
-        if name is not None and name.endswith(_IN_TEXT) and name != _IN_TEXT:
+        if found[0] == _IN_TEXT and steps:  # behind an index, or a name in quotes
+            steps.append(JSON_TEXT)
+        elif name is not None and name.endswith(_IN_TEXT) and name != _IN_TEXT:
             steps += [name.removesuffix(_IN_TEXT), JSON_TEXT]
         else:
             steps.append(int(found[3]) if found[3] is not None else name or found[2])
@@ -164,14 +170,16 @@ class Constants(Section):
         default=None, min_length=1, description="The model's version.", examples=["2026-11"]
     )
 
-    @model_validator(mode="after")
-    def _are_filled_in(self) -> Constants:
-        demand(
-            (name, f"expected the {name} of every record, got the placeholder {value!r}: write its name here")
-            for name, value in self
-            if value is not None and is_placeholder(value)
-        )
-        return self
+
+_ONE_OR_MORE = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+
+
+def _placeholders(constants: Constants) -> Iterable[Problem]:
+    """The constants that are still to be filled in."""
+    for name, value in constants:
+        if value is not None and is_placeholder(value):
+            told = f"expected the {name} of every record, got the placeholder {value!r}"
+            yield f"constants.{name}", f"{told}: write its name here"
 
 
 class FieldMapping(Section):
@@ -206,6 +214,26 @@ class FieldMapping(Section):
         description="Number of hexadecimal digits in which to write an id that is a decimal number, as the "
         "labels have it. It is 16 for BentoML's request_id, 32 for its trace_id.",
         examples=[16],
+    )
+    id_digits: int | None = Field(
+        default=None,
+        ge=1,
+        le=128,
+        description="Number of digits to which an id that is a whole number is filled up with zeros, as the "
+        "labels have it. With 1, 7.0 becomes 7, and 007 stays.",
+        examples=[8],
+    )
+    id_prefix: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="Text that ids begin with, as the labels have them; it is put before an id without it.",
+        examples=["req-"],
+    )
+    id_case: Literal["lower", "upper"] | None = Field(
+        default=None,
+        description="Small or capital letters for all of an id, where answers and labels differ in that.",
+        examples=["lower"],
     )
     time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.", "ts")
     time_unit: TimeUnit = Field(
@@ -243,6 +271,17 @@ class FieldMapping(Section):
         default={}, description="The path of each feature's value.", examples=[{"hour": "input.hour"}]
     )
     label: str | None = _path("Path of the true class.", "truth")
+    label_values: dict[str, str] = Field(
+        default={},
+        description="The class for each value of a label that is no class. Keys are read as text: 1, true.",
+        examples=[{"1": "toxic", "0": "ok"}],
+    )
+    where: dict[str, Annotated[tuple[str, ...], _ONE_OR_MORE]] = Field(
+        default={},
+        description="Records that are read: those with this text, or one of these, at each of these paths. "
+        "The others are ignored.",
+        examples=[{"answer": "accept"}],
+    )
     correct: str | None = _path(
         "Path of whether the answer was right, for a task without classes.", "review.correct"
     )
@@ -255,6 +294,27 @@ class FieldMapping(Section):
     constants: Constants = Field(
         default=Constants(), description="Values that are the same for every record."
     )
+
+    @field_validator("label_values", "where", mode="before")
+    @classmethod
+    def _texts(cls, given: Any, field: ValidationInfo) -> Any:
+        """Keys and values as text, whatever YAML made of them."""
+        if not isinstance(given, dict):
+            return given
+        keys = [_as_text(key) for key in given]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise ValueError(f"expected each value once, got {twice!r} twice, as text: leave one out")
+        values = dict(zip(keys, given.values(), strict=True))
+        if field.field_name == "label_values":
+            return {key: _as_text(value) for key, value in values.items()}
+        several = {
+            key: value if isinstance(value, list | tuple | dict) else [value] for key, value in values.items()
+        }
+        return {
+            key: value if isinstance(value, dict) else tuple(map(_as_text, value))
+            for key, value in several.items()
+        }
 
     @model_validator(mode="after")
     def _fits(self) -> FieldMapping:
@@ -292,6 +352,7 @@ class FieldMapping(Section):
                 yield _key(name), str(error)
                 continue
             yield from _problems_beside(name, path)
+        yield from _placeholders(self.constants)
         for name in ("time_unit", "time_zone"):
             if self.time == "$timestamp" and getattr(self, name) != FieldMapping.model_fields[name].default:
                 yield name, "expected none beside time: $timestamp, which needs none: leave it out"
@@ -313,9 +374,8 @@ class FieldMapping(Section):
         if self.format is not None and FORMATS[self.format].holds_records:
             told = f"expected a path into the row, which format: {self.format} reads, got {{}}"
             yield from ((_key(name), told.format(path)) for name, path in self.beside.items())
-        has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
-        if self.id_hex_digits is not None and not has_path:
-            yield "id", "missing; id_hex_digits needs it: give its path, or leave id_hex_digits out"
+        yield from self._problems_of_ids()
+        yield from self._problems_of_values()
         if self.time is None and (self.time_zone is not None or self.time_unit != "seconds"):
             yield "time", "missing; time_unit and time_zone need it: give its path, or leave them out"
         if self.time_zone is not None and not _is_zone(self.time_zone):
@@ -324,6 +384,41 @@ class FieldMapping(Section):
                 "expected the name of a time zone such as Europe/Berlin, or an offset such as +01:00, "
                 f"got {self.time_zone!r}",
             )
+
+    def _problems_of_ids(self) -> Iterable[Problem]:
+        """What is wrong with the translations of ids."""
+        has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
+        for name in ("id_hex_digits", "id_digits", "id_prefix", "id_case"):
+            if getattr(self, name) is not None and not has_path:
+                yield "id", f"missing; {name} needs it: give its path, or leave {name} out"
+
+    def _problems_of_values(self) -> Iterable[Problem]:
+        """What is wrong with label_values and where."""
+        if self.label_values and self.label is None:
+            yield "label", "missing; label_values needs it: give its path, or leave label_values out"
+        for path, value in self.where.items():
+            try:
+                beside = parse_field_path(path)[0] in BESIDE
+            except ValueError as error:
+                yield "where", str(error)
+                continue
+            if beside or (self.format is not None and not FORMATS[self.format].paths):
+                yield "where", f"expected paths into the record, got {path[:60]!r}: leave it out"
+            if not any(value):
+                yield "where", f"expected a text, or a list of some, at {path[:60]!r}, got none: list them"
+
+
+def _as_text(value: Any) -> Any:
+    """A key or a value of YAML as JSON would write it; what is no single value as it is.
+
+    Examples
+    --------
+    >>> _as_text(True), _as_text(1), _as_text(1.0), _as_text("TRUE"), _as_text(None)
+    ('true', '1', '1.0', 'TRUE', 'null')
+    """
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    return str(value) if isinstance(value, int | float | datetime.date) else value
 
 
 def _is_beside(path: str) -> bool:

@@ -52,6 +52,22 @@ class _Place:
     root: Schema = field(repr=False)
 
 
+OTHER_NAMES: Mapping[str, str] = {
+    "roc_auc": "auroc",
+    "auc": "auroc",
+    "roc_auc_score": "auroc",
+    "pr_auc": "average_precision",
+    "auprc": "average_precision",
+    "tpr": "recall",
+    "sensitivity": "recall",
+    "tnr": "specificity",
+    "ppv": "precision",
+    "f1_score": "f1",
+    "expected_calibration_error": "ece",
+}
+"""What other libraries call a metric of ours."""
+
+
 def findings(error: ValidationError, schema: Schema) -> list[Finding]:
     """All problems that pydantic found, in the order of the sections.
 
@@ -245,7 +261,9 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
         text = without_login(str(value))
         return f": write it as a list, [{text}]" if len(text) < _LONGEST_VALUE else ": write it as a list"
     if "enum" in node and isinstance(value, str):
-        close = nearest(value, [str(name) for name in node["enum"]])
+        known = [str(name) for name in node["enum"]]
+        other = OTHER_NAMES.get(value.lower().replace("-", "_"))
+        close = other if other in known else nearest(value, known)
         return f"; did you mean {close!r}?" if close else ""
     if value is None and path:
         empty = "properties" in node and "required" not in node

@@ -423,11 +423,17 @@ class Engine:
             for series in task.series
         }
 
+    def waiting_labels(self) -> dict[str, Keys]:
+        """By task, the keys of labels that wait for their answer."""
+        return {name: join.waiting_keys for name, join in self._joins().items() if join.waiting}
+
+    def _joins(self) -> dict[str, LabelJoinLogic]:
+        joins = {name: task.join for name, task in self._tasks.items()}
+        return joins | {name: arena.join.logic for name, arena in self._arenas.items()}
+
     def view(self) -> EngineView:
         """An immutable view for exporters."""
-        tasks, arenas = self._tasks, self._arenas
-        joins = {name: task.join for name, task in tasks.items()}
-        joins |= {name: arena.join.logic for name, arena in arenas.items()}
+        tasks, arenas, joins = self._tasks, self._arenas, self._joins()
         lags = {name: join.lag_seconds for name, join in joins.items()}
         return EngineView(
             series=tuple(view for task in tasks.values() for view in task.views()),
@@ -471,6 +477,7 @@ class Engine:
         self._received[chunk.source] += chunk.answers + chunk.shed
         self._shed[chunk.source] += chunk.shed
         along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+        along += sum(reject.along for reject in chunk.rejects)
         shed = sum(chunk.labels_shed.values())
         self._labels_received[chunk.source] += chunk.labels_received + along + shed
         self._labels_shed.update(chunk.labels_shed)

@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from monitor.base.records import Batch, Chunk
+from monitor.base.records import Batch, Chunk, Floats
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.join import rows_within
@@ -52,6 +53,10 @@ class Facts:
         Rows that the mapping did not read, by the path of the one beside them that it read.
     files : dict of str to [answers, labels]
         Those that could be used and came by themselves, by file.
+    certain : Counter of (task, model)
+        Answers with a score of exactly 1, or a confidence of exactly 0 or 1.
+    named_labels : int
+        Labels on their own, read along with answers, that name a model: they may be answers without scores.
     newest : float
         Of a stream: the largest time of a record, where it is no more than a day after that of its message.
     """
@@ -69,6 +74,8 @@ class Facts:
     ignored: int = 0
     rows_left: Counter[str] = field(default_factory=Counter)
     files: dict[str, list[int]] = field(default_factory=dict)
+    certain: Counter[tuple[str, str]] = field(default_factory=Counter)
+    named_labels: int = 0
     newest: float = -math.inf
 
     def absorb(self, later: Facts, sequence: int, caps: Mapping[str, int]) -> None:
@@ -87,6 +94,8 @@ class Facts:
         self.answers_rejected.update(later.answers_rejected)
         self.labels_rejected.update(later.labels_rejected)
         self.rows_left.update(later.rows_left)
+        self.certain.update(later.certain)
+        self.named_labels += later.named_labels
         for file, counts in later.files.items():
             self._count(file, *counts)
         self.first += later.first[: MESSAGES_KEPT - len(self.first)]
@@ -105,6 +114,10 @@ class Facts:
         self.rows_left.update(chunk.rows_left)
         for file in chunk.partitions:
             self._count(file, sum(map(len, chunk.batches)), sum(map(len, chunk.labels)))
+        for batch in chunk.batches:
+            self._note_certain(batch)
+        if chunk.batches:
+            self.named_labels += sum(int((each.model >= 0).sum()) for each in chunk.labels)
         for reject in chunk.rejects:
             if reject.answers:
                 self.answers_rejected[reject.reason.value] += reject.answers
@@ -113,9 +126,32 @@ class Facts:
             if len(self.first) < MESSAGES_KEPT:
                 self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
+    def _note_certain(self, batch: Batch) -> None:
+        certain = certain_rows(batch.scores)
+        if certain.any():
+            often = np.bincount(batch.model[certain], minlength=len(batch.models)).tolist()
+            pairs = zip(batch.models, often, strict=True)
+            self.certain.update({(batch.task, model): count for model, count in pairs if count})
+
     def rows(self, task: str) -> int:
         """Answers of a task."""
         return sum(rows for (name, _), (_, rows) in self.models.items() if name == task)
+
+
+def certain_rows(scores: Floats) -> NDArray[np.bool_]:
+    """(n,) bool, True where the largest of (n, K) scores is exactly 1; of a confidence, where it is 0 or 1.
+
+    Of three classes, say, a forest gives many a score of exactly 0, which says nothing of the largest one.
+
+    Examples
+    --------
+    >>> certain_rows(np.array([[1.0, 0.0, 0.0], [0.75, 0.25, 0.0]])).tolist()
+    [True, False]
+    >>> certain_rows(np.array([[0.0], [0.5]])).tolist()
+    [True, False]
+    """
+    found: NDArray[np.bool_] = (scores == 1).any(axis=1)
+    return found | (scores[:, 0] == 0) if scores.shape[1] == 1 else found
 
 
 @dataclass(frozen=True, slots=True)

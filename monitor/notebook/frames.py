@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal
@@ -161,4 +162,28 @@ def _cells(values: Any, what: str) -> Cells:
 
 
 def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    """A value as plain Python has it, and so what stands in its lists and dicts.
+
+    Examples
+    --------
+    >>> _plain({"ok": np.float64(0.25)}), _plain([np.float32(0.5), None])
+    ({'ok': 0.25}, [0.5, None])
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {_plain(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def with_nan(cells: Cells) -> Cells:
+    """Numbers with NaN where there is none: a score that is missing is not a label without scores.
+
+    Examples
+    --------
+    >>> with_nan([0.5, None])
+    [0.5, nan]
+    """
+    return [math.nan if cell is None else cell for cell in cells] if None in cells else cells

@@ -34,7 +34,7 @@ from monitor.engine.reference import split_by_model
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.notebook.estimates import MonitorResult
-from monitor.notebook.frames import Cells, ReadFrame
+from monitor.notebook.frames import Cells, ReadFrame, with_nan
 from monitor.reports.window_report import WindowReport
 
 _CORRECT = "correct"
@@ -165,7 +165,7 @@ class Monitor:
         )
         places |= {f"groups.{name}": name for name in draft.groups}
         places |= {f"features.{name}": name for name in draft.features}
-        columns = ReadFrame(reference, "reference").columns(places)
+        columns = _read(reference, "reference", places)
         self._refuse(columns, places)
         wire = MappedWire(self._mapping(places, time_zone))
         tables = tuple(map(wire.table, _tables(self._judged(columns, places), "reference")))
@@ -198,7 +198,7 @@ class Monitor:
         fitted, places = self._fitted, self._fitted.places
         if not labels:
             places = {key: name for key, name in places.items() if key != "label"}
-        columns = ReadFrame(frame, "frame").columns(places, optional=("label",))
+        columns = _read(frame, "frame", places, optional=("label",))
         engine = fitted.settings.build()
         decoder = Decoder(layouts(fitted.config.tasks), "frame", wire=fitted.wire)
         facts, reports = Facts(), list[WindowReport]()
@@ -436,6 +436,15 @@ def _class_name(value: object) -> str:
 def _path(column: str) -> str:
     """The path of a field that has a column's name; a dot in it is no step."""
     return column if column.isidentifier() else f'["{column}"]'
+
+
+def _read(frame: Any, what: str, places: Mapping[str, str], optional: Sequence[str] = ()) -> dict[str, Cells]:
+    """The columns of a frame by their names; a score that is missing is NaN."""
+    columns = ReadFrame(frame, what).columns(places, optional)
+    for field, name in places.items():
+        if field.partition(".")[0] in ("scores", "confidence"):
+            columns[name] = with_nan(columns[name])
+    return columns
 
 
 def _tables(columns: Mapping[str, Cells], name: str) -> Iterator[RawTable]:

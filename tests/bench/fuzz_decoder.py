@@ -109,7 +109,9 @@ def check_chunk(chunk: Chunk) -> None:
     used = sum(map(len, chunk.batches))
     assert chunk.answers == used + sum(reject.answers for reject in chunk.rejects), chunk
     rejected_labels = chunk.labels_received - sum(map(len, chunk.labels))
-    assert 0 <= rejected_labels == sum(reject.answers == 0 for reject in chunk.rejects), chunk
+    alone = [reject for reject in chunk.rejects if not reject.along]
+    assert 0 <= rejected_labels == sum(reject.answers == 0 for reject in alone), chunk
+    assert all(reject.answers == 0 for reject in chunk.rejects if reject.along), chunk
     orders = np.concatenate(
         [np.zeros(0, dtype=np.int64), *(b.order for b in (*chunk.batches, *chunk.labels))]
     )
@@ -123,6 +125,12 @@ def check_chunk(chunk: Chunk) -> None:
         check_times(batch.time)
         assert (np.diff(batch.order) > 0).all()
         assert set(batch.model.tolist()) == set(range(len(batch.models)))
+        named = (
+            *batch.models,
+            *batch.versions,
+            *(name for names, _ in batch.groups.values() for name in names),
+        )
+        assert "".join(named).encode("utf-8") is not None, "the store and Prometheus hold them as UTF-8"
     for labels in chunk.labels:
         assert (labels.key != NO_ID).all()
         assert (labels.label >= 0).all()

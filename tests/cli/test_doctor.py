@@ -662,3 +662,30 @@ def test_decimal_and_hexadecimal_ids_are_told_apart(tmp_path: Path) -> None:
     assert "a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`" in told
     assert '"4151694932783368069" (9), labels of labels "399dc88b74578785" (hex)' in told
     assert "20 of 20 labels" in last_line(mapping=mapping)
+
+
+@pytest.mark.parametrize(
+    ("label", "keys"),
+    [
+        ("{}", "{id_digits: 4, id_prefix: req-}"),
+        ("{}.0", "{id_digits: 4, id_prefix: req-}"),
+        ("REQ-{:04d}", "{id_case: lower}"),
+    ],
+)
+def test_translations_of_ids_are_proposed_where_they_make_labels_join(
+    tmp_path: Path, label: str, keys: str
+) -> None:
+    answers = [{"id": f"req-{i:04d}", "model": "erm", "scores": [0.5, 0.5]} for i in range(50)]
+    labels = [{"id": label.format(i), "label": "ok"} for i in reversed(range(50))]
+    sources = []
+    for name, records in (("answers", answers), ("labels", labels)):
+        path = tmp_path / f"{name}.ndjson"
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        sources.append({"kind": "file", "path": str(path)})
+    path = tmp_path / "c.yaml"
+    path.write_text(json.dumps({"tasks": {"t": {"classes": ["ok", "toxic"]}}, "sources": sources}))
+    told, _ = examine_sources(str(path))
+    assert f"; with {keys} beside id in the mapping of labels.ndjson, " in told, told
+    sources[1]["mapping"] = {"id": "id", "label": "label", **yaml.safe_load(keys)}
+    path.write_text(json.dumps({"tasks": {"t": {"classes": ["ok", "toxic"]}}, "sources": sources}))
+    assert "50 of 50 labels find one of 50 answers" in examine_sources(str(path))[0]

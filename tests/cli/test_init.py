@@ -14,12 +14,20 @@ import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.cli.checking import check_file
-from monitor.cli.init import FEWEST_REFERENCE, write_configuration
+from monitor.cli.init import FEWEST_REFERENCE, Asked
+from monitor.cli.init import write_configuration as written
 from monitor.config.file import load_config
 from monitor.config.root import Task
 from tests.daemon import command_here, read_windows
 
 N = 2 * FEWEST_REFERENCE
+
+
+def write_configuration(predictions: Path, labels: Path | None, out: Path, **asked: str) -> str:
+    """What init says of the files."""
+    return written(Asked(predictions, labels, **asked), out)[0]
+
+
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
@@ -147,7 +155,6 @@ def test_what_nothing_tells_is_a_placeholder_that_check_names(tmp_path: Path) ->
     missing = (
         "tasks.p.classes[0]: expected the name of a class, got the placeholder '<class of score 0>': write",
         "tasks.p.classes[1]: expected the name of a class, got the placeholder '<class of score 1>': write",
-        "sources[0].mapping.constants.model: expected the model of every record, got the placeholder '<name",
     )
     for each in missing:
         assert each in told
@@ -155,9 +162,12 @@ def test_what_nothing_tells_is_a_placeholder_that_check_names(tmp_path: Path) ->
     assert checked.returncode == 2
     for each in missing:
         assert each in checked.stderr
-    named = write_configuration(data, None, tmp_path / "named.yaml", task="spam", model="m")
-    assert "constants.model" not in named
-    assert "tasks.spam.classes[0]" in named
+    assert "model: p" in out.read_text(), "the file's name, as no record names one"
+    ended = command_here(
+        "init", "--from", data, "--out", tmp_path / "named.yaml", "--task", "spam", "--model", "m"
+    )
+    assert (ended.returncode, "tasks.spam.classes[0]" in ended.stdout) == (2, True)
+    assert "model: m" in (tmp_path / "named.yaml").read_text()
 
 
 def test_labels_without_an_order_leave_the_classes_to_be_filled_in_and_show_them(tmp_path: Path) -> None:
@@ -172,14 +182,13 @@ def test_labels_without_an_order_leave_the_classes_to_be_filled_in_and_show_them
     )
 
 
-def test_a_nameless_model_gets_its_reference_by_model(tmp_path: Path) -> None:
+def test_a_model_without_a_name_has_that_of_the_file(tmp_path: Path) -> None:
     p, y = drawn()
     records = [{"id": i, "scores": {"ok": 1 - p[i], "toxic": p[i]}, "time": 1.7e9 + i} for i in range(N)]
     data = write_lines(tmp_path / "p.ndjson", records)
     labels = write_csv(tmp_path / "l.csv", {"id": range(N), "label": [("ok", "toxic")[each] for each in y]})
-    told = write_configuration(data, labels, tmp_path / "a.yaml")
-    assert "With --model NAME the older half of the labelled answers becomes the reference." in told
-    assert not (tmp_path / "a.reference.ndjson").exists()
+    write_configuration(data, labels, tmp_path / "a.yaml")
+    assert {row["model"] for row in read_windows(tmp_path / "a.reference.ndjson")} == {"p"}
     write_configuration(data, labels, tmp_path / "b.yaml", model="erm")
     assert {row["model"] for row in read_windows(tmp_path / "b.reference.ndjson")} == {"erm"}
     assert len(load_config(tmp_path / "b.yaml").sources) == 2

@@ -210,8 +210,10 @@ def test_the_command_prints_a_summary_and_nothing_else_where_nobody_looks(tmp_pa
     assert "[red]erm[/red]" in done.stdout
     assert "\x1b" not in done.stdout
     assert f"Windows: 2, in {tmp_path}/o [u]/windows.ndjson. Pictures beside it: 1." in lines
-    assert "Not used: 1 answer, 1 label." in lines
-    assert {"  malformed: 1", "  unknown class: 1"} <= set(lines)
+    assert sum(line.startswith(("answers rejected", "labels rejected")) for line in lines) == 2
+    assert {"answers rejected: malformed             1", "labels rejected: unknown class          1"} <= set(
+        lines
+    )
     start = len(ndjson(rows))
     assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start}: ") for line in lines) == 1
     assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start + 9}: ") for line in lines) == 1
@@ -277,7 +279,7 @@ def test_a_replay_without_alarm_and_without_rejects_says_so(tmp_path: Path) -> N
     (tmp_path / "a.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 300)))
     done = command("replay", config(tmp_path), tmp_path / "a.ndjson", "--out", tmp_path / "out")
     assert "No alarm was raised." in done.stdout.splitlines()
-    assert "Not used" not in done.stdout
+    assert "rejected" not in done.stdout
 
 
 def test_when_nothing_could_be_used_the_command_fails_with_a_sentence(tmp_path: Path) -> None:
@@ -288,7 +290,8 @@ def test_when_nothing_could_be_used_the_command_fails_with_a_sentence(tmp_path: 
         "blindsight: not one of the 3 answers and labels could be used; compare the first messages with the "
         f"tasks in {tmp_path}/config.yaml\n"
     )
-    assert "Not used: 2 answers, 1 label." in done.stdout.splitlines()
+    assert "answers rejected: malformed             1" in done.stdout.splitlines()
+    assert "Warning: 100 % of the answers were not used (rejected)" in done.stdout.splitlines()
 
 
 def test_an_empty_file_is_no_failure_and_said(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ MAPPING = {
     "class_scores": {"ok": "p"},
     "groups": {"region": "r"},
     "features": {"hour": "h"},
+    "label": "l",
+    "label_values": {"1": "ok"},
+    "where": {"a": "b"},
     "constants": {"task": "t"},
 }
 
@@ -110,7 +113,7 @@ BASE = {
 NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job", "headers": "X-Scope-OrgID"}
 TASKS = {"classification": "t", "arena": "chat"}
 NAMES |= {"class_scores": "ok", "groups": "region", "features": "hour", "resource": "team"}
-NAMES |= {"observe": "scorer"}
+NAMES |= {"observe": "scorer", "label_values": "1", "where": "a"}
 
 
 def resolve(node):
@@ -211,8 +214,8 @@ def test_a_key_like_no_other_is_refused_with_all_that_are_allowed(path, node):
 @pytest.mark.parametrize("leaves", OF_SECTION.values(), ids=map(show_path, OF_SECTION))
 def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(leaves):
     for path, node in leaves:
-        if path[-2:] == ("options", "client_id"):
-            wrong = [{"a": 1}]
+        if path[-2:] == ("options", "client_id") or {"label_values", "where"} & set(path[-2:-1]):
+            wrong = [{"a": 1}]  # a single value is text, whatever it is
         elif path[-1] == "kind" and path[0] == "sources":
             wrong = [3, True, "zzz"]
         else:

@@ -504,3 +504,31 @@ def test_a_dict_of_arrays_needs_no_extra(monitor: Monitor, monkeypatch: pytest.M
         monkeypatch.setitem(sys.modules, package, None)
     result = Monitor(CLASSES).fit(REFERENCE, **NAMES).estimate(STREAM)
     assert "<img " in result._repr_html_()
+
+
+def test_numbers_of_numpy_in_lists_and_dicts_are_numbers_and_a_missing_score_is_none() -> None:
+    p, truth = REFERENCE["p toxic"], REFERENCE["truth"]
+    pairs = np.column_stack((1 - p, p))
+    values = {
+        "lists": [list(row) for row in pairs],
+        "dicts": [dict(zip(CLASSES, row, strict=True)) for row in pairs],
+    }
+    estimated = []
+    for each in values.values():
+        fitted = Monitor(CLASSES).fit({"p": each, "truth": truth}, scores="p", label="truth")
+        estimated.append([to_json(report) for report in fitted.estimate({"p": each[:1_000]}).reports])
+    assert estimated[0] == estimated[1]
+    holes = p.copy()
+    holes[::10] = np.nan
+    frame = {"p toxic": holes, "truth": truth}
+    with pytest.raises(
+        ConfigError, match=r"400 rows of the reference cannot be used: row 1: \$.scores: expected"
+    ):
+        Monitor(CLASSES).fit(frame, scores="p toxic", label="truth")
+    fitted = Monitor(CLASSES).fit(REFERENCE, scores="p toxic", label="truth")
+    assert fitted.estimate(frame).rejected == {"not_a_number": 400}
+
+
+def test_a_metric_by_the_name_of_another_library_is_suggested_by_ours() -> None:
+    with pytest.raises(ConfigError, match="got 'roc_auc'; did you mean 'auroc'"):
+        Monitor(CLASSES, metrics=["accuracy", "roc_auc"])

@@ -68,7 +68,9 @@ class _Said:
     Parameters
     ----------
     label, acted : (n,) int64
-        The true class and the class acted on, -1 where absent.
+        The true class and the class acted on, -1 where absent, and of a label that cannot be used.
+    label_faults : Faults
+        What is wrong with labels; their answers are used.
     probability : (n,) float64 or None
         Of the label, NaN where absent; None where no record gives one.
     version : list of str or None
@@ -80,6 +82,7 @@ class _Said:
     """
 
     label: Ints
+    label_faults: Faults
     acted: Ints
     probability: Floats | None
     version: Sequence[str] | None
@@ -114,6 +117,11 @@ def read_answers(
     if faults.found or row_faults.found:
         kept = np.flatnonzero(faults.good()[rows.owner] & row_faults.good())
         rows, scores = rows.take(kept), scores[kept]
+    if said.label_faults.found:
+        used = frozenset(rows.owner.tolist())
+        for row, fault in said.label_faults.found.items():
+            if row in used:
+                rejects.add(int(chosen[row]), fault, 0, layout.name, along=True)
     return _batch(layout, said, rows, scores, chosen, places) if len(rows.owner) else None
 
 
@@ -121,10 +129,14 @@ def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Fault
     pick = picker(chosen, columns.size)
     if not absent(columns.models):
         _check_several(columns, chosen, faults)
-    label = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
+    label_faults = Faults(len(chosen))
+    label = true_classes(pick(columns.label), pick(columns.correct), layout, label_faults)
+    probability = _of_labels(pick(columns.probability), label, label_faults)
+    label[list(label_faults.found)] = -1
     return _Said(
         label=label,
-        probability=_of_labels(pick(columns.probability), label, faults),
+        label_faults=label_faults,
+        probability=probability,
         acted=_acted_on(pick(columns.prediction), layout, faults),
         version=None if absent(columns.version) else encode_versions(pick(columns.version), layout, faults),
         groups=_groups(pick(columns.groups), layout, faults),
@@ -187,7 +199,7 @@ def _of_requests(places: Places, record: Ints) -> dict[str, Any]:
     return {"request": places.request[record], "alone": places.alone[record]}
 
 
-def _of_labels(values: Sequence[float | None], label: Ints, faults: Faults) -> Floats | None:
+def _of_labels(values: Sequence[object], label: Ints, faults: Faults) -> Floats | None:
     """(n,) chances of being picked for labelling; of a record without a label they mean nothing."""
     if absent(values):
         return None

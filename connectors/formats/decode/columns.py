@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -32,6 +32,8 @@ class Columns:
         Whether any record may be a label, and no answer.
     sent_as_labels : (n,) bool, optional
         Those that came as labels: one of them that says nothing of an answer is a label, whatever it lacks.
+    no_label : collection of str
+        Labels that say that there is none.
     """
 
     __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "rows", "size", "weight")
@@ -42,6 +44,7 @@ class Columns:
         arenas: bool = False,
         reads_labels: bool = True,
         sent_as_labels: Bools | None = None,
+        no_label: Collection[str] = (),
     ) -> None:
         kinds = set(map(type, records))
         lacking = frozenset.intersection(*map(without, kinds)) if records else _FIELDS
@@ -59,8 +62,8 @@ class Columns:
         self.prediction = none if "prediction" in lacking else [r.prediction for r in records]
         self.version = none if "version" in lacking else [r.version for r in records]
         self.groups = none if "groups" in lacking else [r.groups for r in records]
-        self.label = none if "label" in lacking else [r.label for r in records]
-        self.correct = none if "correct" in lacking else [r.correct for r in records]
+        self.label = none if "label" in lacking else known([r.label for r in records], no_label)
+        self.correct = none if "correct" in lacking else known([r.correct for r in records], no_label)
         self.probability = none if "probability" in lacking else [r.probability for r in records]
         self.draw = none if "draw" in lacking else [r.draw for r in records]
         self.features = none if "features" in lacking else [r.features for r in records]
@@ -108,6 +111,26 @@ class Columns:
                 if models is not None:
                     weights[i] = max(len(models), 1)
         return weights
+
+
+def known(labels: list[Any], no_label: Collection[str]) -> list[Any]:
+    """Labels, None in the place of those that say that there is none, as NaN does.
+
+    Examples
+    --------
+    >>> known(["toxic", "NULL", None, float("nan")], {"NULL"})
+    ['toxic', None, None, None]
+    """
+    try:
+        distinct = set(labels)
+    except TypeError:  # an array, which is no label
+        distinct = {label for label in labels if isinstance(label, str | float)}
+    if not any(label in no_label or label != label for label in distinct):
+        return labels
+    return [
+        None if (isinstance(label, str) and label in no_label) or label != label else label
+        for label in labels
+    ]
 
 
 def absent(column: Sequence[Any]) -> bool:
@@ -182,15 +205,18 @@ class RejectList:
         """Add what could not be read at all."""
         self._found.append(((records_before, 0), self._keep(_quotable(reject))))
 
-    def add(self, record: int, fault: Fault, answers: int, task: str) -> None:
-        """Add a record that was read, or one of its answers; `task` is "" where that is the fault."""
+    def add(self, record: int, fault: Fault, answers: int, task: str, along: bool = False) -> None:
+        """Add a record that was read, or one of its answers; `task` is "" where that is the fault.
+
+        With `along` it is the label alone, whose answers are used.
+        """
         partition = self._partitions[int(self._places.partition[record])]
         position = int(self._places.position[record])
         raw = self._raw(record)
         reason, message = fault
         if self._hint is not None:
             message += self._hint(record, raw, fault, task)
-        reject = Reject(reason, message, raw, partition, position, answers, task)
+        reject = Reject(reason, message, raw, partition, position, answers, task, along)
         self._found.append(((record, 1), self._keep(_quotable(reject))))
 
     def add_all(self, faults: Faults, chosen: Ints, weight: Ints, task: Callable[[int], str]) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 from connectors.formats.decode.answers import read_answers
 from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
 from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
-from connectors.formats.decode.json_lines import read_block, read_messages, too_large
-from connectors.formats.decode.names import encode_ids, first_id, request_keys
+from connectors.formats.decode.json_lines import read_block, read_messages, read_rows, too_large
+from connectors.formats.decode.names import NO_VALUE, encode_ids, first_id, request_keys
 from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, OneOfRows, Reading
 from connectors.formats.decode.tasks import TaskFinder
 from connectors.formats.decode.times import parse_times
@@ -96,6 +96,8 @@ class Decoder:
         self.layouts = tuple(layouts)
         self.source = source
         self.max_line_bytes = max_line_bytes
+        # A task may have a class of such a name.
+        self._no_label = NO_VALUE.difference(*(layout.classes for layout in self.layouts))
         self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
@@ -178,7 +180,8 @@ class Decoder:
     def _columns(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> Columns:
         records = [record for reading in readings for record in reading.records]
         arenas = any(layout.arena for layout in self.layouts)
-        return Columns(records, arenas, self._wire.reads_labels, _sent_as_labels(raws, readings))
+        sent = _sent_as_labels(raws, readings)
+        return Columns(records, arenas, self._wire.reads_labels, sent, self._no_label)
 
     def _read(self, raw: Raw) -> Reading:
         if isinstance(raw, RawBlock):
@@ -191,7 +194,11 @@ class Decoder:
             return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}")
         if isinstance(raw, RawPosition):
             return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [])
-        return read_table(self._wire.table(raw) if isinstance(self._wire, MappedWire) else raw)
+        if self._wire.reads_rows(raw.columns):
+            return read_rows(raw, self.max_line_bytes, self._wire)
+        if isinstance(self._wire, MappedWire):
+            return read_table(self._wire.table(raw), self._wire.passed_over(raw))
+        return read_table(raw)
 
     def _hint_of(
         self, raws: Sequence[Raw], readings: Sequence[Reading]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from connectors.formats.decode.columns import absent
 from connectors.formats.decode.names import text_of
 from connectors.formats.decode.structs import MAX_ID, Fault, Faults
+from connectors.formats.messages.explain import is_unicode, unicode_fault
 from connectors.formats.messages.wording import shown
 from monitor.base.records import DRAW, Floats, RejectReason, id_keys
 
@@ -73,6 +74,8 @@ def draw_fault(value: object) -> Fault | None:
         fields = ", ".join(DRAW_FIELDS)
         return RejectReason.WRONG_TYPE, f"$.draw: expected an object with {fields}, got {shown(value)}"
     name, number, pool, chance = (value.get(field) for field in DRAW_FIELDS)
+    if isinstance(name, str) and not is_unicode(name):
+        return unicode_fault(name, "$.draw.round")
     if not (isinstance(name, str) and 0 < len(name) <= MAX_ID) and not _is_whole(name):
         return _told("round", f"text of 1 to {MAX_ID} characters", name, isinstance(name, str))
     if not _is_whole(number) or not 1 <= number <= _LARGEST:

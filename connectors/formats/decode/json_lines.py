@@ -12,10 +12,12 @@ from itertools import repeat
 import msgspec
 import numpy as np
 
+from connectors.formats.decode.reread import lenient_elements
 from connectors.formats.decode.structs import Fault, Reading, Record
+from connectors.formats.files.table_json import json_rows
 from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, Wire
 from monitor.base.records import Ints, Reject, RejectReason
-from monitor.base.source import RawBlock, RawMessages
+from monitor.base.source import RawBlock, RawMessages, RawTable
 
 _ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -68,6 +70,20 @@ def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> 
     if raw.headers is not None and (reading := _at_once(values, positions, max_line_bytes, wire)) is not None:
         return reading
     return _collect(values, positions, raw.partition, max_line_bytes, wire, _from_message)
+
+
+def read_rows(raw: RawTable, max_line_bytes: int, wire: Wire) -> Reading:
+    """The records of a table's rows, each read as JSON."""
+    rows = list(json_rows(raw))
+    good = [i for i in range(len(rows)) if i not in raw.broken]
+    positions = np.array(good, dtype=np.int64) + raw.start
+    pieces = [rows[i] for i in good]
+    reading = _collect(pieces, positions, raw.partition, max_line_bytes, wire, _from_line)
+    for i, why in raw.broken.items():
+        before = int(np.searchsorted(reading.positions, raw.start + i))
+        reject = Reject(RejectReason.MALFORMED, f"$: {why}", rows[i], raw.partition, raw.start + i)
+        reading.rejects.append((before, reject))
+    return reading
 
 
 def _at_once(values: list[bytes], positions: Ints, max_line_bytes: int, wire: Wire) -> Reading | None:
@@ -185,6 +201,8 @@ def _from_line(line: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
 def _from_message(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
     """A message is an array, one record (over several lines or not), or a record a line."""
     if not _is_one_value(value):
+        if value.startswith(b"[") and (found := lenient_elements(value)) is not None:
+            return [outcome for element in found for outcome in _from_line(element, max_line_bytes, wire)]
         lines = [line for line in (x.strip(_SPACE) for x in value.split(b"\n")) if line]
         if len(lines) > 1:
             return [outcome for line in lines for outcome in _from_line(line, max_line_bytes, wire)]

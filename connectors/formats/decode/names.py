@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.formats.decode.columns import absent
-from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Faults, Record
+from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Fault, Faults, Record
+from connectors.formats.messages.explain import TooLarge, is_unicode, spelling, unicode_fault
 from connectors.formats.messages.wording import listing, nearest, shown, values_are_shown
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Floats, Ints, Keys, RejectReason, TaskLayout, id_keys, text_codes
@@ -160,17 +162,96 @@ def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faul
         return np.full(len(values), -1, dtype=np.int64)
     index: dict[Value, int] = {name: i for i, name in enumerate(layout.classes)}
     index[None] = -1
-    with suppress(KeyError):  # a number, or no class
+    with suppress(KeyError, TypeError):  # a number, no class, or an array
         return np.fromiter(map(index.__getitem__, values), dtype=np.int64, count=len(values))
+    index |= {name: i for name, i in same_names(layout.classes).items() if name not in index}
     found = np.full(len(values), -1, dtype=np.int64)
     for row, value in enumerate(values):
-        if value is None:
-            continue
-        place = index.get(text_of(value), -1)
+        place = index.get(text_of(value), -1) if isinstance(value, str | int | float) else -1
+        if place < 0 and value is not None:
+            place = _place(value, field, index, layout, lambda *fault, row=row: faults.add(row, *fault))
         found[row] = place
-        if place < 0:
-            faults.add(row, RejectReason.UNKNOWN_CLASS, unknown_class(f"$.{field}", value, layout))
     return found
+
+
+NO_VALUE = frozenset(
+    {
+        "",
+        "NULL",
+        "null",
+        "NaN",
+        "nan",
+        "-NaN",
+        "-nan",
+        "None",
+        "NA",
+        "N/A",
+        "n/a",
+        "<NA>",
+        "NaT",
+        "\\N",
+        "#N/A",
+        "#NA",
+    }
+)
+"""How tables write that there is no value, of what is no class."""
+
+
+def same_name(text: str) -> str:
+    """A class's name as it is compared: in NFC, and of a whole number without a decimal point.
+
+    Examples
+    --------
+    >>> same_name("1.0"), same_name("cafe\u0301") == "caf\u00e9", same_name("v1.0")
+    ('1', True, 'v1.0')
+    """
+    whole = re.fullmatch(r"(-?[0-9]+)\.0+", text)
+    return whole[1] if whole else unicodedata.normalize("NFC", text)
+
+
+def same_names(names: Iterable[str]) -> dict[str, int]:
+    """The places of names as they are compared; none of those that are then alike.
+
+    Examples
+    --------
+    >>> same_names(["0.0", "1.0"]), same_names(["1", "1.0", "2"])
+    ({'0': 0, '1': 1}, {'2': 2})
+    """
+    alike = [same_name(name) for name in names]
+    return {name: i for i, name in enumerate(alike) if alike.count(name) == 1}
+
+
+def _place(
+    value: Any,
+    field: str,
+    index: Mapping[Value, int],
+    layout: TaskLayout,
+    add: Callable[..., None],
+) -> int:
+    """The class that a value names in another way, -1 with what is wrong; -1 alone of a label to come."""
+    text = text_of(value) if isinstance(value, str | int | float) else None
+    missing = text in NO_VALUE or (isinstance(value, float) and value != value)
+    if text is None:
+        add(RejectReason.WRONG_TYPE, f"$.{field}: expected the name of a class, got {shown(value)}")
+    elif missing and field == "label":
+        return -1
+    elif (isinstance(value, float) and not isfinite(value)) or text in ("NaN", "nan"):
+        add(RejectReason.NOT_A_NUMBER, f"$.{field}: expected the name of a class, got {shown(value)}")
+    elif not is_unicode(text):
+        add(*unicode_fault(text, f"$.{field}"))
+    elif (place := index.get(same_name(text))) is not None:
+        return place
+    elif re.fullmatch(r"-?[0-9]*\.[0-9]+(e-?[0-9]+)?", text):
+        add(
+            RejectReason.WRONG_TYPE,
+            f"$.{field}: expected the name of a class, got {shown(value)}; {_REGRESSION}",
+        )
+    else:
+        add(RejectReason.UNKNOWN_CLASS, unknown_class(f"$.{field}", value, layout))
+    return -1
+
+
+_REGRESSION = "of a regression send `confidence`, or bin its numbers into classes"
 
 
 def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
@@ -186,6 +267,8 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
             else ""
         )
         hint = named or nearest(text, layout.classes)
+        if text.lower() in ("true", "false") and {"0", "1"} == set(layout.classes):
+            hint = "; send 1 for true and 0 for false, or translate them by label_values of a mapping"
     return f"{path}: task {layout.name} has no class {shown(value)}; its classes are {allowed}{hint}"
 
 
@@ -199,15 +282,32 @@ def encode_group(
         value = groups.get(name) if groups else None
         if value is None:
             continue
-        if not isinstance(value, str | int | float):
-            message = f"$.groups.{name}: expected a string, a number, true or false, got {shown(value)}"
-            faults.add(row, RejectReason.WRONG_TYPE, message)
-        elif len(text := text_of(value)) > MAX_NAME and text not in layout.long_names:
-            message = f"$.groups.{name}: expected at most {MAX_NAME} characters, got {len(text)}"
-            faults.add(row, RejectReason.TOO_LARGE, message)
-        else:
-            found[row] = index.setdefault(text, len(index))
+        text = text_of(value) if isinstance(value, str | int | float) else None
+        place = None if text is None or isinstance(value, float | TooLarge) else index.get(text)
+        if place is None:
+            fault = _group_fault(value, text, name, layout)
+            if fault is not None:
+                faults.add(row, *fault)
+                continue
+            place = index.setdefault(str(text), len(index))
+        found[row] = place
     return tuple(index), found
+
+
+def _group_fault(value: object, text: str | None, name: str, layout: TaskLayout) -> Fault | None:
+    """What is wrong with the value of a group, None where nothing is."""
+    if text is None or isinstance(value, TooLarge) or (isinstance(value, float) and not isfinite(value)):
+        reason = RejectReason.WRONG_TYPE if text is None else RejectReason.NOT_A_NUMBER
+        reason = RejectReason.OUT_OF_RANGE if isinstance(value, TooLarge) else reason
+        return reason, f"$.groups.{name}: expected a string, a number, true or false, got {shown(value)}"
+    if not is_unicode(text):
+        return unicode_fault(text, f"$.groups.{name}")
+    if len(text) > MAX_NAME and text not in layout.long_names:
+        return (
+            RejectReason.TOO_LARGE,
+            f"$.groups.{name}: expected at most {MAX_NAME} characters, got {len(text)}",
+        )
+    return None
 
 
 def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults) -> Floats:
@@ -246,7 +346,7 @@ def _number(value: Any, row: int, name: str, faults: Faults) -> float:
     try:
         return np.nan if value is None else float(value)
     except (TypeError, ValueError, OverflowError):
-        message = f"$.features.{name}: expected a number, got {shown(value)}"
+        message = f"$.features.{name}: expected a number, got {shown(value)}{spelling(value)}"
         faults.add(row, RejectReason.WRONG_TYPE, message)
         return np.nan
 
@@ -256,9 +356,14 @@ def _texts_of(column: Sequence[object], name: str, faults: Faults) -> Floats:
     index: dict[str, int] = {}
     places = np.full(len(column), -1, dtype=np.int64)
     for row, value in enumerate(column):
+        if isinstance(value, TooLarge) or (isinstance(value, float) and not isfinite(value)):
+            continue
         if isinstance(value, str | int | float):
             whole = isinstance(value, float) and value.is_integer()  # as a table with gaps has integers
-            places[row] = index.setdefault(text_of(int(value) if whole else value), len(index))
+            text = text_of(int(value) if whole else value)
+            if text not in index and not is_unicode(text):
+                faults.add(row, *unicode_fault(text, f"$.features.{name}"))
+            places[row] = index.setdefault(text, len(index))
         elif value is not None:
             message = f"$.features.{name}: expected text or a number, got {shown(value)}"
             faults.add(row, RejectReason.WRONG_TYPE, message)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 
 import numpy as np
 
-from connectors.formats.decode.names import unknown_class
+from connectors.formats.decode.names import same_name, same_names, unknown_class
 from connectors.formats.decode.structs import Faults, Scores
 from connectors.formats.messages.wording import listing, shown, step, values_are_shown
 from monitor.base.records import Floats, RejectReason, TaskLayout
@@ -124,8 +124,8 @@ def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path,
     for row, value in enumerate(values):
         if isinstance(value, list | tuple) and len(value) == width:
             matrix[row] = value
-        elif isinstance(value, dict) and value.keys() == names:
-            matrix[row] = [value[name] for name in layout.classes]
+        elif isinstance(value, dict) and (by_class := _as_named(value, names, layout)) is not None:
+            matrix[row] = [by_class[name] for name in layout.classes]
         elif isinstance(value, int | float) and width == 2:
             if not -ROUNDING <= value <= 1.0 + ROUNDING:
                 faults.add(row, *_number_fault(value, path(row)))
@@ -135,6 +135,21 @@ def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path,
         else:
             faults.add(row, *_form_fault(value, layout, path(row)))
     return matrix
+
+
+def _as_named(
+    value: dict[str, float], names: frozenset[str], layout: TaskLayout
+) -> Mapping[str, float] | None:
+    """The scores by class, in whatever form of Unicode it is named; None where others are."""
+    if value.keys() == names:
+        return value
+    if len(value) != len(names):
+        return None
+    places = same_names(layout.classes)
+    found = {
+        layout.classes[places[name]]: value[each] for each in value if (name := same_name(each)) in places
+    }
+    return found if found.keys() == names else None
 
 
 def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[RejectReason, str]:

@@ -47,12 +47,13 @@ class Record(msgspec.Struct, gc=False):
     scores: Scores | None = None
     models: dict[str, Scores] | None = None
     confidence: float | None = None
-    prediction: str | int | bool | None = None
+    prediction: str | int | float | bool | None = None
     version: str | int | float | None = None
     groups: dict[str, Any] | None = None
-    label: str | int | bool | None = None
-    correct: bool | None = None
-    probability: float | None = None
+    # What is wrong with a label costs the label, not its answer: `true_classes` looks at its type.
+    label: Any = None
+    correct: Any = None
+    probability: Any = None
     draw: Any = None  # looked at in labels; beside an answer it is no field
     features: Any = None  # looked at where the task has features; elsewhere it is no field
     # Of an arena's records. Their types are looked at where there is one: elsewhere they are no fields.

@@ -6,6 +6,7 @@ tens of nanoseconds a record; `datetime.fromisoformat` costs five times that.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -28,12 +29,17 @@ _MOST_AHEAD = 86_400.0  # seconds: senders may write local time as UTC
 _NOT_SECONDS = 1e11  # seconds until the year 5138; milliseconds until March 1973
 _UNITS = ((1e14, "milliseconds", 1e3), (1e17, "microseconds", 1e6), (1e20, "nanoseconds", 1e9))
 
+_SERIALS = (40_179.0, 54_789.0)  # days since 30 December 1899 of the years 2010 to 2049, as Excel counts them
+_OFFSET = re.compile(r"(.*[0-9])(?: ?(?:UTC|GMT)|([+-][0-9]{2})(?::?([0-9]{2}))?)", re.ASCII)
+
 _TEXT_HINT = "RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, or seconds since the epoch"
 
 
 def parse_times(values: Sequence[str | float | None], faults: Faults, now: float | None = None) -> Floats:
     """Seconds since the epoch, NaN where there are none.
 
+    An offset may also be written ``+00``, ``+0000`` or `` UTC``, as databases do. A number that is a date of
+    a spreadsheet, counted in days, is none.
     A leap second (``:60``) counts as the second after it. Of a fraction the first nine digits count. A
     time that rounds to a millisecond outside the years 1 to 9999 is none: nobody could write it down. One
     before 1970, or more than a day after `now`, is one, and wrong.
@@ -102,6 +108,7 @@ def _numbers(values: Sequence[float | None], rows: Ints, faults: Faults) -> Floa
     times = np.array(values, dtype=np.float64)  # None becomes NaN
     with np.errstate(invalid="ignore"):
         good = _in_calendar(times) & (times < _NOT_SECONDS)
+        good &= (times < _SERIALS[0]) | (times >= _SERIALS[1])
     for i in np.flatnonzero(~good).tolist():
         value = values[i]
         if value is not None:
@@ -118,7 +125,15 @@ def _number_fault(value: float) -> tuple[RejectReason, str]:
             return RejectReason.TIME_UNIT, (
                 f"$.time: {got} can only be {unit} since the epoch; send seconds{better}"
             )
-    return RejectReason.TIME_FORMAT, f"$.time: expected {_TEXT_HINT}, got {shown(value)}"
+    if _SERIALS[0] <= value < _SERIALS[1]:
+        day = np.datetime64("1899-12-30") + np.timedelta64(int(value), "D")
+        got, better = (shown(value), f", {day}") if values_are_shown() else (kind(0), "")
+        return RejectReason.TIME_UNIT, (
+            f"$.time: {got} is a date of a spreadsheet, in days{better}; format the cells as text like "
+            "2026-11-20T10:00:00Z"
+        )
+    reason = RejectReason.TIME_FORMAT if np.isfinite(value) else RejectReason.NOT_A_NUMBER
+    return reason, f"$.time: expected {_TEXT_HINT}, got {shown(value)}"
 
 
 def _texts(values: Sequence[str], rows: Ints, faults: Faults) -> Floats:
@@ -131,9 +146,26 @@ def _texts(values: Sequence[str], rows: Ints, faults: Faults) -> Floats:
         for length in distinct & _LENGTHS:
             some = np.flatnonzero(lengths == length)
             times[some] = _of_one_length([values[i] for i in some.tolist()], length)
-    for i in np.flatnonzero(np.isnan(times)).tolist():
-        faults.add(rows[i], RejectReason.TIME_FORMAT, _text_fault(values[i]))
+    unread = np.flatnonzero(np.isnan(times)).tolist()
+    if unread:
+        _read_offsets(values, unread, times)
+    for i in unread:
+        if np.isnan(times[i]):
+            faults.add(rows[i], RejectReason.TIME_FORMAT, _text_fault(values[i]))
     return times
+
+
+def _read_offsets(values: Sequence[str], unread: Sequence[int], times: Floats) -> None:
+    """Read those times whose offsets are written otherwise than in RFC 3339."""
+    by_length: dict[int, list[tuple[int, str]]] = {}
+    for i in unread:
+        parts = _OFFSET.fullmatch(values[i][:_LONGEST])
+        if parts is not None:
+            text = parts[1] + (f"{parts[2]}:{parts[3] or '00'}" if parts[2] else "Z")
+            by_length.setdefault(len(text), []).append((i, text))
+    for length in by_length.keys() & _LENGTHS:
+        places, texts = zip(*by_length[length], strict=True)
+        times[list(places)] = _of_one_length(texts, length)
 
 
 def _text_fault(value: str) -> str:

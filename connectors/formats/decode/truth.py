@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from connectors.formats.decode.columns import Columns, Places, RejectList, absent, picker
 from connectors.formats.decode.draws import read_draws
-from connectors.formats.decode.names import Value, check_names, encode, encode_classes
+from connectors.formats.decode.names import NO_VALUE, Value, check_names, encode, encode_classes, text_of
 from connectors.formats.decode.structs import Faults
+from connectors.formats.messages.explain import TooLarge, has_room, spelling
 from connectors.formats.messages.wording import listing, shown
 from monitor.base.records import NO_ID, Floats, Ints, Keys, LabelBatch, RejectReason, TaskLayout, id_keys
 
 _MISSING = "$.label: missing; give the true class, or `model` with `correct`: true or false"
 
 
+_CORRECT = {
+    **dict.fromkeys(("true", "1", "1.0", "t"), 0),
+    **dict.fromkeys(("false", "0", "0.0", "f"), 1),
+    **dict.fromkeys(NO_VALUE, -1),
+}
+"""Classes of `correct`, as databases and tables spell what is true or false."""
+
+
 def true_classes(
-    labels: Sequence[Value], correct: Sequence[bool | None], layout: TaskLayout, faults: Faults
+    labels: Sequence[Value], correct: Sequence[object], layout: TaskLayout, faults: Faults
 ) -> Ints:
     """(n,) true classes, -1 where there is none; for a task of confidences 0 is correct, 1 is wrong."""
     if layout.classes:
@@ -35,8 +45,25 @@ def true_classes(
             if label is not None and correct[row] is None:
                 message = f"$.label: task {layout.name} has no classes; send correct, true or false"
                 faults.add(row, RejectReason.NO_LABEL, message)
+    return _correct(correct, faults)
+
+
+def _correct(values: Sequence[object], faults: Faults) -> Ints:
     known = {None: -1, True: 0, False: 1}
-    return np.fromiter(map(known.__getitem__, correct), dtype=np.int64, count=len(correct))
+    with suppress(KeyError, TypeError):
+        return np.fromiter(map(known.__getitem__, values), dtype=np.int64, count=len(values))  # type: ignore[arg-type]
+    found = np.full(len(values), -1, dtype=np.int64)
+    for row, value in enumerate(values):
+        if value is None:
+            continue
+        text = text_of(value) if isinstance(value, str | int | float) else ""
+        place = _CORRECT.get(text, _CORRECT.get(text.lower())) if text else None
+        if place is None:
+            message = f"$.correct: expected true or false, got {shown(value)}"
+            faults.add(row, RejectReason.WRONG_TYPE, message)
+        else:
+            found[row] = place
+    return found
 
 
 def read_labels(
@@ -45,11 +72,11 @@ def read_labels(
     """The labels of one task, by the arguments of `read_answers`."""
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
-    _tell_missing(pick(columns.label), pick(columns.correct), faults)
     key = places.key[chosen]
     for row in np.flatnonzero(key == NO_ID).tolist():
         faults.add(row, RejectReason.NO_ID, "$.id: a label needs the id of its prediction, got none")
     true = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
+    _tell_missing(true, faults)
     model = pick(columns.model)
     # A confidence is right or wrong for one model only.
     named = [i for i, name in enumerate(model) if name is not None or not layout.classes]
@@ -87,13 +114,12 @@ def _first_rows(ids: Sequence[str | int | None], keep: Ints, layout: TaskLayout)
     return id_keys([f"{ids[i]}:0" for i in keep.tolist()])
 
 
-def _tell_missing(labels: Sequence[Value], correct: Sequence[bool | None], faults: Faults) -> None:
-    for row, given in enumerate(zip(labels, correct, strict=True)):
-        if given == (None, None):
-            faults.add(row, RejectReason.NO_LABEL, _MISSING)
+def _tell_missing(true: Ints, faults: Faults) -> None:
+    for row in np.flatnonzero(true < 0).tolist():
+        faults.add(row, RejectReason.NO_LABEL, _MISSING)
 
 
-def picking_probabilities(values: Sequence[float | None], faults: Faults) -> Floats:
+def picking_probabilities(values: Sequence[object], faults: Faults) -> Floats:
     """(n,) chances with which rows were picked for labelling, NaN where none is given.
 
     Examples
@@ -104,9 +130,18 @@ def picking_probabilities(values: Sequence[float | None], faults: Faults) -> Flo
     >>> faults.found[2][1]
     '$.probability: expected a number above 0 and at most 1, got 1.5'
     """
-    found = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    found = np.full(len(values), np.nan)
     for row, value in enumerate(values):
-        if value is not None and not 0 < value <= 1:
-            message = f"$.probability: expected a number above 0 and at most 1, got {shown(value)}"
-            faults.add(row, RejectReason.OUT_OF_RANGE, message)
+        if value is None:
+            continue
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[row] = value if has_room(value) else np.inf
+            value = float(found[row])
+        if not 0 < found[row] <= 1:
+            reason = (
+                RejectReason.OUT_OF_RANGE if isinstance(value, float | TooLarge) else RejectReason.WRONG_TYPE
+            )
+            reason = RejectReason.NOT_A_NUMBER if value != value else reason
+            got = f"{shown(value)}{spelling(value)}"
+            faults.add(row, reason, f"$.probability: expected a number above 0 and at most 1, got {got}")
     return found

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
+from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter, begins_array
 from connectors.formats.files.zstandard_frames import missing_bytes
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.source import EndOfSource, Raw
@@ -35,6 +35,7 @@ class DamagedFileError(SourceError):
         self.start, self.head = start, head
 
 
+_HEAD_BYTES = 1 << 12  # white space may stand before the first bracket
 _STEP_BYTES = 1 << 16  # asked of a stream at once: what came before a fault within a step is lost with it
 
 
@@ -135,6 +136,22 @@ def open_zstandard(path: Path) -> Any:
 
 DECOMPRESSORS: Mapping[str, Callable[[Path], Any]] = {".gz": open_gzip, ".zst": open_zstandard}
 """How a file is opened, by the end of its name."""
+
+
+def is_array(path: Path) -> bool:
+    """Whether a file, compressed or not, is one JSON array of objects.
+
+    Raises
+    ------
+    MissingExtraError
+        The package that unpacks it is not installed.
+    """
+    opened = DECOMPRESSORS.get(path.suffix.lower())
+    try:
+        with path.open("rb") if opened is None else opened(path) as stream:
+            return begins_array(stream.read(_HEAD_BYTES))
+    except DAMAGED:  # whoever reads it says so
+        return False
 
 
 def _open_with_pyarrow(path: Path) -> Any:

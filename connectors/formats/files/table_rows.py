@@ -4,7 +4,7 @@ Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>`
 either ``scores.<class>``, a column a class, or one column ``scores``; likewise ``draw.round`` and its like,
 or one column ``draw``. Other columns are passed over.
 A CSV file holds nothing but text: there, text in a column of numbers is read as a number, and an empty
-cell is no value.
+cell is no value. What JSON has no value for (a date, a decimal, bytes, a map) becomes one that it has.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 import numpy as np
 
 from connectors.formats.decode.draws import DRAW_FIELDS
+from connectors.formats.decode.reread import CONVERSION, record_of, whole_number
 from connectors.formats.decode.structs import Reading, Record
-from connectors.formats.messages.explain import explain_value, is_unicode
+from connectors.formats.messages.explain import float_of, is_unicode, json_value, unicode_fault
+from connectors.formats.messages.wording import shown
 from monitor.base.records import Reject, RejectReason
 from monitor.base.source import RawTable
 
@@ -33,11 +36,18 @@ _NUMBERS = frozenset(
     {"confidence", "probability", "time", "scores", "judge_b", "draw", *_DRAWS} - {"draw.round"}
 )
 _NAMES = frozenset({"id", "task", "model", "prediction", "label", "features", "draw.round"})
-_BOOLEANS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}
+_OWN_TEXT = ("id", "time", "task", "model", "prediction", "version")  # of a row, whoever reads it
+_ROUNDED = re.compile(r"[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}")
 
 
-def read_table(raw: RawTable) -> Reading:
+def read_table(raw: RawTable, passed_over: Collection[int] = ()) -> Reading:
     """The records of a table's rows.
+
+    Parameters
+    ----------
+    raw : RawTable
+    passed_over : collection of int
+        Rows, counted within its columns, that hold no record and need not.
 
     Examples
     --------
@@ -51,11 +61,13 @@ def read_table(raw: RawTable) -> Reading:
     records: list[Record] = []
     numbers: list[int] = []
     rejects: list[tuple[int, Reject]] = []
-    whole = None if raw.broken else _try_all(rows)
-    if whole is not None and not _has_surrogates(raw.columns):
+    whole = None if raw.broken or passed_over or _is_odd(raw.columns) else _try_all(rows)
+    if whole is not None:
         records, numbers = whole, list(range(size))
     else:
         for i, row in enumerate(rows):
+            if i in passed_over:
+                continue
             outcome = _one(row, raw.broken.get(i))
             if isinstance(outcome, Record):
                 records.append(outcome)
@@ -64,34 +76,42 @@ def read_table(raw: RawTable) -> Reading:
                 reject = Reject(*outcome, _bytes(row), raw.partition, raw.start + i)
                 rejects.append((len(records), reject))
     positions = np.array(numbers, dtype=np.int64) + raw.start
-    return Reading(records, positions, lambda k: _bytes(rows[numbers[k]]), rejects)
+    return Reading(records, positions, lambda k: _bytes(rows[numbers[k]]), rejects, len(passed_over))
 
 
 def _try_all(rows: list[dict[str, object]]) -> list[Record] | None:
     try:
         return msgspec.convert(rows, list[Record])
-    except (msgspec.ValidationError, RecursionError):
+    except CONVERSION:
         return None
 
 
 def _one(row: dict[str, object], broken: str | None) -> Record | tuple[RejectReason, str]:
     if broken is not None:
         return RejectReason.MALFORMED, f"$: {broken}"
-    for name, value in row.items():
+    for name in _OWN_TEXT:
+        value = row.get(name)
         if isinstance(value, str) and not is_unicode(value):
-            return RejectReason.ENCODING, f"$.{name}: not UTF-8; send UTF-8"
-    try:
-        return msgspec.convert(row, Record)
-    except (msgspec.ValidationError, RecursionError) as error:
-        return explain_value(row) or (RejectReason.WRONG_TYPE, f"$: {error}")
+            return unicode_fault(value, f"$.{name}")
+    id_ = row.get("id")
+    if isinstance(id_, str) and _ROUNDED.fullmatch(id_):
+        message = (
+            f"$.id: expected an id, got {shown(id_)}, a number that a spreadsheet has rounded; {_AS_TEXT}"
+        )
+        return RejectReason.BAD_ID, message
+    return record_of(row)
 
 
-def _has_surrogates(columns: Mapping[str, list[object]]) -> bool:
-    """Whether any text holds bytes that were not UTF-8 (Python keeps those as lone surrogates)."""
-    return not all(
-        is_unicode("".join(value for value in column if isinstance(value, str)))
-        for column in columns.values()
-    )
+_AS_TEXT = "have it write ids as text"
+
+
+def _is_odd(columns: Mapping[str, list[object]]) -> bool:
+    """Whether the rows have to be looked at one by one: a text is not UTF-8, or an id may be rounded."""
+    texts = {
+        name: "".join([value for value in columns.get(name, ()) if isinstance(value, str)])
+        for name in _OWN_TEXT
+    }
+    return not all(map(is_unicode, texts.values())) or "E+" in texts["id"] or "e+" in texts["id"]
 
 
 def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
@@ -140,8 +160,6 @@ def _place_of(name: str) -> tuple[str | None, str | None]:
 def _converter(field: str) -> Callable[[object], object]:
     if field in _NUMBERS:
         return _number
-    if field == "correct":
-        return lambda value: _BOOLEANS.get(value.lower(), value or None) if isinstance(value, str) else value
     if field in _NAMES:
         return _name
     return plain_cell
@@ -155,17 +173,33 @@ def plain_cell(value: object) -> object:
     >>> plain_cell(datetime.datetime(2026, 11, 20, 10)), plain_cell(decimal.Decimal("0.25")), plain_cell("")
     ('2026-11-20T10:00:00', 0.25, None)
     """
-    if value == "":
-        return None
+    if isinstance(value, str):
+        return value or None
+    if value is None or isinstance(value, int | float):
+        return value
     if isinstance(value, datetime.date):
         return value.isoformat()
-    return float(value) if isinstance(value, decimal.Decimal) else value
+    if isinstance(value, decimal.Decimal):
+        return float("nan") if value.is_nan() else float(value)  # a signalling NaN is no float
+    if isinstance(value, dict):
+        return {_key(name): plain_cell(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return value if value and type(value[0]) is float else list(map(plain_cell, value))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "surrogateescape") or None
+    return str(value)
+
+
+def _key(name: object) -> str:
+    plain = plain_cell(name)
+    return json.dumps(plain) if isinstance(plain, bool) else "" if plain is None else str(plain)
 
 
 def _name(value: object) -> object:
     """As `plain_cell`; a whole float is an integer, which a table with gaps turned into a float."""
-    value = plain_cell(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, decimal.Decimal) and value.is_finite() and value == value.to_integral_value():
+        return int(value)
+    return whole_number(plain_cell(value))
 
 
 def _number(value: object) -> object:
@@ -174,17 +208,20 @@ def _number(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return float(value)
+        return float_of(value)
     except ValueError:
         pass
-    if value[:1] in "[{":
+    if value.lstrip()[:1] in ("[", "{"):
         try:
-            return msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
+            return json_value(value)
+        except (ValueError, RecursionError):
             return value
     return value
 
 
 def _bytes(row: Mapping[str, object]) -> bytes:
     """The row as JSON, for the rejects; what JSON lacks as Python shows it."""
-    return json.dumps(row, default=repr).encode()
+    try:
+        return json.dumps(row, default=repr).encode()
+    except RecursionError:
+        return json.dumps({name: repr(type(value)) for name, value in row.items()}).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,8 +18,11 @@ from numpy.typing import NDArray
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DAMAGED, DECOMPRESSORS, DamagedFileError
 from connectors.formats.files.table_rows import KNOWN_COLUMNS, is_column
+from connectors.formats.messages.explain import UTF_16
 from connectors.formats.messages.wording import listing
+from connectors.formats.wires.marks import formats_of_table
 from monitor.base.errors import MissingExtraError, SourceError
+from monitor.base.registry import FORMATS
 from monitor.base.source import RawTable
 
 ROWS = 8192
@@ -43,6 +47,34 @@ EVERY_COLUMN: frozenset[str] = _EveryColumn()
 """As `mapped`: a table is read whole, to see what it holds."""
 
 
+def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str]:
+    """Those of a table's columns that are read.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of all columns.
+    mapped : collection of str
+        The columns that a mapping reads. Where there is none, columns under our names are read, or those
+        of the format whose marks the table has.
+
+    Examples
+    --------
+    >>> columns_read(["id", "scores", "comment"]), columns_read(["id", "p"], ["p"])
+    (['id', 'scores'], ['p'])
+    >>> columns_read(["databricks_request_id", "response", "request"])
+    ['databricks_request_id', 'response']
+    """
+    if mapped:
+        return [name for name in names if name in mapped]
+    formats = formats_of_table(names)
+    if not formats:
+        return [name for name in names if is_column(name)]
+    parts = [FORMATS[tag].columns for tag in formats]
+    wanted = frozenset[str]().union(*parts) if all(parts) else frozenset(names)
+    return [name for name in names if name in wanted]
+
+
 def read_csv(
     path: Path,
     partition: str,
@@ -53,7 +85,9 @@ def read_csv(
 ) -> Iterator[RawTable]:
     """The rows of a CSV file from number `start` on; its first line names the columns.
 
-    A row with more cells than there are columns, or that is too long, is handed on as broken.
+    A row with more cells than there are columns, that is too long, or whose quoted cell does not end, is
+    handed on as broken. Blanks around the names of columns, and after each comma if they stand before names,
+    do not count; columns without a name are passed over.
     Bytes that are not UTF-8 come as lone surrogates, for the decoder to reject that row alone. A file whose
     name ends in ``.gz`` or ``.zst`` is unpacked; of a damaged one every whole row is given first.
     `mapped` are the columns that a mapping reads, where there is one: then they are those that are known.
@@ -61,21 +95,18 @@ def read_csv(
     Raises
     ------
     SourceError
-        There is no line with names, or one names two columns alike or none that is known.
+        There is no line with names, or it names two columns that are read alike or none that is known.
     DamagedFileError
         Every whole row before the fault has been given.
     """
     csv.field_size_limit(max(csv.field_size_limit(), max_line_bytes))  # it bounds a cell at 128 KiB
     with _open_text(path) as file:
         lines = _BoundedLines(file, max_line_bytes)
-        rows = _rows(csv.reader(lines), lines)
-        names, broken = next(rows, ([], None))
-        if not names and broken is None:  # what is wrong shows only once that row was asked for
-            broken = f"it is damaged: {lines.fault}" if lines.fault else "it is empty"
-        why = broken or _why_no_names(names, mapped)
+        names, why = _names(lines, mapped)
         if why is not None:
             message = f"{path}: the first line of a CSV file must name its columns, but {why}"
             raise DamagedFileError(message, 0) if lines.fault else SourceError(message)
+        rows = _rows(lines, len(names))
         next(islice(rows, start, start), None)  # those before are passed over
         begin = lines.characters
         while some := _some(rows, lines, table_bytes):
@@ -93,22 +124,38 @@ def _open_text(path: Path) -> TextIO:
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _is_read(name: str, mapped: Collection[str]) -> bool:
-    """Whether a column is one of a record's, or of a mapping's where there is one."""
-    return name in mapped if mapped else is_column(name)
+def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], str | None]:
+    """The names of the columns, and what is wrong with them, as the end of a sentence."""
+    cells, broken = next(_rows(lines), ([], None))
+    if not cells and broken is None:  # what is wrong shows only once that row was asked for
+        broken = f"it is damaged: {lines.fault}" if lines.fault else "it is empty"
+    if broken is None:
+        without = next(csv.reader(lines.row, skipinitialspace=True))
+        lines.blanks = without != cells
+        names = zip(cells, without, strict=False)
+        cells = [
+            name if name in mapped and mapped is not EVERY_COLUMN else bare.strip() for name, bare in names
+        ]
+    return cells, broken or _why_no_names(cells, mapped)
 
 
 def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     """What is wrong with the names of columns, as the end of a sentence."""
-    if len(set(names)) != len(names):
-        return "it names two columns alike"
-    if any(_is_read(name, mapped) for name in names):
+    whole = ",".join(names)
+    if "\0" in whole and whole.encode("utf-8", "surrogateescape").replace(b"\0", b"").startswith(UTF_16):
+        return "it is in UTF-16; save the file as UTF-8, with commas (Excel: CSV UTF-8)"
+    read = columns_read([name for name in names if name], mapped)
+    twice = next((name for name in read if read.count(name) > 1), None)
+    if twice is not None:
+        return f"it names two columns {twice}; rename one, or drop it"
+    if read and not (mapped is EVERY_COLUMN and len(names) == 1):
         return None
     for delimiter, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-        if any(
-            name.strip() in mapped or is_column(name.strip()) for name in ",".join(names).split(delimiter)
-        ):
+        parts = [name.strip() for name in whole.split(delimiter)]
+        if len(parts) > 1 and any(name in mapped or is_column(name) for name in parts):
             return f"it has {word} between them; put commas, there and in every row"
+    if read:
+        return None
     if mapped:
         return f"none of them is among those that the mapping reads: {', '.join(mapped)}"
     return f"none of them is known; known are {', '.join(KNOWN_COLUMNS)}"
@@ -122,74 +169,120 @@ def _table(
     for i, (cells, why) in enumerate(rows):
         if why is not None:
             broken[i] = why
-        elif len(cells) > width:
+        elif len(cells) > width and any(cells[width:]):
             broken[i] = f"expected {width} cells, got {len(cells)}"
     columns: dict[str, list[object]] = {
-        name: [cells[k] if k < len(cells) else None for cells, _ in rows] for k, name in enumerate(names)
+        name: [cells[k] if k < len(cells) else None for cells, _ in rows]
+        for k, name in enumerate(names)
+        if name
     }
     return RawTable(columns, partition, start, broken)
+
+
+_MOST_LINES = 200
+"""Lines of a row: a quote that is not closed would make one cell of the rest of the file."""
 
 
 class _BoundedLines:
     """Lines of a file, each cut at a length, so that a file without newlines cannot fill the memory.
 
-    A row may have several lines, as a newline may stand between quotes: together they are bounded too.
+    It holds the lines of one row, which can be read again if they turn out to be several rows.
     """
 
     def __init__(self, file: TextIO, max_characters: int) -> None:
-        self._file, self._max = file, max_characters
-        self.characters = 0
-        self.cut = False
+        self._file, self.max = file, max_characters
+        self._again: deque[str] = deque()
+        self._size = self._number = self.characters = 0
+        self.row: list[str] = []
+        self.blanks = self.cut = self.ended = False
         self.fault: Exception | None = None
-        self._row_begins = 0
 
     def __iter__(self) -> _BoundedLines:
         return self
 
     def __next__(self) -> str:
-        if self.characters - self._row_begins >= self._max:
-            self.cut = True  # the lines before this one belong to one row
-            raise csv.Error(self.too_long)
-        line = self._read()
+        line = self._again.popleft() if self._again else self._next()
         if not line:
+            self.ended = True
             raise StopIteration
+        self._number += 1
         self.characters += len(line)
-        if len(line) == self._max and not line.endswith("\n"):
+        self._size += len(line)
+        self.row.append(line)
+        if len(line) == self.max and not line.endswith("\n"):
             self.cut = True
+        if len(self.row) > 1 and (len(self.row) > _MOST_LINES or self._size > self.max):
+            raise StopIteration
+        return line
+
+    @property
+    def first(self) -> int:
+        """The number of the row's first line, counted from 1."""
+        return self._number - len(self.row) + 1
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the row has more lines than are read as one."""
+        return len(self.row) > 1 and (len(self.row) > _MOST_LINES or self._size > self.max)
+
+    def begin(self) -> None:
+        """Begin a row."""
+        self.row.clear()
+        self._size = 0
+        self.cut = self.ended = False
+
+    def keep_first(self) -> str:
+        """The first line of the row; the others will be read again."""
+        self._again.extendleft(reversed(self.row[1:]))
+        self._number -= len(self.row) - 1
+        self.characters -= sum(map(len, self.row[1:]))
+        return self.row[0]
+
+    def _next(self) -> str:
+        line = self._read()
+        if len(line) == self.max and not line.endswith("\n"):
             while (rest := self._read()) and not rest.endswith("\n"):
                 pass
         return line
 
-    @property
-    def too_long(self) -> str:
-        """What is wrong with a row that was cut."""
-        return f"a row of more than {self._max} characters; send one record a row"
-
-    def begin_row(self) -> None:
-        """Note that the next line begins a row."""
-        self.cut, self._row_begins = False, self.characters
-
     def _read(self) -> str:
         try:
-            return "" if self.fault else self._file.readline(self._max)
+            return "" if self.fault else self._file.readline(self.max)
         except DAMAGED as error:  # kept, so that the rows before it are used first
             self.fault = error
             return ""
 
 
-def _rows(reader: Any, lines: _BoundedLines) -> Iterator[tuple[list[str], str | None]]:
-    """Cells of each row, or none and why; blank lines are passed over."""
+def _rows(lines: _BoundedLines, width: int = 0) -> Iterator[tuple[list[str], str | None]]:
+    """Cells of each row, and why it is none; blank lines are passed over.
+
+    A quote that is not closed makes one cell of all that follows. So a row of several lines is looked at: if
+    it is none, its first line alone is broken, and the others are read again.
+
+    Parameters
+    ----------
+    lines : _BoundedLines
+    width : int
+        Columns; 0 for the line of names.
+    """
+    reader = csv.reader(lines, skipinitialspace=lines.blanks)
     while True:
-        lines.begin_row()
+        lines.begin()
+        why = None
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield [], lines.too_long if lines.cut else f"not CSV: {error}"
-            continue
+            cells, why = [], f"not CSV: {error}"
         if cells is None:
             return
         if lines.cut:
-            yield [], lines.too_long
+            why = f"a row of more than {lines.max} characters; send one record a row"
+        elif len(lines.row) > 1 or lines.ended:
+            why = why or _why_no_row(lines, cells, width)
+        elif len(cells) < width and cells and not lines.row[0].endswith(("\n", "\r")):
+            why = f"expected {width} cells, got {len(cells)}: the file ends within this row"
+        if why is not None:
+            yield _cells_of(lines.keep_first()), why
         elif cells:
             yield cells, None
 
@@ -204,6 +297,34 @@ def _some(
         if len(some) == ROWS or lines.characters >= end:
             break
     return some
+
+
+def _why_no_row(lines: _BoundedLines, cells: list[str], width: int) -> str | None:
+    """What is wrong with a row of several lines, or of the last one; None where nothing is."""
+    begins = f"in line {lines.first} a quote opens a cell"
+    if lines.ended:
+        return f"{begins} that does not end before the file does"
+    if lines.too_many:
+        return f"{begins} that does not end within {_MOST_LINES} lines or {lines.max} characters"
+    try:
+        next(csv.reader(lines.row, strict=True, skipinitialspace=lines.blanks))
+    except csv.Error as error:
+        return f"{begins} that ends {len(lines.row) - 1} lines later, within another ({error})"
+    if len(cells) > width > 0:
+        return f"{begins} of {len(lines.row)} lines, and the row has {len(cells)} cells, expected {width}"
+    between = lines.row[1:-1]
+    alike = sum(len(_cells_of(line)) == width for line in between)
+    if width > 1 and alike > 1 and alike * 2 > len(between):
+        return f"{begins} of {len(lines.row)} lines, of which {alike} look like rows"
+    return None
+
+
+def _cells_of(line: str) -> list[str]:
+    """The cells of one line, whatever its quotes are."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []
 
 
 @contextmanager
@@ -313,7 +434,7 @@ class _UnusableError(SourceError):
 
 def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
     """The columns that are read."""
-    found = [name for name in names if _is_read(name, mapped)]
+    found = columns_read(names, mapped)
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:
         raise _UnusableError(f"{path}: two of its columns are called {twice}; rename one, or drop it")
@@ -443,7 +564,7 @@ def _values(column: Any, usable: NDArray[np.bool_]) -> Sequence[object]:
         column = column.dictionary_decode()
     elif not usable.all():
         column = column.filter(_mask(usable))
-    values: list[object] = column.to_pylist()
+    values = _cells(column)
     if len(values) == len(usable):
         return values
     found = iter(values)
@@ -479,6 +600,51 @@ def _rows_at_once(file: Any, groups: Sequence[int], wanted: Collection[str]) -> 
 
 def _first(name: str) -> str:
     return name.split(".")[0]
+
+
+def _cells(column: Any) -> list[object]:
+    """The cells of a column; what Python cannot hold as text, so that it costs its row alone."""
+    if "map<" not in str(column.type):
+        try:
+            values: list[object] = column.to_pylist()
+            return values
+        except (ValueError, OverflowError, KeyError):  # bytes of a text, a year, a zone
+            pass
+    return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> object:
+    from pyarrow import types
+
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if types.is_dictionary(kind):
+        return _value(scalar.value)
+    if types.is_struct(kind):
+        return {kind.field(i).name: _value(scalar[i]) for i in range(kind.num_fields)}
+    if types.is_map(kind):
+        pairs = [(_value(pair[0]), _value(pair[1])) for pair in scalar.values]
+        return {text if isinstance(text, str) else str(text): value for text, value in pairs}
+    if hasattr(scalar, "values"):
+        return [_value(each) for each in scalar.values]
+    try:
+        value: object = scalar.as_py()
+        return value
+    except (ValueError, OverflowError, KeyError):
+        return _as_text(scalar)
+
+
+def _as_text(scalar: Any) -> str:
+    """A text with lone surrogates for bytes that are not UTF-8; a time as ISO 8601 writes those years."""
+    from pyarrow import types
+
+    kind = scalar.type
+    if hasattr(scalar, "as_buffer"):
+        return bytes(scalar.as_buffer().to_pybytes()).decode("utf-8", "surrogateescape")
+    unit: Any = "D" if types.is_date32(kind) else getattr(kind, "unit", "ms")
+    zone = "Z" if getattr(kind, "tz", None) is not None else ""
+    return f"{np.datetime64(scalar.value, unit)}{zone}"
 
 
 def _row_groups_from(metadata: Any, start: int) -> tuple[list[int], int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -18,10 +19,14 @@ from connectors.formats.messages.wording import kind, shown, step, values_are_sh
 from monitor.base.records import RejectReason
 
 _BYTE_ORDER_MARK = "\ufeff"
+_INEXACT = (
+    "$.id: expected text or an integer, got {}, a float of 2^53 or more, which may stand for another number; "
+    "write ids as text or integers"
+)
 
 
-class _Literal(str):
-    """A number that JSON has no number for: NaN, Infinity, or one too large."""
+class TooLarge(str):
+    """The digits of a number that no float can hold."""
 
     __slots__ = ()
 
@@ -29,18 +34,36 @@ class _Literal(str):
         return str(self)
 
 
-class _TooLarge(_Literal):
-    __slots__ = ()
+def float_of(text: str) -> float | TooLarge:
+    """The number that a text spells, NaN and Infinity among them; a ValueError if it spells none.
 
-
-def _float(text: str) -> float | _Literal:
+    Examples
+    --------
+    >>> float_of("0.25"), float_of("NaN"), float_of("1e999")
+    (0.25, nan, 1e999)
+    """
+    if "_" in text:  # Python's own spelling of long numbers
+        raise ValueError(text)
     value = float(text)
-    return value if math.isfinite(value) else _TooLarge(text)
+    return TooLarge(text) if math.isinf(value) and any(map(str.isdigit, text)) else value
 
 
-def _int(text: str) -> int | _Literal:
+def _int(text: str) -> int | TooLarge:
     # Python itself refuses to convert more digits than this.
-    return int(text) if len(text) <= 4000 else _TooLarge(text)
+    return int(text) if len(text) <= 4000 else TooLarge(text)
+
+
+def json_value(text: str) -> Any:
+    """The value of a JSON text, in which Python's NaN and Infinity are numbers.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON.
+    RecursionError
+        It is nested too deeply.
+    """
+    return json.loads(text, parse_float=float_of, parse_int=_int)
 
 
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -49,12 +72,9 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "task": ((str,), "a string"),
     "model": ((str,), "a string"),
     "confidence": ((int, float), "a number from 0 to 1"),
-    "prediction": ((str, int, bool), "the name of a class"),
+    "prediction": ((str, int, float, bool), "the name of a class"),
     "version": ((str, int, float), "a string or a number"),
     "groups": ((dict,), "an object"),
-    "label": ((str, int, bool), "the name of a class"),
-    "correct": ((bool,), "true or false"),
-    "probability": ((int, float), "a number above 0 and at most 1"),
 }
 
 
@@ -64,6 +84,9 @@ _OTHER_FILES = {
     b"PAR1": ("Parquet", ".parquet"),
 }
 """What files of other kinds begin with, and what their names must end in to be read as such."""
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""What texts in UTF-16 begin with, as Excel's "Unicode text" and PowerShell write them."""
 
 
 def explain_text(record: bytes, error: Exception) -> Fault:
@@ -81,27 +104,25 @@ def explain_text(record: bytes, error: Exception) -> Fault:
     >>> explain_text(b'{"scores": [0.1, null]}', ValueError())[1]
     '$.scores[1]: expected a number from 0 to 1, got null'
     """
-    for bytes_, (name, ending) in _OTHER_FILES.items():
-        if record.startswith(bytes_):
-            message = f"$: these are bytes of {name}, not JSON; end the name of such a file in {ending}"
-            return RejectReason.ENCODING, message
+    if (fault := _other_bytes(record)) is not None:
+        return fault
     try:
         text = record.decode("utf-8")
     except UnicodeDecodeError as bad:
         which = f" (0x{record[bad.start]:02x})" if values_are_shown() else ""
         return RejectReason.ENCODING, f"$: byte {bad.start} is not UTF-8{which}; send UTF-8"
     try:
-        value = json.loads(text, parse_float=_float, parse_int=_int, parse_constant=_Literal)
+        value = json_value(text)
     except RecursionError:
         return RejectReason.MALFORMED, "$: nested too deep"
-    except json.JSONDecodeError as bad:
+    except ValueError as bad:
         if text.startswith(_BYTE_ORDER_MARK):
             return (
                 RejectReason.MALFORMED,
                 "$: a byte order mark stands before the record; only the first line of a file may have one, "
                 "so leave it out where files are joined",
             )
-        where = f"at character {bad.pos}: {bad.msg}"
+        where = f"at character {bad.pos}: {bad.msg}" if isinstance(bad, json.JSONDecodeError) else f": {bad}"
         return RejectReason.MALFORMED, f"$: not JSON {where}; send one whole JSON object a line"
     found = explain_value(value) or text_fault(value)
     if found is not None:
@@ -109,6 +130,18 @@ def explain_text(record: bytes, error: Exception) -> Fault:
     if isinstance(error, msgspec.ValidationError):
         return RejectReason.WRONG_TYPE, f"$: {error}"
     return RejectReason.MALFORMED, f"$: not JSON: {error}"
+
+
+def _other_bytes(record: bytes) -> Fault | None:
+    """What is wrong with bytes of another kind of file, or of another encoding."""
+    for bytes_, (name, ending) in _OTHER_FILES.items():
+        if record.startswith(bytes_):
+            message = f"$: these are bytes of {name}, not JSON; end the name of such a file in {ending}"
+            return RejectReason.ENCODING, message
+    # A line of such a file begins with what is left of its newline.
+    if b"\0" in record[:4] and (record.startswith(UTF_16) or record.count(0) * 3 > len(record)):
+        return RejectReason.ENCODING, "$: these are bytes of UTF-16, not UTF-8; write the file as UTF-8"
+    return None
 
 
 def explain_value(value: object) -> Fault | None:
@@ -122,7 +155,7 @@ def explain_value(value: object) -> Fault | None:
         fault = _field_fault(name, given)
         if fault is not None:
             return fault
-    return _literal_fault(value, "$")
+    return None
 
 
 def text_fault(value: object, path: str = "$") -> Fault | None:
@@ -144,12 +177,18 @@ def text_fault(value: object, path: str = "$") -> Fault | None:
         elif isinstance(value, list):
             pending.extend((x, f"{path}[{i}]") for i, x in reversed(list(enumerate(value))))
         if isinstance(value, str) and not is_unicode(value):
-            message = (
-                "text with half of a surrogate pair, as cutting it within a character leaves; "
-                "send whole characters"
-            )
-            return RejectReason.ENCODING, f"{path}: {message}"
+            return unicode_fault(value, path)
     return None
+
+
+def unicode_fault(text: str, path: str) -> Fault:
+    """What is wrong with a text that UTF-8 cannot hold: bytes of another encoding, or half of a character."""
+    message = (
+        "text with half of a surrogate pair, as cutting it within a character leaves; send whole characters"
+    )
+    if any("\udc80" <= character <= "\udcff" for character in text):
+        message = "not UTF-8; send UTF-8"
+    return RejectReason.ENCODING, f"{path}: {message}"
 
 
 def is_unicode(text: str) -> bool:
@@ -177,13 +216,13 @@ def _field_fault(name: str, given: Any) -> Fault | None:
         faults = (_scores_fault(scores, f"$.models{step(model)}") for model, scores in given.items())
         return next((fault for fault in faults if fault is not None), None)
     kinds, expected = _KINDS[name]
-    if isinstance(given, _Literal):
-        return _literal_fault(given, f"$.{name}", expected)
+    if isinstance(given, TooLarge) or (name in ("time", "confidence") and not has_room(given)):
+        return _size_fault(given, f"$.{name}", expected)
+    if name == "id" and isinstance(given, float) and given.is_integer():
+        return RejectReason.BAD_ID, _INEXACT.format(shown(given))
     if isinstance(given, kinds) and (bool in kinds or not isinstance(given, bool)):
         return None
-    regression = name in ("prediction", "label") and isinstance(given, float)
-    instead = "; of a regression send `confidence`, or bin its numbers into classes" if regression else ""
-    return RejectReason.WRONG_TYPE, f"$.{name}: expected {expected}, got {shown(given)}{instead}"
+    return RejectReason.WRONG_TYPE, f"$.{name}: expected {expected}, got {shown(given)}{spelling(given)}"
 
 
 def _scores_fault(given: Any, path: str) -> Fault | None:
@@ -197,28 +236,46 @@ def _scores_fault(given: Any, path: str) -> Fault | None:
 
 
 def _number_fault(given: Any, path: str, expected: str = "a number from 0 to 1") -> Fault | None:
-    if isinstance(given, _Literal):
-        return _literal_fault(given, path, "a number from 0 to 1")
+    if isinstance(given, TooLarge) or not has_room(given):
+        return _size_fault(given, path, "a number from 0 to 1")
     if given is None:
         return RejectReason.NOT_A_NUMBER, f"{path}: expected {expected}, got null"
     if isinstance(given, bool) or not isinstance(given, int | float):
-        return RejectReason.WRONG_TYPE, f"{path}: expected {expected}, got {shown(given)}"
+        return RejectReason.WRONG_TYPE, f"{path}: expected {expected}, got {shown(given)}{spelling(given)}"
     return None
 
 
-def _literal_fault(value: Any, path: str, expected: str = "a value that JSON has") -> Fault | None:
-    """The first number in a tree that JSON has no number for."""
-    pending = [(value, path)]
-    while pending:
-        value, path = pending.pop()
-        if isinstance(value, _TooLarge):
-            text = value if len(value) <= 60 else value[:60] + "…"
-            got = text if values_are_shown() else kind(0)
-            return RejectReason.OUT_OF_RANGE, f"{path}: expected {expected}, got {got}"
-        if isinstance(value, _Literal):
-            return RejectReason.NOT_A_NUMBER, f"{path}: expected {expected}, got {value}"
-        if isinstance(value, dict):
-            pending.extend((x, path + step(name)) for name, x in reversed(value.items()))
-        elif isinstance(value, list):
-            pending.extend((x, f"{path}[{i}]") for i, x in reversed(list(enumerate(value))))
-    return None
+def has_room(value: object) -> bool:
+    """Whether a float can hold a number; True of what is none."""
+    try:
+        return not isinstance(value, int) or math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _size_fault(value: object, path: str, expected: str) -> Fault:
+    text = str(value) if isinstance(value, str) else f"a number of {len(hex(value)) * 6 // 5} digits"  # type: ignore[arg-type]
+    got = (text if len(text) <= 60 else text[:60] + "…") if values_are_shown() else kind(0)
+    return RejectReason.OUT_OF_RANGE, f"{path}: expected {expected}, got {got}"
+
+
+_SPELLED = re.compile(r"\s*([-+]?)(\d*)([.,]?)(\d*)\s*(%?)\s*")
+
+
+def spelling(value: object) -> str:
+    """The clause about a text that is a number with a decimal comma or a per cent sign; "" of any other.
+
+    Examples
+    --------
+    >>> spelling("0,95"), spelling("95 %"), spelling("n/a")
+    ('; this is a decimal comma: write 0.95', '; this is a per cent sign: write 0.95', '')
+    """
+    parts = _SPELLED.fullmatch(value) if isinstance(value, str) and len(value) < 60 else None
+    if parts is None or not (parts[2] or parts[4]) or not (parts[3] == "," or parts[5]):
+        return ""
+    signs = [sign for sign, here in (("decimal comma", parts[3] == ","), ("per cent sign", parts[5])) if here]
+    told = f"; this is a {' and a '.join(signs)}"
+    if not values_are_shown():
+        return f"{told}: write a number from 0 to 1 with a point"
+    number = float(f"{parts[1]}{parts[2] or 0}.{parts[4] or 0}") / (100 if parts[5] else 1)
+    return f"{told}: write {number:.10g}"

@@ -26,6 +26,7 @@ MISSING = frozenset(
 _FIELDS = frozenset(Record.__struct_fields__)
 # How a row was picked for labelling is asked for nowhere, and too near to what others call scores, or a row.
 _SUGGESTED = tuple(sorted(_FIELDS - {"probability", "draw", *ARENA_FIELDS}))
+_CLOSE = 0.65  # "object" is not "correct"
 MOST_NAMES = 30
 """So many are looked at in a record: a flood of odd ones must stay cheap."""
 
@@ -71,7 +72,7 @@ def misspelt(names: Iterable[str], wanted: Sequence[str] = _SUGGESTED) -> str:
     absent = tuple(field for field in wanted if field not in given)
     for name in names:
         if not is_column(name) and name not in _FIELDS:
-            found = nearest(name.lower(), absent)
+            found = nearest(name.lower(), absent, cutoff=_CLOSE)
             if found:
                 return f"; {as_json(name)} is no field: {found.removeprefix('; ')}"
     return ""

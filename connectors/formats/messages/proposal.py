@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from monitor.base.records import TaskLayout
 from monitor.config.mapping import PLACEHOLDERS, FieldMapping, TimeUnit, parse_field_path
@@ -16,17 +20,40 @@ _MOST_DEPTH = 6
 _MOST_ELEMENTS = 20
 _SUM_TOLERANCE = 1e-3
 
+_NO_VALUE = frozenset(("", "null", "nan", "none", "na", "n/a", "<na>", "\\n"))
+_FEWEST = 10
+"""Fewer records tell nothing of what a field says."""
+
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
     "time": "time timestamp ts at datetime createdat eventtime occurredat requesttime",
     "model": "model modelname modelid net deployment classifier endpoint",
     "version": "version modelversion",
-    "prediction": "prediction predicted pred predictedclass predictedlabel ypred decision",
+    "prediction": "prediction predicted pred predictedclass predictedlabel predlabel ypred decision",
     "label": "label truth target groundtruth actual ytrue truelabel trueclass",
     "task": "task",
+    "confidence": "confidence",
 }
 _NAMES: Mapping[str, frozenset[str]] = {field: frozenset(words.split()) for field, words in _WORDS.items()}
+_TRUTHS = _NAMES["label"] - {"label", "target"}
+"""Names that only a truth has; models answer with a `label` too."""
+
+_RESPONSE_WORDS = "answer choices output outputs prediction predictions response responses result results"
+_RESPONSES = frozenset(_RESPONSE_WORDS.split())
 _SCORE = re.compile(r"score|prob|proba|likelihood|confidence|softmax|^p\d*$")
+_EXACT_WORDS = (
+    "score scores p prob probs proba probas probability probabilities softmax likelihood yscore "
+    "yprob yproba ypredproba ypredprob predproba predprob predictedprobability predictionprobability "
+    "predictionscore predictproba predictproba1 positiveprobability modelscore"
+)
+_EXACT = frozenset(_EXACT_WORDS.split())
+_PROBABILITY = re.compile(r"prob|likelihood|softmax")
+_CLASS_FIELD = re.compile(
+    r"((?:.*[_. -])?(?:p|prob|proba|probability|probabilities|scores?|softmax)[_. -])(.+)"
+    r"|(.+)([_. -](?:prob|proba|probability|score))"
+    r"|((?:p|prob|proba|probability|score))(\d+)",
+    re.IGNORECASE,
+)
 _ALONE = re.compile(_SCORE.pattern + "|logit|percent")
 _OUTPUT = re.compile(_ALONE.pattern + "|output")
 _UNITS: Sequence[tuple[float, TimeUnit]] = (
@@ -36,11 +63,47 @@ _UNITS: Sequence[tuple[float, TimeUnit]] = (
 )
 
 
-def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, str]) -> FieldMapping | None:
+class Sample:
+    """Some records, and what stands at each path of them.
+
+    Parameters
+    ----------
+    records : sequence of dict
+
+    Examples
+    --------
+    >>> sample = Sample([{"out": {"p": 0.5}}, {"out": {"p": None}}])
+    >>> sample.cells["out.p"]
+    {0: 0.5}
+    """
+
+    def __init__(self, records: Sequence[Any]) -> None:
+        self.rows = len(records)
+        self.cells: dict[str, dict[int, Any]] = {}
+        for row, record in enumerate(records):
+            for path, value in _leaves(record, "", 0):
+                if value is not None and value != "":
+                    self.cells.setdefault(path, {})[row] = value
+
+    def first(self, path: str) -> Any:
+        """What stands at a path first; None where nothing does."""
+        return next(iter(self.cells.get(path, {}).values()), None)
+
+    def column(self, path: str) -> list[Any]:
+        """What stands at a path, None in records without it."""
+        cells = self.cells.get(path, {})
+        return [cells.get(row) for row in range(self.rows)]
+
+
+def propose(
+    records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, str], label: str = ""
+) -> FieldMapping | None:
     """The mapping that these records seem to need; None where no field of scores is found.
 
     Names decide what a field is; scores must look like probabilities too: numbers from 0 to 1, and an array
-    or object of them sums to one. It is a guess: decode the records by it before it is shown.
+    or object of them sums to one. A `label` within a model's response, or beside the score of the class that
+    it names, is a prediction. Where no name tells the truth, it is the column whose values are the classes
+    and go with the scores. It is a guess: decode the records by it before it is shown.
 
     Parameters
     ----------
@@ -50,6 +113,8 @@ def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, 
         The task they are of.
     constants : mapping of str to str
         Used where no record names a `model`; labels alone need none.
+    label : str
+        The path of the truth, where it is known.
 
     Examples
     --------
@@ -58,13 +123,28 @@ def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, 
     >>> found.id, found.model, found.class_scores
     ('req.uuid', 'deployment', {'ok': 'out.p_ok', 'toxic': 'out.p_toxic'})
     """
-    leaves = {path: value for record in records[:10] for path, value in _leaves(record, "", 0)}
-    scores = _scores(leaves, layout)
-    single = {name: path for name in _NAMES if (path := _named(name, leaves))}
-    if not scores and "label" not in single:
+    sample = Sample(records)
+    scores = _scores(sample, layout)
+    scored = {row for path in _paths_of(scores) for row in sample.cells[path]}
+    single = {name: path for name in _NAMES if (path := _named(name, sample, scored=scored))}
+    single.pop("confidence", None)
+    if scores and not _goes_along(sample, single.get("label"), single.get("id"), scores):
+        single.pop("label", None)
+    own = _own_class(sample, scores, single.get("label"))
+    if own is not None:
+        single.setdefault("prediction", own)
+        single.pop("label", None)
+    if label:
+        single["label"] = label
+    elif "label" not in single and scores and layout.classes:
+        told = label_by_values(sample, layout.classes, scores, {*single.values()})
+        single |= {} if told is None else {"label": told}
+    if not scores and ("label" not in single or _looks_scored(sample)):
         return None
+    if not layout.classes:
+        single.pop("label", None)
     found: dict[str, Any] = {**single, **scores}
-    time = leaves.get(found.get("time", ""))
+    time = sample.first(found.get("time", ""))
     unit = next((unit for above, unit in _UNITS if isinstance(time, int | float) and time >= above), None)
     if unit is not None:
         found["time_unit"] = unit
@@ -76,6 +156,11 @@ def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, 
         return FieldMapping(**found)
     except ValueError:
         return None
+
+
+def zoned(mapping: FieldMapping) -> dict[str, Any]:
+    """A mapping as it is written down where times without an offset are taken for UTC."""
+    return mapping.model_dump(mode="json", exclude_defaults=True)
 
 
 def written(mapping: FieldMapping) -> dict[str, Any]:
@@ -132,8 +217,7 @@ def named_path(field: str, records: Sequence[Any]) -> str | None:
     >>> named_path("label", [{"id": 7, "out": {"y_true": "ok"}}]), named_path("time", [{"id": 7}])
     ('out.y_true', None)
     """
-    leaves = {path: value for record in records[:10] for path, value in _leaves(record, "", 0)}
-    return _named(field, leaves, (str, int, float))
+    return _named(field, Sample(records), (str, int, float))
 
 
 def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
@@ -156,7 +240,294 @@ def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
             found = shares if by_name else _of_one_prefix(shares)
             if len(found) > 1 and abs(sum(found.values()) - 1) <= _SUM_TOLERANCE:
                 return tuple(found)
-    return ()
+    return tuple(class_paths(Sample(records)))
+
+
+def class_paths(sample: Sample) -> dict[str, str]:
+    """By class the path of its score, where names of fields tell them; {} where none do.
+
+    They have a prefix or an ending in common, such as ``y_pred_proba_``, or are the columns of a frame whose
+    names are the classes: several beside each other, from 0 to 1, which sum to 1 in nearly every record.
+
+    Examples
+    --------
+    >>> class_paths(Sample([{"y_pred_proba_a": 0.25, "y_pred_proba_b": 0.75}]))
+    {'a': 'y_pred_proba_a', 'b': 'y_pred_proba_b'}
+    >>> class_paths(Sample([{"id": 7, "a": p, "b": 1 - p} for p in (0.25, 0.5, 0.75, 0.1, 0.2)]))
+    {'a': 'a', 'b': 'b'}
+    """
+    shares = [path for path, cells in sample.cells.items() if all(map(_is_share, cells.values()))]
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for path in shares:
+        parent, name = _parted(path)
+        match = _CLASS_FIELD.fullmatch(name)
+        if match is not None:
+            before, after = match[1] or match[4] or match[5], match[2] or match[3] or match[6]
+            groups.setdefault((parent, before), {})[after] = path
+    named = [each for each in groups.values() if len(each) > 1 and _sum_to_one(sample, [*each.values()])]
+    return max(named, key=len, default={}) or _columns_of_classes(sample, shares)
+
+
+def _columns_of_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
+    """Columns beside each other whose names are the classes, where they sum to 1; the longest such run."""
+    if sample.rows < _FEWEST // 2:
+        return {}
+    fields: dict[str, list[str]] = {}
+    for path in sample.cells:
+        parent, name = _parted(path)
+        if name:
+            fields.setdefault(parent, []).append(path)
+    for paths in fields.values():
+        real = [path in shares and _has_fractions(sample.cells[path].values()) for path in paths]
+        runs = [
+            paths[a:b]
+            for a in range(len(paths))
+            for b in range(len(paths), a + 1, -1)
+            if b - a <= _MOST_ELEMENTS and all(real[a:b])
+        ]
+        for run in sorted(runs, key=len, reverse=True):
+            if _sum_to_one(sample, run, nearly=1.0):
+                return {_parted(path)[1]: path for path in run}
+    return {}
+
+
+def _has_fractions(values: Iterable[Any]) -> bool:
+    return any(isinstance(value, float) for value in values)
+
+
+def _sum_to_one(sample: Sample, paths: Sequence[str], nearly: float = 0.5) -> bool:
+    """Whether these numbers sum to 1 in such a share of the records that have them all."""
+    rows = set.intersection(*(set(sample.cells[path]) for path in paths))
+    sums = [sum(sample.cells[path][row] for path in paths) for row in rows]
+    right = sum(abs(each - 1) <= _SUM_TOLERANCE for each in sums)
+    return bool(sums) and right >= nearly * len(sums) and len(sums) >= 0.5 * sample.rows
+
+
+def _parted(path: str) -> tuple[str, str]:
+    """A path's beginning, and the name at its end; "" where that is no name.
+
+    Examples
+    --------
+    >>> _parted("out.p_ok"), _parted("id"), _parted("p[0]"), _parted('out["a b"]')
+    (('out', 'p_ok'), ('', 'id'), ('p', ''), ('out', 'a b'))
+    """
+    name = parse_field_path(path)[-1]
+    if not isinstance(name, str):
+        return path[: path.rindex("[")], ""
+    whole = f'["{name}"]' if path.endswith("]") else name
+    return path.removesuffix(whole).removesuffix("."), name
+
+
+def label_by_values(
+    sample: Sample, classes: Sequence[str], scores: Mapping[str, Any], known: set[str]
+) -> str | None:
+    """The field whose values are the classes and go with the scores; None where none does, or several do.
+
+    Parameters
+    ----------
+    sample : Sample
+    classes : sequence of str
+        None of them may be a placeholder.
+    scores : mapping
+        `scores` or `class_scores`, as of a mapping.
+    known : set of str
+        Paths of other fields.
+
+    Examples
+    --------
+    >>> rows = [{"p": i / 40, "weekday": i % 2, "repaid": float(i > 18)} for i in range(40)]
+    >>> label_by_values(Sample(rows), ["0", "1"], {"scores": "p"}, set())
+    'repaid'
+    """
+    of_scores = set(_paths_of(scores))
+    likely = _most_likely(sample, classes, scores)
+    gains: dict[str, float] = {}
+    for path, cells in sample.cells.items():
+        if path in known or path in of_scores or path.endswith("]") or len(cells) < _FEWEST:
+            continue
+        told = named_classes(cells.values(), len(classes))
+        values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in told}
+        if len(told) < 2 or not told <= set(classes):
+            continue
+        gain = _gain([(likely[row], name) for row, name in values.items() if row in likely])
+        if gain > 0:
+            gains[path] = gain
+    best = sorted(gains, key=lambda path: -gains[path])
+    if len(best) > 1 and gains[best[1]] > 0.5 * gains[best[0]]:
+        return None
+    return best[0] if best else None
+
+
+def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
+    """The two values of the field that goes with a score, whatever its name; () where none does, or several.
+
+    Examples
+    --------
+    >>> rows = [{"p": i / 40, "kept": i % 3 == 0, "outcome": ("bad", "good")[i > 18]} for i in range(40)]
+    >>> two_classes_of(Sample(rows), "p")
+    ('bad', 'good')
+    """
+    found: dict[tuple[str, ...], float] = {}
+    for path, cells in sample.cells.items():
+        values = named_classes(cells.values(), 2)
+        if path == score or path.endswith("]") or len(values) != 2 or len(cells) < _FEWEST:
+            continue
+        pair = tuple(sorted(values))
+        for classes in (pair, pair[::-1]):
+            likely = _most_likely(sample, classes, {"scores": score})
+            names = {row: class_name(cell) for row, cell in cells.items() if row in likely}
+            gain = _gain([(likely[row], name) for row, name in names.items() if name in values])
+            found[pair] = max(found.get(pair, 0.0), gain)
+    best = sorted(found, key=lambda pair: -found[pair])
+    if not best or not found[best[0]] or (len(best) > 1 and found[best[1]] > 0.5 * found[best[0]]):
+        return ()
+    return best[0]
+
+
+def _paths_of(scores: Mapping[str, Any]) -> list[str]:
+    """All paths of `scores`, `class_scores` or `confidence`."""
+    parts = (each.values() if isinstance(each, dict) else [each] for each in scores.values())
+    return [path for part in parts for path in part]
+
+
+def _gain(pairs: Sequence[tuple[str, str]]) -> float:
+    """By how much two names agree more often than by chance; 0 where chance may do it, at four sigma."""
+    if not pairs:
+        return 0.0
+    n = len(pairs)
+    agreed = sum(a == b for a, b in pairs) / n
+    left, right = (Counter(pair[side] for pair in pairs) for side in (0, 1))
+    chance = sum(left[name] * right[name] for name in left) / n**2
+    sigma = float(np.sqrt(max(chance * (1 - chance), 1e-9) / n))
+    return max(agreed - chance - 4 * sigma, 0.0)
+
+
+def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, Any]) -> dict[int, str]:
+    """By record the class with the largest score."""
+    found: dict[int, str] = {}
+    if "class_scores" in scores:
+        columns = {name: sample.column(path) for name, path in scores["class_scores"].items()}
+        for row in range(sample.rows):
+            values = {name: column[row] for name, column in columns.items() if column[row] is not None}
+            if values:
+                found[row] = max(values, key=values.__getitem__)
+        return found
+    for row, value in sample.cells.get(scores.get("scores", ""), {}).items():
+        if isinstance(value, dict):
+            found[row] = str(max(value, key=value.__getitem__))
+        elif isinstance(value, list) and len(value) == len(classes):
+            found[row] = classes[int(np.argmax(value))]
+        elif _is_number(value) and len(classes) == 2:
+            found[row] = classes[int(value > 0.5)]
+    return found
+
+
+def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
+    """The names of classes among these values.
+
+    Where there are more than `most`, words such as NULL stand for a value that is not there.
+
+    Examples
+    --------
+    >>> sorted(named_classes(["ok", "NULL", 1.0, None], 2)), sorted(named_classes(["ok", "none"], 2))
+    (['1', 'ok'], ['none', 'ok'])
+    """
+    named = {class_name(cell) for cell in cells if isinstance(cell, str | int | float)}
+    return named if len(named) <= most else {x for x in named if x.strip().lower() not in _NO_VALUE}
+
+
+def class_name(cell: object) -> str:
+    """A value as the name of a class: 1.0 is "1", True is "true".
+
+    Examples
+    --------
+    >>> class_name(1.0), class_name(True), class_name("ok")
+    ('1', 'true', 'ok')
+    """
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def _goes_along(sample: Sample, label: str | None, id_: str | None, scores: Mapping[str, Any]) -> bool:
+    """Whether a label stands in records with scores, or in some with the id that those have."""
+    rows = sample.cells.get(label or "", {}).keys()
+    scored = {row for path in _paths_of(scores) for row in sample.cells[path]}
+    return not rows.isdisjoint(scored) or not rows.isdisjoint(sample.cells.get(id_ or "", {}).keys())
+
+
+def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> str | None:
+    """The path of `label` where it is what the model answered; None where it may be the truth."""
+    if label is None or not scores or _last(label) in _TRUTHS:
+        return None
+    parent, _ = _parted(label)
+    if _RESPONSES & {step for step in parse_field_path(label)[:-1] if isinstance(step, str)}:
+        return label
+    if top_class(sample, scores) == label:
+        return label
+    beside = parent and all(_parted(path)[0] == parent for path in _paths_of(scores))
+    id_ = _named("id", sample)
+    return label if beside and (id_ is None or _parted(id_)[0] != parent) else None
+
+
+def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
+    """The path of the class whose probability the scores are, as of ``{"label": …, "score": …}``.
+
+    Then no score is below that of a guess, whichever class it is of: a probability of one class would be.
+
+    Examples
+    --------
+    >>> rows = [{"label": ("NEG", "POS")[i % 2], "score": 0.5 + i / 40} for i in range(20)]
+    >>> top_class(Sample(rows), {"scores": "score"})
+    'label'
+    """
+    path = scores.get("scores") or scores.get("confidence")
+    if path is None or not all(map(_is_number, sample.cells.get(path, {0: None}).values())):
+        return None
+    values = sample.cells[path]
+    parent, _ = _parted(path)
+    wanted = _NAMES["prediction"] | {"label", "class"}
+    for other, cells in sample.cells.items():
+        where, name = _parted(other)
+        if where != parent or not name or _last(other) not in wanted or _last(other) in _TRUTHS:
+            continue
+        rows = [row for row in values if isinstance(cells.get(row), str | int | bool)]
+        told = {class_name(cells[row]) for row in rows}
+        least = min((values[row] for row in rows), default=0.0)
+        if len(rows) >= _FEWEST and len(told) > 1 and least >= 1 / len(told) and least >= 1 / 3:
+            return other
+    return None
+
+
+def looks_scored(records: Sequence[Any]) -> bool:
+    """Whether a field has the name of scores, whatever its values are.
+
+    Examples
+    --------
+    >>> looks_scored([{"proba_ok": "0,25"}]), looks_scored([{"id": 7, "label": "ok"}])
+    (True, False)
+    """
+    return _looks_scored(Sample(records))
+
+
+def _looks_scored(sample: Sample) -> bool:
+    """Whether a field has the name of scores, whatever its values are."""
+    return any(_rank(path) < _NO_SCORE for path in sample.cells)
+
+
+_NO_SCORE = 3
+
+
+def _rank(path: str) -> int:
+    """How surely a field holds scores, by its name: from 0, surely; 3, not at all."""
+    if path.endswith("]") and not path.endswith('"]'):
+        return _NO_SCORE
+    name = _last(path)
+    if name in _EXACT:
+        return 0
+    if _PROBABILITY.search(name) or name == "confidence":
+        return 1
+    return 2 if _SCORE.search(name) else _NO_SCORE
 
 
 def _of_one_prefix(shares: Mapping[str, float]) -> dict[str, float]:
@@ -184,10 +555,26 @@ def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
         for path, value in named:
             if isinstance(value, list) and len(value) > 1 and all(map(_is_number, value)):
                 return len(value), path
-        for path, value in named:
-            if _is_number(value) and _last(path) != "confidence":
-                return 2, path
-    return 0, ""
+    sample = Sample(records)
+    single = _single(sample) or _single(sample, any_number=True)
+    return (0, "") if single is None or _last(single) == "confidence" else (2, single)
+
+
+def _single(sample: Sample, any_number: bool = False) -> str | None:
+    """The path of one number that is the score, by its name and by what stands there.
+
+    A name that ends in score is that of many a feature: it counts where no better name does.
+    """
+    ranked = []
+    for path, cells in sample.cells.items():
+        rank = _rank(path)
+        fits = all(map(_is_number if any_number else _is_share, cells.values()))
+        # Flags are no probabilities, unless their name says so.
+        if rank == _NO_SCORE or not fits or (rank and all(x in (0, 1) for x in cells.values())):
+            continue
+        if not (any_number and rank == 2):
+            ranked.append((rank, _last(path) == "confidence", len(parse_field_path(path)), path))
+    return min(ranked)[-1] if ranked else None
 
 
 def _has_a_number_a_class(value: Any, classes: Sequence[str]) -> bool:
@@ -227,42 +614,68 @@ def _is_path(text: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=4096)
 def _last(path: str) -> str:
     name = str(parse_field_path(path)[-1])
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _named(field: str, leaves: Mapping[str, Any], kinds: tuple[type, ...] = ()) -> str | None:
-    """The path whose last name is one of the field's; the least deep of several."""
-    kinds = kinds or ((str, int, float) if field in ("time", "version") else (str, int))
+def _named(
+    field: str, sample: Sample, kinds: tuple[type, ...] = (), scored: Set[int] = frozenset()
+) -> str | None:
+    """The path whose last name is one of the field's: of several one that answers have, the least deep."""
+    kinds = kinds or ((str, int, float) if field in ("time", "version", "label") else (str, int))
     fitting = [
         path
-        for path, value in leaves.items()
-        if isinstance(value, kinds) and _last(path) in _NAMES[field] and not path.endswith("]")
+        for path, cells in sample.cells.items()
+        if _last(path) in _NAMES[field]
+        and (not path.endswith("]") or path.endswith('"]'))
+        and isinstance(next(iter(cells.values())), kinds)
     ]
-    return min(fitting, key=lambda path: len(parse_field_path(path)), default=None)
+
+    def order(path: str) -> tuple[bool, int]:
+        along = len(scored & sample.cells[path].keys()) if field != "label" else len(scored)
+        return 2 * along < len(scored), len(parse_field_path(path))
+
+    return min(fitting, key=order, default=None)
 
 
-def _scores(leaves: Mapping[str, Any], layout: TaskLayout) -> dict[str, Any]:
+def _scores(sample: Sample, layout: TaskLayout) -> dict[str, Any]:
     if not layout.classes:
-        path = next((p for p, v in leaves.items() if _is_share(v) and _SCORE.search(_last(p))), None)
+        path = _single(sample)
         return {} if path is None else {"confidence": path}
-    whole = [path for path, value in leaves.items() if _is_distribution(value, layout.classes)]
+    whole = [
+        path
+        for path, cells in sample.cells.items()
+        if _mostly(lambda value: _is_distribution(value, layout.classes), cells.values())
+    ]
     if whole:
         return {"scores": min(whole, key=lambda path: (not _SCORE.search(_last(path)), len(path)))}
-    each = {name: _of_class(name, leaves, layout.classes) for name in layout.classes}
-    if all(each.values()):
-        return {"class_scores": each}
-    single = [p for p, v in leaves.items() if _is_share(v) and _SCORE.search(_last(p)) and p[-1] != "]"]
-    return {"scores": single[0]} if len(layout.classes) == 2 and len(single) == 1 else {}
+    each = class_paths(sample)
+    if set(each) == set(layout.classes):
+        return {"class_scores": {name: each[name] for name in layout.classes}}
+    of_class = {name: _of_class(name, sample) for name in layout.classes}
+    if all(of_class.values()):
+        return {"class_scores": of_class}
+    single = _single(sample) if len(layout.classes) == 2 else None
+    if single is None or top_class(sample, {"scores": single}) is not None:
+        return {}
+    return {"scores": single}
 
 
-def _of_class(name: str, leaves: Mapping[str, Any], classes: Sequence[str]) -> str | None:
+def _mostly(fits: Callable[[Any], bool], values: Any) -> bool:
+    """Whether at least half of the values fit."""
+    told = [fits(value) for value in values]
+    return 2 * sum(told) >= len(told)
+
+
+def _of_class(name: str, sample: Sample) -> str | None:
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     fitting = [
         path
-        for path, value in leaves.items()
-        if _is_share(value) and re.fullmatch(rf"(p|prob|proba|probability|score)?{plain}", _last(path))
+        for path, cells in sample.cells.items()
+        if _mostly(_is_share, cells.values())
+        and re.fullmatch(rf"(p|prob|proba|probability|score)?{plain}", _last(path))
     ]
     return min(fitting, key=len, default=None)
 

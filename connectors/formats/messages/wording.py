@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from math import isfinite
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 10
@@ -69,8 +70,8 @@ def as_json(value: object) -> str:
 
     Examples
     --------
-    >>> as_json("a"), as_json({"a": 1})
-    ('"a"', 'an object')
+    >>> as_json("a"), as_json({"a": 1}), as_json(float("nan"))
+    ('"a"', 'an object', 'NaN')
     """
     if isinstance(value, list | tuple):
         return "an array"
@@ -78,7 +79,7 @@ def as_json(value: object) -> str:
         return "an object"
     if isinstance(value, str):
         return json.dumps(_cut(value), ensure_ascii=False)
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or value is None or (isinstance(value, float) and not isfinite(value)):
         return json.dumps(value)
     return _cut(repr(value))
 
@@ -100,20 +101,27 @@ def _cut(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)  # a feed that is wrong is wrong in the same way a thousand times a second
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+def _nearest(name: str, known: tuple[str, ...], cutoff: float) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     """The clause that names the nearest known name, or nothing.
+
+    Parameters
+    ----------
+    name : str
+    known : sequence of str
+    cutoff : float
+        How alike they must be: see `difflib.get_close_matches`.
 
     Examples
     --------
     >>> nearest("toxik", ["ok", "toxic"])
     '; did you mean toxic?'
     """
-    return _nearest(name[:_SHOWN_CHARACTERS], tuple(known))
+    return _nearest(name[:_SHOWN_CHARACTERS], tuple(known), cutoff)
 
 
 def step(name: object) -> str:

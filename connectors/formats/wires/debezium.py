@@ -6,7 +6,7 @@ The envelope has `before`, `after`, `op` and `source`, within `payload` where th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -14,6 +14,7 @@ from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.explain import explain_text
 from connectors.formats.wires.cloudevents import is_json
 from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.marks import formats_of_table
 from connectors.formats.wires.responses import constants_of
 from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire, WithoutHeaders
 from monitor.base.records import RejectReason, TaskLayout
@@ -86,6 +87,10 @@ class DebeziumWire(WithoutHeaders):
     def array(self, data: bytes) -> list[Record] | None:
         """None: each element is opened by itself."""
         return None
+
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """Whether a table holds changes, by the names of its columns."""
+        return bool(formats_of_table(names))
 
     def passes_over(self, line: bytes) -> bool:
         """Whether a line is a change that leaves no row."""

@@ -7,6 +7,8 @@ those of the AI gateway (docs.databricks.com, inference tables).
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +19,8 @@ from connectors.formats.wires.wire import PLAIN, OneByOne, Outcome, WithoutHeade
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
-_FINE = (None, 200, "200")
+_FINE = 200.0
+_NO_OFFSET = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?")
 _LAST = 1e17  # milliseconds: a later time is as wrong, and a number of hundreds of digits cannot be divided
 
 
@@ -51,7 +54,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
         """Whether a line is a request that was not answered."""
         return self.one(line)[0][1] is None
 
-    def one(self, data: bytes) -> list[Outcome]:
+    def _read(self, data: bytes) -> list[Outcome]:
         """A record a row of the response; None of a request that was not answered."""
         try:
             value = json.loads(data)
@@ -59,7 +62,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
             return [(data, explain_text(data, error))]
         if not isinstance(value, dict) or "response" not in value:
             return PLAIN.one(data)
-        if value.get("status_code") not in _FINE:
+        if _number(value.get("status_code")) not in (None, _FINE):
             return [(data, None)]
         return [(data, outcome) for outcome in self._rows(value)]
 
@@ -88,10 +91,24 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
 
 
 def _time(row: Mapping[str, Any]) -> object:
-    at = row.get("timestamp_ms")
-    if not isinstance(at, int | float) or isinstance(at, bool):
-        return row.get("request_time")
-    return at / 1000 if abs(at) < _LAST else _LAST
+    at = _number(row.get("timestamp_ms"))
+    if isinstance(at, float):
+        return at / 1000 if abs(at) < _LAST else _LAST
+    at = row.get("request_time")
+    # A TIMESTAMP of Spark is of UTC, and Parquet's INT96 leaves that out.
+    return f"{at}Z" if isinstance(at, str) and _NO_OFFSET.fullmatch(at) else at
+
+
+def _number(value: object) -> object:
+    """A number, which CSV has as text, as a float; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
 
 
 def _object(value: Any) -> dict[str, Any] | None:

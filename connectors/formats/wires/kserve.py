@@ -97,7 +97,7 @@ class KserveWire(OneByOne):
         self._constants = constants_of(mapping)
         self._by_body = mapping.id == "body"
 
-    def one(self, data: bytes) -> list[Outcome]:
+    def _read(self, data: bytes) -> list[Outcome]:
         """A record a row of a response, the fault of what cannot be read; None of other events."""
         if passed_over(data):
             return [(data, None)]

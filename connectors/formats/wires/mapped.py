@@ -7,8 +7,7 @@ one after another. What the quick way refuses is read again without types, slowl
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -19,14 +18,16 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from connectors.formats.decode.names import same_name, text_of
+from connectors.formats.decode.reread import lenient_value, record_of, whole_number
 from connectors.formats.decode.structs import MAX_ID, Fault, OneOfRows, Record
 from connectors.formats.files.table_rows import plain_cell
-from connectors.formats.messages.explain import explain_text, explain_value, text_fault
+from connectors.formats.messages.explain import explain_text, explain_value, float_of
 from connectors.formats.messages.hints import MOST_NAMES
 from connectors.formats.messages.wording import listing, nearest
 from connectors.formats.wires.beside import with_fields
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, kafka_attributes
-from connectors.formats.wires.wire import ERRORS, Outcome
+from connectors.formats.wires.wire import ERRORS, Mixed, Outcome
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.source import RawTable
 from monitor.config.mapping import (
@@ -157,8 +158,11 @@ class MappedWire:
         self._constants = {
             name: value for name, value in mapping.constants.model_dump().items() if value is not None
         }
+        self._where = {parse_field_path(path): _spellings(texts) for path, texts in mapping.where.items()}
+        self.paths = {**self.paths, **{f"{_WHERE}{path}": parse_field_path(path) for path in mapping.where}}
         self._time_of = time_reader(mapping)
-        self._hex_digits = mapping.id_hex_digits
+        self._id_of = id_reader(mapping)
+        self._classes = mapping.label_values
         self._way, self._rows = _rows_of(self.paths)
         # A renamed Record has one field a name, and none within another.
         apart = len(set(self.paths.values())) == len(self.paths)
@@ -197,8 +201,8 @@ class MappedWire:
         (found._order,) = orders
         return found
 
-    def lines(self, data: bytes) -> list[Record] | None:
-        """The records of lines, one a line."""
+    def lines(self, data: bytes) -> list[Record] | Mixed | None:
+        """The records of lines, one a line; with gaps where one is not to be read."""
         if self._decoder is None:
             return None
         try:
@@ -211,14 +215,20 @@ class MappedWire:
         if self._array is None:
             return None
         try:
-            return self._records(self._array.decode(data))
+            found = self._records(self._array.decode(data))
         except ERRORS:
             return None
+        return None if isinstance(found, Mixed) else found
 
     @property
     def columns(self) -> frozenset[str]:
         """Names that the columns of a table may have."""
-        return frozenset(self.mapping.paths.values()) | {str(path[0]) for path in self.paths.values()}
+        whole = (*self.mapping.paths.values(), *self.mapping.where)
+        return frozenset(whole) | {str(path[0]) for path in self.paths.values()}
+
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """False: a table's columns are read, not its rows."""
+        return False
 
     def message(self, value: bytes, headers: Headers) -> bytes:
         """A message of Kafka: with `format: cloudevents` an event in binary mode as JSON, else its value.
@@ -235,11 +245,11 @@ class MappedWire:
         return event(attributes, body) if attributes else None
 
     def passes_over(self, line: bytes) -> bool:
-        """False: every event is a record."""
-        return False
+        """Whether a line is a record that is not to be read; every other event is one."""
+        return bool(self._where) and self.one(line)[0][1] is None
 
     def one(self, data: bytes) -> list[Outcome]:
-        """The record that these bytes are."""
+        """The record that these bytes are; None of one that is not to be read."""
         try:
             if self._decoder is None:
                 return [(data, self._again(data, ValueError("not as the mapping says")))]
@@ -250,24 +260,20 @@ class MappedWire:
     def record(self, value: object) -> Record | Fault:
         """The record that a decoded value is."""
         shaped = self.shaped(value)
-        fault = text_fault(shaped)
-        if fault is not None:
-            return fault[0], fault[1] + self.note(fault[1])
         left = sum(rows.left(lookup(value, rows.array)) for rows in self._rows)
         if left:
             shaped["left"] = left
-        try:
-            return self._timed([msgspec.convert(shaped, OneOfRows if left else Record)])[0]
-        except (msgspec.ValidationError, RecursionError) as error:
-            reason, message = explain_value(shaped) or (RejectReason.WRONG_TYPE, f"$: {error}")
-            return reason, message + self.note(message)
+        found = record_of(shaped, OneOfRows if left else Record)
+        if isinstance(found, Record):
+            return self._translated([found])[0]
+        return found[0], found[1] + self.note(found[1])
 
     def shaped(self, value: object) -> dict[str, Any]:
         """What the mapping finds in a decoded value, under our names."""
         found: dict[str, Any] = dict(self._constants)
         for name, path in self.paths.items():
             each = lookup(value, path)
-            if each is MISSING or each is None:
+            if each is MISSING or each is None or name.startswith(_WHERE):
                 continue
             parent, _, key = name.partition(".")
             if key:
@@ -319,19 +325,27 @@ class MappedWire:
         """A table under our names: a path is the name of a column, or leads into what a column holds."""
         rows = max(map(len, raw.columns.values()), default=0)
         columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
-        for name, path in self.paths.items():
-            whole = raw.columns.get(self.mapping.paths[name])
-            inner = raw.columns.get(str(path[0])) if whole is None else None
-            if whole is not None:
-                columns[name] = whole
-            elif inner is not None:
-                found = (lookup(_unpacked(value), path[1:]) for value in inner)
-                columns[name] = [None if value is MISSING else value for value in found]
+        for name, written in self.mapping.paths.items():
+            if (found := _column(raw, written, self.paths[name])) is not None:
+                columns[name] = found
         if "time" in columns and self._time_of is not None:
             columns["time"] = [self._time_of(_time_in(value)) for value in columns["time"]]
-        if "id" in columns and self._hex_digits is not None:
-            columns["id"] = [hexadecimal(value, self._hex_digits) for value in columns["id"]]
-        return RawTable(columns, raw.partition, raw.start, raw.broken)
+        if "id" in columns and self._id_of is not None:
+            columns["id"] = [self._id_of(plain_cell(value)) for value in columns["id"]]
+        if "label" in columns and self._classes:
+            columns["label"] = [self._class_of(plain_cell(value)) for value in columns["label"]]
+        # A table of none of its columns has as many rows.
+        return RawTable(columns or {_UNMAPPED: [None] * rows}, raw.partition, raw.start, raw.broken)
+
+    def passed_over(self, raw: RawTable) -> frozenset[int]:
+        """The rows of a table that are not to be read."""
+        found: set[int] = set()
+        for written in self.mapping.where:
+            path = parse_field_path(written)
+            column = _column(raw, written, path) or [None] * len(raw)
+            texts = self._where[path]
+            found.update(i for i, value in enumerate(column) if not _is_one_of(plain_cell(value), texts))
+        return frozenset(found - raw.broken.keys())
 
     def rows_left(self, raw: RawTable) -> int:
         """Rows of a table's cells that are left, where a path leads into one that is an array."""
@@ -349,9 +363,9 @@ class MappedWire:
         found: type[Record] = made
         return found
 
-    def _records(self, values: list[Any]) -> list[Record]:
+    def _records(self, values: list[Any]) -> list[Record] | Mixed:
         if not self._deep:
-            return self._timed(values)
+            return self._translated(values)
         taken = _columns_at(self.paths, values, self._texts)
         columns = {name: taken[path] for name, path in self.paths.items()}
         by_class = [columns[f"scores.{name}"] for name in self._order]
@@ -365,7 +379,13 @@ class MappedWire:
                 columns[parent] = _objects(inner, columns)
         made = [columns.get(name) or repeat(self._constants.get(name), len(values)) for name in _FIELDS]
         left = self._left(taken)
-        return self._timed(list(map(OneOfRows, *made, left) if left else map(Record, *made)))
+        found = self._translated(list(map(OneOfRows, *made, left) if left else map(Record, *made)))
+        if not self._where:
+            return found
+        read = [True] * len(found)
+        for path, texts in self._where.items():
+            read = [here and _is_one_of(each, texts) for here, each in zip(read, taken[path], strict=True)]
+        return found if all(read) else Mixed(x if here else None for x, here in zip(found, read, strict=True))
 
     def _left(self, taken: Mapping[FieldPath, Column]) -> list[int] | None:
         """Of each record the rows that are left; None where no array has more than one element."""
@@ -380,24 +400,108 @@ class MappedWire:
             sum(each) for each in zip(*(map(rows.left, taken[rows.array]) for rows in several), strict=True)
         ]
 
-    def _timed(self, records: list[Record]) -> list[Record]:
-        read = self._time_of
-        if read is not None:
+    def _translated(self, records: list[Record]) -> list[Record]:
+        """With times, ids and labels as we have them."""
+        if self._time_of is not None:
             for record in records:
-                record.time = read(record.time)
-        if self._hex_digits is not None:
+                record.time = self._time_of(record.time)
+        if self._id_of is not None:
             for record in records:
-                record.id = hexadecimal(record.id, self._hex_digits)
+                record.id = self._id_of(record.id)
+        if self._classes:
+            for record in records:
+                record.label = self._class_of(record.label)
         return records
 
-    def _again(self, data: bytes, error: Exception) -> Record | Fault:
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            return explain_text(data, error)
+    def _class_of(self, label: Any) -> Any:
+        """The class that a label stands for; a label that none is given for as it is."""
+        if not isinstance(label, str | int | float):
+            return label
+        text = text_of(label)
+        return self._classes.get(text, self._classes.get(same_name(text), label))
+
+    def _again(self, data: bytes, error: Exception) -> Record | Fault | None:
+        value = lenient_value(data)
         if not isinstance(value, dict):
-            return explain_value(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
-        return self.record(value)
+            return (
+                explain_text(data, error)
+                if value is None
+                else explain_value(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
+            )
+        if not all(_is_one_of(lookup(value, path), texts) for path, texts in self._where.items()):
+            return None
+        outcome = self.record(value)
+        if isinstance(outcome, Record) or outcome[0] is not RejectReason.ENCODING or _is_text(data):
+            return outcome
+        return explain_text(data, error)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_WHERE = "where: "  # begins the name of what decides whether a record is read
+_FLAGS = ({"true", "True", "TRUE"}, {"false", "False", "FALSE"})
+
+
+def _spellings(texts: Sequence[str]) -> frozenset[str]:
+    """Texts that records are compared with; true and false in each way in which they are written."""
+    given = set(texts)
+    return frozenset(given.union(*(flags for flags in _FLAGS if flags & given)))
+
+
+def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
+    """Whether a single value is one of these texts, as JSON writes it."""
+    if not isinstance(value, str | int | float):
+        return False
+    text = text_of(value)
+    return text in texts or same_name(text) in texts
+
+
+def id_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
+    """What writes an id as the labels have it; None where it is left as it is.
+
+    Examples
+    --------
+    >>> read = id_reader(FieldMapping(id="i", id_digits=4, id_prefix="req-", id_case="lower"))
+    >>> read(81), read("81.0"), read("REQ-0081"), read(None)
+    ('req-0081', 'req-0081', 'req-0081', None)
+    """
+    hex_digits, digits = mapping.id_hex_digits, mapping.id_digits
+    prefix, case = mapping.id_prefix or "", mapping.id_case
+    if hex_digits is None and digits is None and not prefix and case is None:
+        return None
+
+    def read(id_: Any) -> Any:
+        id_ = whole_number(id_)
+        if hex_digits is not None:
+            id_ = hexadecimal(id_, hex_digits)
+        if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
+            return id_
+        text = str(id_)
+        if digits is not None and (number := same_name(text)).isascii() and number.isdigit():
+            text = number.zfill(digits)
+        if case is not None:
+            text = text.lower() if case == "lower" else text.upper()
+        return text if text.startswith(prefix) else prefix + text
+
+    return read
+
+
+def _column(raw: RawTable, written: str, path: FieldPath) -> list[object] | None:
+    """The cells at a path: of the column of this name, or what stands within those of its first step."""
+    whole = raw.columns.get(written)
+    if whole is not None:
+        return whole
+    inner = raw.columns.get(str(path[0]))
+    if inner is None:
+        return None
+    found = (lookup(_unpacked(value), path[1:]) for value in inner)
+    return [None if value is MISSING else value for value in found]
 
 
 def hexadecimal(id_: Any, digits: int) -> Any:
@@ -429,7 +533,7 @@ def _objects(inner: Mapping[str, str], columns: Mapping[str, Column]) -> Column:
 def _leaf(name: str) -> Any:
     if name.startswith("scores."):
         return _NUMBER
-    return Any if name.startswith(("groups.", "features.")) else _TYPES[name]
+    return Any if name.startswith(("groups.", "features.", _WHERE)) else _TYPES[name]
 
 
 class _UntypedError(Exception):
@@ -439,6 +543,7 @@ class _UntypedError(Exception):
 def _tree(paths: Mapping[str, FieldPath]) -> Any:
     """The type of what stands at the first steps of these paths, each with all of it that follows."""
     leaves = {_leaf(name) for name, path in paths.items() if not path}
+    leaves = leaves - {Any} or leaves  # what may be anything is of the type that another field asks for
     steps = dict.fromkeys(path[0] for path in paths.values() if path)
     if leaves:
         if steps or len(leaves) > 1:
@@ -551,7 +656,7 @@ def _time_in(value: object) -> object:
     """A cell with a time as JSON could have it: a number also where CSV has text."""
     value = plain_cell(value)
     try:
-        return float(value) if isinstance(value, str) else value
+        return float_of(value) if isinstance(value, str) else value
     except ValueError:
         return value
 

@@ -6,7 +6,7 @@ was judged. What names none is read as ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,6 @@ from connectors.formats.messages.hints import MISSING
 from connectors.formats.messages.wording import listing, nearest, shown
 from connectors.formats.wires.cloudevents import Headers, is_json
 from connectors.formats.wires.mapped import MappedWire
-from connectors.formats.wires.recognised import with_model
 from connectors.formats.wires.wire import ERRORS, ByShape, FormatWire, Mixed, OfTasks, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 
@@ -51,9 +50,6 @@ class ObservedWire(ByShape):
     base : Wire
         Of lines that name no source.
     sources : mapping of str to Wire
-    layouts : sequence of TaskLayout, optional
-        As of `RecognisedWire`: an answer of a format that names no model is of the only one listed.
-
     Examples
     --------
     >>> from connectors.formats.wires.wire import PLAIN
@@ -65,13 +61,13 @@ class ObservedWire(ByShape):
 
     reads_labels = True
 
-    def __init__(self, base: Wire, sources: Mapping[str, Wire], layouts: Sequence[TaskLayout] = ()) -> None:
-        self.base, self.sources, self._layouts = base, sources, layouts
+    def __init__(self, base: Wire, sources: Mapping[str, Wire]) -> None:
+        self.base, self.sources = base, sources
 
     def in_order(self, layouts: Sequence[TaskLayout]) -> ObservedWire:
         """The same, for these tasks."""
         sources = {name: _of_tasks(wire, layouts) for name, wire in self.sources.items()}
-        return ObservedWire(_of_tasks(self.base, layouts), sources, layouts)
+        return ObservedWire(_of_tasks(self.base, layouts), sources)
 
     @property
     def one_row(self) -> str:
@@ -98,6 +94,10 @@ class ObservedWire(ByShape):
         """None where an element may name a source."""
         return None if _BEGIN in data else self.base.array(data)
 
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """As the base."""
+        return self.base.reads_rows(names)
+
     def message(self, value: bytes, headers: Headers) -> bytes:
         """As the base."""
         return self.base.message(value, headers)
@@ -119,8 +119,7 @@ class ObservedWire(ByShape):
         if wire is None:
             message = f"$.$observe: no source {shown(line.name)} is known any more; send the record again"
             return [(data, (RejectReason.WRONG_TYPE, message + nearest(line.name, list(self.sources))))]
-        outcomes = wire.one(bytes(line.record))
-        return [(data, with_model(outcome, self._layouts)) for _, outcome in outcomes]
+        return [(data, outcome) for _, outcome in wire.one(bytes(line.record))]
 
     def missing(self, fault: Fault, data: bytes) -> str:
         """What the wire that read a line says of a name that it lacks."""

@@ -8,25 +8,22 @@ Where two may be meant, it is rejected with a sentence that names the choice.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from connectors.formats.decode.structs import ARENA_FIELDS, Fault, Record, RowRecord, without
+from connectors.formats.decode.structs import Fault, Record, without
 from connectors.formats.wires.cloudevents import Headers, http_attributes, kafka_attributes
 from connectors.formats.wires.kserve import TENSORS_HEADER
+from connectors.formats.wires.marks import ONE_IS_OURS, OURS, formats_of, formats_of_table
 from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, OfTasks, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.registry import FORMATS, load
 from monitor.config.mapping import FieldMapping
 
-_OURS = ("scores", "models", "confidence", "label", "correct", *ARENA_FIELDS)
-"""Of these a record under our names has one: an answer, a label or a comparison."""
-
-_ONE_IS_OURS = frozenset(_OURS)
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BENTOML = frozenset({"timestamp", "request_id", "trace_id"})  # beside columns of names that its user chose
 _EVENTS = "kserve"  # the format of what headers tell
@@ -64,12 +61,6 @@ class RecognisedWire(ByShape):
         self._layouts, self._inner = layouts, inner
         self._wires: dict[str, Wire] = {}
         self._doubting: dict[str, Doubting] = {}
-        self._marks = [
-            (frozenset(mark), tag)
-            for tag, entry in FORMATS.items()
-            for mark in entry.marks
-            if not (inner and entry.holds_records)
-        ]
 
     def in_order(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
         """The same, for these tasks."""
@@ -96,6 +87,10 @@ class RecognisedWire(ByShape):
                     found[i] = record
         return found
 
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """Whether a table is of a format, by the names of its columns."""
+        return bool(formats_of_table(names))
+
     def array(self, data: bytes) -> list[Record] | None:
         """The records of an array, where all are under our names."""
         records = PLAIN.array(data)
@@ -104,7 +99,7 @@ class RecognisedWire(ByShape):
     def one(self, data: bytes) -> list[Outcome]:
         """What one value holds, of whatever format it is."""
         fields = _fields_of(data)
-        if fields is None or not _ONE_IS_OURS.isdisjoint(fields):
+        if fields is None or not ONE_IS_OURS.isdisjoint(fields):
             return PLAIN.one(data)
         found = self._formats(fields)
         if not found:
@@ -118,7 +113,7 @@ class RecognisedWire(ByShape):
         wire = self._wire(found[0])
         if found[0] in self._doubting and (message := self._doubting[found[0]].doubt(fields)):
             return [(data, (RejectReason.WRONG_TYPE, message))]
-        return [(raw, with_model(outcome, self._layouts)) for raw, outcome in wire.one(data)]
+        return wire.one(data)
 
     def message(self, value: bytes, headers: Headers) -> bytes:
         """A message of Kafka as JSON: an event in binary mode, or a response that is not JSON."""
@@ -158,7 +153,7 @@ class RecognisedWire(ByShape):
     def format_of(self, data: bytes) -> str | None:
         """The only format whose marks a record has; None of one under our names, and of all else."""
         fields = _fields_of(data)
-        if fields is None or not _ONE_IS_OURS.isdisjoint(fields):
+        if fields is None or not ONE_IS_OURS.isdisjoint(fields):
             return None
         found = self._formats(fields)
         return found[0] if len(found) == 1 else None
@@ -169,14 +164,13 @@ class RecognisedWire(ByShape):
         fields = _fields_of(data)
         if fields is None:
             return None
-        if not _ONE_IS_OURS.isdisjoint(fields):
+        if not ONE_IS_OURS.isdisjoint(fields):
             return [_own_within(event, data)]
         held = [tag for tag in self._formats(fields) if FORMATS[tag].holds_records]
         return [outcome for _, outcome in self._wire(held[0]).one(data)] if held else None
 
     def _formats(self, fields: Mapping[str, msgspec.Raw]) -> list[str]:
-        names = fields.keys()
-        return list(dict.fromkeys([tag for mark, tag in self._marks if mark <= names]))
+        return formats_of(fields.keys(), self._inner)
 
     def _wire(self, tag: str) -> Wire:
         wire = self._wires.get(tag)
@@ -190,14 +184,6 @@ class RecognisedWire(ByShape):
         return wire
 
 
-def with_model(outcome: Any, layouts: Sequence[TaskLayout]) -> Any:
-    """An answer of a format that names no model, as one of the only model that the only task lists."""
-    if isinstance(outcome, RowRecord) and outcome.model is None and len(layouts) == 1:
-        models = layouts[0].models
-        outcome.model = models[0] if len(models) == 1 else None
-    return outcome
-
-
 def _is_bentoml(data: bytes) -> bool:
     fields = _fields_of(data)
     return fields is not None and fields.keys() >= _BENTOML
@@ -206,7 +192,7 @@ def _is_bentoml(data: bytes) -> bool:
 def _is_ours(value: bytes) -> bool:
     """Whether these bytes are a record under our names."""
     fields = _fields_of(value)
-    return fields is not None and not _ONE_IS_OURS.isdisjoint(fields)
+    return fields is not None and not ONE_IS_OURS.isdisjoint(fields)
 
 
 def _own_within(event: Mapping[str, msgspec.Raw], data: bytes) -> Record | Fault | None:
@@ -233,7 +219,7 @@ def _foreign(records: Sequence[Record]) -> list[int]:
     """Which of these records have none of the fields that one of ours has."""
     if not records:
         return []
-    names = [name for name in _OURS if name not in without(type(records[0]))]
+    names = [name for name in OURS if name not in without(type(records[0]))]
     left: Sequence[int] = range(len(records))
     for take in map(attrgetter, names):
         left = [i for i in left if take(records[i]) is None]

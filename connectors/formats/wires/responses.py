@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from connectors.formats.decode.reread import CONVERSION, record_of
 from connectors.formats.decode.structs import Fault, Record, RowRecord
-from connectors.formats.messages.explain import explain_value, text_fault
+from connectors.formats.messages.explain import text_fault
 from connectors.formats.messages.wording import listing
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
@@ -88,16 +89,8 @@ def row_records(scores: Sequence[Any], id_: object, shared: Mapping[str, Any]) -
         values = [{**common, "scores": each} for each in scores]
     try:
         return [*msgspec.convert(values, list[RowRecord])]
-    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError):
-        return list(map(_record, values))
-
-
-def _record(value: dict[str, Any]) -> Record | Fault:
-    value = {name: each for name, each in value.items() if each is not None}
-    try:
-        return msgspec.convert(value, RowRecord)
-    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
-        return explain_value(value) or text_fault(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
+    except CONVERSION:
+        return [record_of(value, RowRecord) for value in values]
 
 
 def _whole(rows: list[Any], place: str) -> list[Any] | Fault:

@@ -54,7 +54,7 @@ class SagemakerWire(OneByOne, WithoutHeaders):
         """Whether a line is a capture of an input alone."""
         return self.one(line)[0][1] is None
 
-    def one(self, data: bytes) -> list[Outcome]:
+    def _read(self, data: bytes) -> list[Outcome]:
         """A record a row of an answer, or a label; None of a capture without an answer."""
         try:
             value = json.loads(data)

@@ -6,15 +6,17 @@ the second is what makes decoding quick, the first what finds out what is wrong 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import msgspec
 
-from connectors.formats.decode.structs import Fault, Record, record_without
-from connectors.formats.messages.explain import explain_text
+from connectors.formats.decode.reread import read_again
+from connectors.formats.decode.structs import Fault, Record, RowRecord, record_without
 from connectors.formats.wires.cloudevents import Headers
+from connectors.formats.wires.marks import formats_of_table
 from monitor.base.records import TaskLayout
 
 Outcome = tuple[bytes, Record | Fault | None]
@@ -61,6 +63,10 @@ class Wire(Protocol):
         """What one value, an object or not, holds."""
         ...
 
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """Whether each row of a table with these columns is read as JSON, by `one`."""
+        ...
+
     def message(self, value: bytes, headers: Headers) -> bytes:
         """A message of Kafka that came with its headers, as JSON; only asked where a mapping needs them."""
         ...
@@ -105,7 +111,31 @@ class WithoutHeaders:
 
 
 class OneByOne:
-    """The part of a wire whose values are read one by one, as each is as many records as it has rows."""
+    """The part of a wire whose values are read one by one, as each is as many records as it has rows.
+
+    An answer that names no model is of the only model that the only task lists.
+    """
+
+    _layouts: Sequence[TaskLayout] = ()
+
+    def in_order(self, layouts: Sequence[TaskLayout]) -> Self:
+        """The same, for these tasks."""
+        found = copy(self)
+        found._layouts = layouts
+        return found
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """What one value holds: a record for each row."""
+        outcomes = self._read(data)
+        models = self._layouts[0].models if len(self._layouts) == 1 else ()
+        if len(models) == 1:
+            for _, outcome in outcomes:
+                if isinstance(outcome, RowRecord) and outcome.model is None:
+                    outcome.model = models[0]
+        return outcomes
+
+    def _read(self, data: bytes) -> list[Outcome]:
+        raise NotImplementedError
 
     def lines(self, data: bytes) -> list[Record] | None:
         """None."""
@@ -114,6 +144,10 @@ class OneByOne:
     def array(self, data: bytes) -> list[Record] | None:
         """None."""
         return None
+
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """Whether a table is of a format, by the names of its columns."""
+        return bool(formats_of_table(names))
 
 
 class PlainWire(WithoutHeaders):
@@ -160,6 +194,10 @@ class PlainWire(WithoutHeaders):
         except ERRORS:
             return None
 
+    def reads_rows(self, names: Collection[str]) -> bool:
+        """False: a table's columns are read, not its rows."""
+        return False
+
     def passes_over(self, line: bytes) -> bool:
         """False: every line is a record."""
         return False
@@ -169,7 +207,7 @@ class PlainWire(WithoutHeaders):
         try:
             return [(data, self._decoder.decode(data))]
         except ERRORS as error:
-            return [(data, explain_text(data, error))]
+            return [(data, read_again(data, error))]
 
 
 PLAIN = PlainWire()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from monitor.base.errors import ConfigError
 from monitor.cli.check.warnings import figure
 from monitor.config.root import Task
+from monitor.engine.planning import certain_rows
 from monitor.reports.window_view import PREDICTIVE
 
 if TYPE_CHECKING:
@@ -124,9 +125,7 @@ def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
             "its scores are all equal, so each answer gets the same confidence, and no drift is visible; "
             "does the model give probabilities?"
         )
-    elif (share := float(((reference.scores == 0) | (reference.scores == 1)).any(axis=1).mean())) >= (
-        SATURATED_SHARE
-    ):
+    elif (share := float(certain_rows(reference.scores).mean())) >= SATURATED_SHARE:
         yield (
             f"{share:.0%} of its rows have a score of exactly 0 or 1, so all of them get the same "
             "confidence; give probabilities before rounding"

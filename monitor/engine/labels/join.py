@@ -182,6 +182,14 @@ class LabelJoinLogic:
         """Median time from prediction to label over the newest matches; None before the first."""
         return float(np.median(self._lags)) if self._lags else None
 
+    @property
+    def waiting_keys(self) -> Keys:
+        """(waiting,) the keys of labels that wait for their answer, in rising order."""
+        rows = np.flatnonzero(~self._labels["settled"][: len(self._labels)])
+        keys = self._labels.keys(rows)
+        found: Keys = np.unique(keys[keys != 0])
+        return found
+
     def may_know(self, ids: Keys, model: str) -> NDArray[np.bool_]:
         """Whether labels by these ids may reach answers of a model that are kept."""
         if self._numbered:

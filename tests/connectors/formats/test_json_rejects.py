@@ -38,21 +38,31 @@ WRONG = [
     (answer(prediction=0.37), "wrong_type",
      "$.prediction: expected the name of a class, got 0.37; of a regression send `confidence`, "
      "or bin its numbers into classes"),
-    (answer(label=1), "unknown_class",
-     "$.label: task toxicity has no class 1; its classes are ok, toxic; send names, not numbers: "
-     "class 1 is toxic"),
     (b'{"model": "erm", "scores": [0.5, 1e999]}', "out_of_range",
      "$.scores[1]: expected a number from 0 to 1, got 1e999"),
     (answer(scores=[0.5, 0.52]), "wrong_sum",
      "$.scores: expected probabilities that sum to 1 within 0.001, got a sum of 1.02"),
     (answer(scores={"ok": 0.5, "toxik": 0.5}), "unknown_class",
      '$.scores: task toxicity has no class "toxik"; its classes are ok, toxic; did you mean toxic?'),
-    (answer(extra=["a\ud83d"]), "encoding",
-     "$.extra[0]: text with half of a surrogate pair, as cutting it within a character leaves; "
+    (answer(version="a\ud83d"), "encoding",
+     "$.version: text with half of a surrogate pair, as cutting it within a character leaves; "
      "send whole characters"),
+    (answer(groups={"region": "a\ud83d"}), "encoding",
+     "$.groups.region: text with half of a surrogate pair, as cutting it within a character leaves; "
+     "send whole characters"),
+    (answer(id=2.0**60), "bad_id",
+     "$.id: expected text or an integer, got 1.152921504606847e+18, a float of 2^53 or more, which may stand "
+     "for another number; write ids as text or integers"),
+    (answer(scores=["0,5", "50 %"]), "wrong_type",
+     '$.scores[0]: expected a number from 0 to 1, got "0,5"; this is a decimal comma: write 0.5'),
+    (answer(time=45981.5), "time_unit",
+     "$.time: 45981.5 is a date of a spreadsheet, in days, 2025-11-20; format the cells as text like "
+     "2026-11-20T10:00:00Z"),
+    (answer(time=float("nan")), "not_a_number",
+     "$.time: expected RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, "
+     "or seconds since the epoch, got NaN"),
     (answer(prediction="spam"), "unknown_class",
      '$.prediction: task toxicity has no class "spam"; its classes are ok, toxic'),
-    (answer(label=3), "unknown_class", "$.label: task toxicity has no class 3; its classes are ok, toxic"),
     (answer(scores=["0.5", 0.5]), "wrong_type",
      '$.scores[0]: expected a number from 0 to 1, got "0.5"'),
     (answer(scores=True), "wrong_type",
@@ -68,7 +78,6 @@ WRONG = [
     (answer(features={"hour": "noon"}), "wrong_type", '$.features.hour: expected a number, got "noon"'),
     (answer(features={"carrier": ["DL"]}), "wrong_type",
      "$.features.carrier: expected text or a number, got an array"),
-    (answer(correct="yes"), "wrong_type", '$.correct: expected true or false, got "yes"'),
     (["an", "array"], "wrong_type", "$: expected an object, got an array"),
     ({"models": [1]}, "wrong_type", "$.models: expected an object of scores by model, got an array"),
     (answer(models={"irm": [0.5, 0.5]}), "wrong_type",
@@ -108,8 +117,6 @@ WRONG = [
     (answer(time="yesterday"), "time_format",
      "$.time: expected RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, "
      'or seconds since the epoch, got "yesterday"'),
-    (answer(correct=True), "no_label",
-     "$.correct: task toxicity has classes; send label, one of ok, toxic"),
     ({"id": "a", "task": "toxicity", "probability": 0.05}, "no_label",
      "$.label: missing, and so is everything of an answer; give `label` (or `model` with `correct`), "
      "or `model` with `scores` or `confidence`"),
@@ -122,12 +129,13 @@ WRONG = [
     (b"PAR1\x15", "encoding",
      "$: these are bytes of Parquet, not JSON; end the name of such a file in .parquet"),
     (b"\xff\xfe{}", "encoding", "$: byte 0 is not UTF-8 (0xff); send UTF-8"),
+    ('{"model": "erm"}'.encode("utf-16"), "encoding",
+     "$: these are bytes of UTF-16, not UTF-8; write the file as UTF-8"),
     (b'{"model":', "malformed",
      "$: not JSON at character 9: Expecting value; send one whole JSON object a line"),
     (b'{"model": "a"} {"model": "b"}', "malformed",
      "$: not JSON at character 15: Extra data; send one whole JSON object a line"),
     (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "malformed", "$: nested too deep"),
-    (b'{"x": [{"y": NaN}]}', "not_a_number", "$.x[0].y: expected a value that JSON has, got NaN"),
 ]  # fmt: skip
 
 
@@ -145,16 +153,99 @@ def test_each_wrong_record_is_told_what_is_wrong_and_where(record, reason, messa
 
 @pytest.mark.parametrize(("given", "got"), [(0, "0.0"), (1.5, "1.5"), (-0.25, "-0.25")])
 @pytest.mark.parametrize("models", [1, 2])
-def test_a_wrong_probability_of_a_label_takes_its_prediction_along(given, got, models):
+def test_a_wrong_probability_costs_the_label_and_not_its_prediction(given, got, models):
     several = {"model": None, "scores": None, "models": {"erm": 0.25, "irm": 0.75}}
     record = answer(label="ok", probability=given, **(several if models == 2 else {}))
     chunk = decode(answer(id="before"), record, answer(id="after", label="ok", probability=1))
     message = f"$.probability: expected a number above 0 and at most 1, got {got}"
-    found = [(r.reason.value, r.message, r.answers) for r in chunk.rejects]
-    assert found == [("out_of_range", message, models)]
+    found = [(r.reason.value, r.message, r.answers, r.along) for r in chunk.rejects]
+    assert found == [("out_of_range", message, 0, True)]
     [batch] = chunk.batches
-    assert batch.key.tolist() == id_keys(["before", "after"]).tolist()
-    np.testing.assert_array_equal(batch.probability, [np.nan, 1.0])
+    assert batch.key.tolist() == id_keys(["before", *["a"] * models, "after"]).tolist()
+    np.testing.assert_array_equal(batch.label, [-1] * (1 + models) + [0])
+    np.testing.assert_array_equal(batch.probability, [np.nan] * (1 + models) + [1.0])
+
+
+LABELS_THAT_CANNOT_BE_USED = [
+    ({"label": 1}, "unknown_class",
+     "$.label: task toxicity has no class 1; its classes are ok, toxic; send names, not numbers: "
+     "class 1 is toxic"),
+    ({"label": 3}, "unknown_class", "$.label: task toxicity has no class 3; its classes are ok, toxic"),
+    ({"label": "Toxic"}, "unknown_class",
+     '$.label: task toxicity has no class "Toxic"; its classes are ok, toxic; did you mean toxic?'),
+    ({"label": 0.7}, "wrong_type",
+     "$.label: expected the name of a class, got 0.7; of a regression send `confidence`, or bin its numbers "
+     "into classes"),
+    ({"label": ["toxic"]}, "wrong_type", "$.label: expected the name of a class, got an array"),
+    ({"label": float("inf")}, "not_a_number", "$.label: expected the name of a class, got Infinity"),
+    ({"label": "a\ud83d"}, "encoding",
+     "$.label: text with half of a surrogate pair, as cutting it within a character leaves; "
+     "send whole characters"),
+    ({"label": "ok", "probability": "often"}, "wrong_type",
+     '$.probability: expected a number above 0 and at most 1, got "often"'),
+    ({"label": "ok", "probability": float("nan")}, "not_a_number",
+     "$.probability: expected a number above 0 and at most 1, got NaN"),
+    ({"correct": True}, "no_label", "$.correct: task toxicity has classes; send label, one of ok, toxic"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("label", "reason", "message"), LABELS_THAT_CANNOT_BE_USED)
+def test_a_label_that_cannot_be_used_costs_the_label_and_not_its_answer(label, reason, message):
+    chunk = decode(answer(id="a"), answer(id="b", **label), answer(id="c", label="toxic"))
+    found = [(r.reason.value, r.message, r.answers, r.along, r.task) for r in chunk.rejects]
+    assert found == [(reason, message, 0, True, "toxicity")]
+    [batch] = chunk.batches
+    assert batch.key.tolist() == id_keys(["a", "b", "c"]).tolist()
+    assert (batch.label.tolist(), chunk.answers, chunk.labels_received) == ([-1, -1, 1], 3, 0)
+
+
+def test_a_bad_label_of_a_bad_answer_is_not_counted_beside_it():
+    chunk = decode(answer(label="Toxic", scores=[0.5, 0.9]))
+    assert [(r.reason.value, r.answers, r.along) for r in chunk.rejects] == [("wrong_sum", 1, False)]
+
+
+def test_a_class_is_known_by_its_number_and_its_characters_however_they_are_written():
+    numbers = TaskLayout("numbers", ("0", "1"))
+    given = [1, 1.0, "1.0", True, "true", "TRUE", 0.0]
+    chunk = decode(*(answer(label=label) for label in given), layouts=(numbers,))
+    assert chunk.batches[0].label.tolist() == [1, 1, 1, -1, -1, -1, 0]
+    hint = "; send 1 for true and 0 for false, or translate them by label_values of a mapping"
+    assert [reject.message.endswith(hint) for reject in chunk.rejects] == [True] * 3
+    floats = TaskLayout("floats", ("0.0", "1.0"))
+    chunk = decode(*(answer(label=label) for label in given[:3]), layouts=(floats,))
+    assert (chunk.batches[0].label.tolist(), chunk.rejects) == ([1, 1, 1], ())
+    composed, parts = "d\u00e9grad\u00e9", "de\u0301grade\u0301"
+    for names, name in ((("ok", composed), parts), (("ok", parts), composed)):
+        record = answer(label=name, prediction=name, scores={"ok": 0.25, name: 0.75})
+        chunk = decode(record, layouts=(TaskLayout("t", names),))
+        assert (chunk.rejects, chunk.batches[0].label.tolist()) == ((), [1])
+        assert chunk.batches[0].scores.tolist() == [[0.25, 0.75]]
+
+
+def test_what_says_that_there_is_no_label_is_none_unless_it_is_a_class():
+    missing = ["NULL", "NaN", "None", "NA", "\\N", "", None, float("nan")]
+    chunk = decode(*(answer(label=each) for each in missing))
+    assert (chunk.rejects, chunk.batches[0].label.tolist()) == ((), [-1] * len(missing))
+    alone = decode(*({"id": "a", "label": each} for each in missing))
+    assert {(r.reason.value, r.answers) for r in alone.rejects} == {("no_label", 1)}
+    chunk = decode(answer(label="NA"), layouts=(TaskLayout("t", ("NA", "EU")),))
+    assert (chunk.rejects, chunk.batches[0].label.tolist()) == ((), [0])
+
+
+UNREAD = [
+    b'{"model": "erm", "scores": [0.25, 0.75], "latency": NaN}',
+    b'{"model": "erm", "scores": [0.25, 0.75], "deep": [{"x": -Infinity}]}',
+    b'{"model": "erm", "scores": [0.25, 0.75], "note": "a\\ud83d"}',
+    b'{"model": "erm", "scores": [0.25, 0.75], "groups": {"city": "M\xfcnchen", "region": "eu"}}',
+    b'{"model": "erm", "scores": [0.25, 0.75], "features": {"x": NaN}}',
+    b'{"model": "erm", "scores": [0.25, 0.75], "id": 81.0}',
+]
+
+
+@pytest.mark.parametrize("record", UNREAD)
+def test_what_nobody_reads_costs_nothing(record):
+    chunk = decode(answer(id="before"), record, answer(id="after"))
+    assert (len(chunk.batches[0]), chunk.rejects) == (3, ())
 
 
 WRONG_LABELS = [
@@ -165,6 +256,7 @@ WRONG_LABELS = [
      "$.probability: expected a number above 0 and at most 1, got 0.0"),
     ({"id": "a", "correct": True, "model": "erm"}, "no_label",
      "$.correct: task toxicity has classes; send label, one of ok, toxic"),
+    ({"id": "a", "label": ["ok"]}, "wrong_type", "$.label: expected the name of a class, got an array"),
     ({"id": "a", "label": "ok", "time": "noon"}, "time_format",
      "$.time: expected RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, "
      'or seconds since the epoch, got "noon"'),
@@ -231,7 +323,7 @@ def test_no_task_where_several_are_configured_and_neither_record_nor_model_names
     "text",
     [
         "2026-02-29T00:00:00Z", "2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z", "2026-11-20T24:00:00Z",
-        "2026-11-20T10:60:00Z", "2026-11-20T10:00:61Z", "2026-11-20T10:00:00.Z", "2026-11-20T10:00:00+0100",
+        "2026-11-20T10:60:00Z", "2026-11-20T10:00:61Z", "2026-11-20T10:00:00.Z", "2026-11-20T10:00:00+01:0",
         "2026-11-20T10:00:00+24:00", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00", "20261120T100000Z",
         "9999-12-31T23:59:59.9995Z", "9999-12-31T23:59:59.9999Z", "9999-12-31T23:59:60Z",
         "9999-12-31T23:59:59.999999999999Z", "9999-12-31T23:00:00.9-01:00", "0001-01-01T00:00:00.1+00:01",

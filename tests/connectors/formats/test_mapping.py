@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError
 from monitor.base.records import Chunk, RejectReason, TaskLayout, id_keys
 from monitor.base.source import RawBlock, RawMessages, RawTable
-from monitor.config.file import config_from
+from monitor.config.file import config_from, load_config
 from monitor.config.mapping import JSON_TEXT, PLACEHOLDERS, FieldMapping, parse_field_path
 from monitor.config.root import Config
 from tests.daemon import configuration, write_configuration
@@ -256,7 +257,7 @@ def test_a_version_that_is_no_number_is_no_version() -> None:
             RejectReason.NOT_A_NUMBER,
             f"$.version: expected a string or a number, got {got}; the mapping reads version at v",
         )
-        for got in ("nan", "inf")
+        for got in ("NaN", "Infinity")
     ]
 
 
@@ -606,3 +607,100 @@ def test_a_name_that_ends_in_the_sign_of_json_text_is_written_in_quotes() -> Non
     assert parse_field_path('["a|json"].b') == ("a|json", "b")
     assert JSON_TEXT not in parse_field_path('["a|json"]')
     assert parse_field_path("a|b") == ("a|b",)
+
+
+TRANSLATED = {
+    "id": "ref",
+    "model": "m",
+    "scores": "p",
+    "label": "verdict",
+    "label_values": {"1": "toxic", "0": "ok", "true": "toxic", "Hate": "toxic"},
+    "id_digits": 5,
+    "id_prefix": "req-",
+    "id_case": "lower",
+    "where": {"answer": "accept", "done": ["true", "1"]},
+}
+
+
+def _translated(**fields: object) -> dict[str, object]:
+    return {"ref": "81", "m": "erm", "p": 0.75, "answer": "accept", "done": True, **fields}
+
+
+def test_ids_and_labels_are_translated_and_other_records_are_ignored() -> None:
+    records = [
+        _translated(verdict=1),
+        _translated(ref=82, verdict=0.0, done=1),
+        _translated(ref=83.0, verdict="1.0"),
+        _translated(ref="REQ-00084", verdict=True),
+        _translated(ref="a-85", verdict="Hate"),
+        _translated(ref="86", verdict="ok"),
+        _translated(answer="reject"),
+        _translated(done=False),
+        _translated(done=None),
+        _translated(ref="87", verdict="hate"),
+    ]
+    mapping = FieldMapping.model_validate(TRANSLATED)
+    chunk = decode(mapping, *records)
+    keys = ["req-00081", "req-00082", "req-00083", "req-00084", "req-a-85", "req-00086", "req-00087"]
+    [batch] = chunk.batches
+    assert batch.key.tolist() == id_keys(keys).tolist()
+    assert batch.label.tolist() == [1, 0, 1, 1, 1, 0, -1]
+    assert (chunk.ignored, [(r.reason.value, r.along) for r in chunk.rejects]) == (
+        3,
+        [("unknown_class", True)],
+    )
+    names = ["ref", "m", "p", "answer", "done", "verdict"]
+    table = RawTable({name: [record.get(name) for record in records] for name in names}, "t", 0)
+    rows = Decoder([LAYOUT], "test", wire=MappedWire(mapping)).decode([table])
+    assert rows.batches[0].key.tolist() == batch.key.tolist()
+    assert rows.batches[0].label.tolist() == batch.label.tolist()
+    assert (rows.ignored, rows.answers) == (3, chunk.answers)
+    assert MappedWire(mapping).passes_over(json.dumps(records[6]).encode())
+
+
+def test_keys_of_label_values_are_text_whatever_yaml_makes_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    mapping = (
+        "{id: i, label: l, label_values: {1: toxic, true: toxic, NO: ok, ~: ok}, where: {a: [yes, 1.0]}}"
+    )
+    source = f"{{kind: file, path: a.ndjson, mapping: {mapping}}}"
+    path.write_text(f"tasks: {{t: {{classes: [ok, toxic]}}}}\nsources: [{source}]\n")
+    read = load_config(path).sources[0].mapping
+    assert read is not None
+    assert read.label_values == {"1": "toxic", "true": "toxic", "NO": "ok", "~": "ok"}
+    assert read.where == {"a": ("yes", "1.0")}
+    path.write_text(path.read_text().replace("~: ok", '"1": ok'))
+    with pytest.raises(ConfigError, match="the key '1' occurs twice"):
+        load_config(path)
+    with pytest.raises(ValueError, match="expected each value once, got '1' twice, as text: leave one out"):
+        FieldMapping.model_validate({"id": "i", "label": "l", "label_values": {1: "toxic", "1": "ok"}})
+    in_memory = FieldMapping.model_validate(
+        {"id": "i", "label": "l", "label_values": {True: "toxic", 0: "ok"}}
+    )
+    assert in_memory.label_values == {"true": "toxic", "0": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"id": "a", "label_values": {"1": "ok"}}, "label: missing; label_values needs it"),
+        ({"label": "a", "id_prefix": "r-"}, "id: missing; id_prefix needs it"),
+        ({"label": "a", "id_case": "lower"}, "id: missing; id_case needs it"),
+        ({"id": "a", "where": {"a..b": "x"}}, "where: expected a path such as"),
+        ({"id": "a", "where": {"$key": "x"}}, "where: expected paths into the record, got"),
+        ({"format": "kserve", "where": {"a": "x"}}, "where: expected paths into the record, got"),
+        ({"id": "a", "where": {"a": []}}, "where: expected a text, or a list of some, at 'a', got none"),
+    ],
+)
+def test_a_translation_that_cannot_be_is_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        FieldMapping.model_validate(settings)
+
+
+def test_json_in_an_element_of_an_array_is_read() -> None:
+    mapping = FieldMapping(id='["the id"]', model="m", scores="choices[0]|json.p", label='["a.b"]|json[1]')
+    record = {"the id": "a", "m": "erm", "choices": ['{"p": [0.25, 0.75]}'], "a.b": '["x", "toxic"]'}
+    chunk = decode(mapping, record, {**record, "choices": [{"p": [0.5, 0.5]}]})
+    assert chunk.rejects == ()
+    assert chunk.batches[0].scores.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+    assert chunk.batches[0].label.tolist() == [1, 1]

@@ -208,16 +208,17 @@ def test_each_wrong_row_of_a_csv_file_is_told_what_is_wrong(tmp_path):
             "$.scores: expected a probability for each class (ok, toxic), got none for toxic",
             3,
         ),
-        ("not_a_number", "$.scores.toxic: expected a number from 0 to 1, got nan", 4),
+        ("not_a_number", "$.scores.toxic: expected a number from 0 to 1, got NaN", 4),
         ("encoding", "$.model: not UTF-8; send UTF-8", 5),
         ("malformed", "$: not CSV: field larger than field limit (131072)", 6),
+        ("malformed", "$: not CSV: field larger than field limit (131072)", 7),
         (
             "time_unit",
             "$.time: 1763632800120 can only be milliseconds since the epoch; send seconds: 1763632800.120",
-            7,
+            8,
         ),
     ]
-    assert chunk.batches[0].position.tolist() == [0, 8]
+    assert chunk.batches[0].position.tolist() == [0, 9]
 
 
 def test_a_csv_row_without_end_is_cut_in_bounded_memory(tmp_path):
@@ -232,7 +233,11 @@ def test_csv_columns_for_confidences_and_right_or_wrong(tmp_path):
     text = "id,model,confidence,correct\na,eta,0.9,TRUE\nb,eta,0.8,0\nc,eta,0.7,\nd,eta,0.7,maybe\n"
     chunk = csv_chunk(tmp_path, text, TaskLayout("arrival", ()))
     [batch], [reject] = chunk.batches, chunk.rejects
-    assert (batch.scores[:, 0].tolist(), batch.label.tolist()) == ([0.9, 0.8, 0.7], [0, 1, -1])
+    assert (batch.scores[:, 0].tolist(), batch.label.tolist()) == (
+        [0.9, 0.8, 0.7, 0.7],
+        [0, 1, -1, -1],
+    )
+    assert reject.along
     assert reject.message == '$.correct: expected true or false, got "maybe"'
 
 
@@ -241,7 +246,9 @@ def test_one_csv_column_of_scores_may_hold_a_number_or_a_list(tmp_path):
     assert batch.scores.tolist() == [[0.25, 0.75], [0.25, 0.75]]
 
 
-@pytest.mark.parametrize(("text", "why"), [("", "it is empty"), ("a,a\n", "it names two columns alike")])
+@pytest.mark.parametrize(
+    ("text", "why"), [("", "it is empty"), ("id,model,id\n", "it names two columns id; rename one")]
+)
 def test_a_csv_file_must_name_its_columns(tmp_path, text, why):
     (tmp_path / "p.csv").write_text(text)
     with pytest.raises(SourceError, match=f"the first line of a CSV file must name its columns, but {why}"):

@@ -145,6 +145,13 @@ def test_where_none_is_good_all_are_told_and_the_engine_still_counts_them(posted
             "1 of 2 rows are labels; post those to /v1/labels, and only predictions here. Nothing was taken",
         ),
         (
+            "/v1/predictions",
+            [{**label(2), "model": "m", "score": 0.75}],
+            "1 of 1 rows have no scores where they are looked for, so they are labels, but scores under "
+            "another name: name their fields in the source's mapping, which `blindsight doctor "
+            "--sample FILE` proposes. If they are the truth, post them to /v1/labels. Nothing was taken",
+        ),
+        (
             "/v1/labels",
             [row(1), row(3)],
             "2 of 2 rows are predictions; post those to /v1/predictions, and only labels here. "

@@ -414,6 +414,24 @@ def test_what_is_no_time_in_python_costs_its_row_at_most(postgres_server: Postgr
     assert Reader(new(reader.position, **more)).until(0) == []
 
 
+def test_a_time_that_python_cannot_hold_costs_nothing_but_its_own_row(
+    postgres_server: PostgresServer, new: New
+) -> None:
+    name = f"endless_{token_hex(4)}"
+    postgres_server.execute(
+        f"CREATE TABLE {name} (label text, id text, updated int, until timestamptz, time timestamptz, d date)"
+    )
+    postgres_server.execute(
+        f"INSERT INTO {name} VALUES ('yes', 'a', 1, 'infinity', '2026-11-20T10:00:00Z', '-infinity'), "
+        "('yes', 'b', 2, NULL, 'infinity', NULL), "
+        "('yes', 'c', 3, NULL, '10000-01-01T00:00:00Z', '0044-03-15 BC')"
+    )
+    [raw] = new(driver="psycopg", dsn=postgres_server.dsn, table=name).read(5)
+    chunk = Decoder([TaskLayout("t", ("no", "yes"))], "db").decode([raw])
+    assert [reject.reason.value for reject in chunk.rejects] == ["not_a_number", "time_format"]
+    assert [len(labels) for labels in chunk.labels] == [1]
+
+
 def test_sqlite_is_opened_to_read_and_a_wrong_path_makes_no_file(
     table: Table, new: New, tmp_path: Path
 ) -> None:

@@ -250,6 +250,18 @@ CASES = [
         *(60, 18, 3, 30, 20, 30),
     ),
     Case(
+        "BlindsightAnswersDuplicated",
+        "warning",
+        {},
+        "Job blindsight: 20% of the answers of the last ten minutes had the id of an earlier answer of their "
+        "model, so they count in no window.",
+        {
+            f"blindsight_duplicates_total{{{MODEL}}}": counter(0, 20),
+            f"blindsight_answers_received_total{{{FEED}}}": counter(100, 100),
+        },
+        *(60, 18, 3, 30, 20, 30),
+    ),
+    Case(
         "BlindsightAnswersShed",
         "warning",
         {"source": "answers"},

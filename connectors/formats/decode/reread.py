@@ -1,0 +1,143 @@
+"""One record read again without types, of whatever format: a fault costs what it stands in, and no more.
+
+The typed decoder refuses a whole record for a NaN that nobody reads, half a character in a label, or an id
+that is `81.0`. Here the same record keeps what can be used, and the columns judge the rest. All formats end
+here, so that one value has one outcome in all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from connectors.formats.decode.structs import ARENA_FIELDS, Fault, Record
+from connectors.formats.messages.explain import explain_text, explain_value, json_value, text_fault
+from monitor.base.records import RejectReason
+
+_Kind = TypeVar("_Kind", bound=Record)
+
+_BY_COLUMN = frozenset({"label", "correct", "probability", "draw", "groups", "features", *ARENA_FIELDS})
+"""Fields of which the columns judge what the task reads: a group that it does not watch may hold anything."""
+
+CONVERSION = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError)
+"""What `msgspec.convert` raises for values that are none of its type."""
+
+_EXACT = 1 << 53
+
+
+def whole_number(value: object) -> object:
+    """A float that is a whole number as an integer, where it is exact; anything else as it is.
+
+    A table with gaps, and JavaScript, have floats in the place of integers.
+
+    Examples
+    --------
+    >>> whole_number(81.0), whole_number(0.5), whole_number(2.0**53)
+    (81, 0.5, 9007199254740992.0)
+    """
+    exact = isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
+    return int(value) if exact else value  # type: ignore[call-overload]
+
+
+def read_again(data: bytes, error: Exception) -> Record | Fault:
+    """The record that these bytes are, or why they are none.
+
+    Parameters
+    ----------
+    data : bytes
+    error : Exception
+        What the typed decoder said, for what nothing better can be said.
+
+    Examples
+    --------
+    >>> read_again(b'{"model": "erm", "scores": [0.25, 0.75], "latency": NaN}', ValueError()).scores
+    [0.25, 0.75]
+    """
+    value = lenient_value(data)
+    outcome = record_of(value) if isinstance(value, dict) else None
+    return outcome if isinstance(outcome, Record) else _explained(data, error, outcome)
+
+
+def _explained(data: bytes, error: Exception, fault: Fault | None) -> Fault:
+    """What is wrong with a record: its bytes first, which are named by their place."""
+    if fault is None or fault[0] is RejectReason.ENCODING:
+        return explain_text(data, error)
+    return fault
+
+
+def lenient_value(data: bytes) -> Any:
+    """What bytes of JSON hold, with NaN, Infinity and what is no UTF-8; None of what is no JSON.
+
+    Bytes that are not UTF-8 come as lone surrogates.
+    """
+    try:
+        return json_value(data.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def lenient_elements(data: bytes) -> list[bytes] | None:
+    """The elements of an array that is JSON but for NaN, Infinity and bytes that are no UTF-8; else None.
+
+    Examples
+    --------
+    >>> lenient_elements(b'[{"a": NaN}, {"b": [1, 2]}]'), lenient_elements(b'[1, '), lenient_elements(b'{}')
+    ([b'{"a": NaN}', b'{"b": [1, 2]}'], None, None)
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    if not text.startswith("[") or lenient_value(data) is None:
+        return None
+    found: list[bytes] = []
+    at = _next_token(text, 1)
+    while text[at] != "]":
+        _, end = _ELEMENT.raw_decode(text, at)
+        found.append(text[at:end].encode("utf-8", "surrogateescape"))
+        at = _next_token(text, end)
+        if text[at] == ",":
+            at = _next_token(text, at + 1)
+    return found
+
+
+_ELEMENT = json.JSONDecoder(parse_float=str, parse_int=str)
+
+
+def _next_token(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]
+    """The record that a decoded value is, of whatever format, or what is wrong with it.
+
+    Parameters
+    ----------
+    value : mapping
+        Under our names; others are passed over.
+    kind : type of Record
+
+    Examples
+    --------
+    >>> record_of({"id": 81.0, "label": ["toxic"], "seen": float("nan")}).id
+    81
+    >>> record_of({"id": 2.0**60})[0].value
+    'bad_id'
+    """
+    names = kind.__struct_fields__
+    read = {name: each for name, each in value.items() if name in names and each is not None}
+    read["id"] = whole_number(read.get("id"))
+    judged = {name: each for name, each in read.items() if name not in _BY_COLUMN}
+    fault = explain_value(read) or text_fault(judged)
+    if fault is not None:
+        return fault
+    later = {name: read.pop(name) for name in _BY_COLUMN & read.keys()}
+    try:
+        found = msgspec.convert(read, kind)
+    except CONVERSION as error:
+        return RejectReason.WRONG_TYPE, f"$: {error}"
+    for name, each in later.items():
+        setattr(found, name, each)
+    return found

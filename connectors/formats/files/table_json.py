@@ -1,0 +1,50 @@
+"""Rows of a table as JSON: for formats whose records are objects, and for a look at what a table holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from connectors.formats.files.table_rows import plain_cell
+from monitor.base.source import RawTable
+
+
+def json_cell(cell: object) -> Any:
+    """A cell as JSON has it, with what stands within it; text that is a JSON object or array is opened.
+
+    Examples
+    --------
+    >>> json_cell([("ok", 0.25), ("toxic", 0.75)]), json_cell('{"p": [1, 2]}'), json_cell("erm")
+    ({'ok': 0.25, 'toxic': 0.75}, {'p': [1, 2]}, 'erm')
+    """
+    if isinstance(cell, str) and cell[:1] in ("[", "{"):
+        try:
+            return msgspec.json.decode(cell)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return cell
+    return _plain(cell)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        pairs = bool(value) and all(isinstance(each, tuple) and len(each) == 2 for each in value)
+        return _plain(dict(value)) if pairs else [_plain(each) for each in value]
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "surrogateescape")
+    return plain_cell(value)
+
+
+def json_rows(raw: RawTable) -> Iterator[bytes]:
+    """Each row as a JSON object without the cells that are empty."""
+    columns = {name: map(json_cell, column) for name, column in raw.columns.items() if column}
+    for row in zip(*columns.values(), strict=True):
+        value = {name: cell for name, cell in zip(columns, row, strict=True) if cell is not None}
+        try:
+            yield msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError):  # text with bytes that are not UTF-8
+            yield json.dumps(value, default=repr, ensure_ascii=False).encode("utf-8", "surrogateescape")

@@ -1,0 +1,95 @@
+"""Which translations of a mapping would make labels join: guessed from ids and labels, and tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.formats.decode.names import same_name
+from connectors.formats.wires.mapped import id_reader
+from monitor.config.mapping import FieldMapping
+
+_MOST_TRIED = 50  # ids of each side
+_NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
+_TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "false", "f", "no", "n"})
+
+
+def translated_ids(
+    ids: Collection[str], wanted: Collection[str], knows: Callable[[str], bool] | None = None
+) -> dict[str, Any]:
+    """The keys of a mapping by which most of these ids become one of the wanted ones; none where none helps.
+
+    Parameters
+    ----------
+    ids : collection of str
+        Of the records of the source whose mapping gets the keys.
+    wanted : collection of str
+        Of the records that they should join, or some of them.
+    knows : callable, optional
+        Whether an id is one of all that they should join; if absent, `wanted` are all.
+
+    Examples
+    --------
+    >>> translated_ids(["81", "82"], ["req-00081", "req-00082"])
+    {'id_digits': 5, 'id_prefix': 'req-'}
+    >>> translated_ids(["AB-7"], ["ab-7"]), translated_ids(["7.0", "8.0"], ["7", "8"])
+    ({'id_case': 'lower'}, {'id_digits': 1})
+    >>> translated_ids(["x"], ["y"])
+    {}
+    """
+    given, knows = list(ids)[:_MOST_TRIED], knows or frozenset(wanted).__contains__
+    best: dict[str, Any] = {}
+    most = sum(map(knows, given))
+    for keys in _candidates(list(wanted)[:_MOST_TRIED]):
+        read = id_reader(FieldMapping.model_validate({"id": "id", **keys}))
+        joined = sum(knows(read(id_)) for id_ in given) if read is not None else 0
+        if joined > most:  # of those that join as many, the first and shortest
+            best, most = keys, joined
+    return best
+
+
+def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Translations that the wanted ids suggest, those of few keys first."""
+    parts = [found.groups() for id_ in wanted if (found := _NUMBERED.fullmatch(id_)) is not None]
+    digits = dict.fromkeys([1, *(len(number) for _, number in parts)])
+    prefixes = dict.fromkeys(prefix for prefix, _ in parts if 0 < len(prefix) <= 100)
+    prefixes |= dict.fromkeys(found[0] for id_ in wanted if (found := re.match(r"[^\W\d_]+[-_:/.]", id_)))
+    singles = [
+        {"id_case": "lower"},
+        {"id_case": "upper"},
+        *({"id_digits": each} for each in digits if each <= 128),
+    ]
+    yield from singles
+    for prefix in list(prefixes)[:5]:
+        yield {"id_prefix": prefix}
+        yield from ({**each, "id_prefix": prefix} for each in singles)
+
+
+def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mapping[str, str]:
+    """The class for each value of a label that is none; nothing where one of them cannot be told.
+
+    Numbers and words for yes and no are those of two classes, the second of which is the positive one.
+
+    Examples
+    --------
+    >>> translated_labels(["TOXIC", "Ok", "ok"], ["ok", "toxic"])
+    {'TOXIC': 'toxic', 'Ok': 'ok'}
+    >>> translated_labels(["1", "false"], ["ok", "toxic"])
+    {'1': 'toxic', 'false': 'ok'}
+    >>> translated_labels(["spam"], ["ok", "toxic"])
+    {}
+    """
+    by_fold = {same_name(name).strip().casefold(): name for name in classes}
+    found: dict[str, str] = {}
+    for value in values:
+        if value in classes:
+            continue
+        text = same_name(value).strip().casefold()
+        name = by_fold.get(text)
+        if name is None and len(classes) == 2 and text in _TRUE | _FALSE:
+            name = classes[text in _TRUE]
+        if name is None:
+            return {}
+        found[value] = name
+    return found

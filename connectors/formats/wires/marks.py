@@ -1,0 +1,55 @@
+"""What tells records of a format: the marks that are names of their fields, or of a table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cache
+
+from connectors.formats.decode.structs import ARENA_FIELDS
+from monitor.base.registry import FORMATS
+
+OURS = ("scores", "models", "confidence", "label", "correct", *ARENA_FIELDS)
+"""A record under our names has one of these: an answer, a label or a comparison."""
+
+ONE_IS_OURS = frozenset(OURS)
+
+
+@cache
+def _marks(inner: bool) -> tuple[tuple[frozenset[str], str], ...]:
+    return tuple(
+        (frozenset(mark), tag)
+        for tag, entry in FORMATS.items()
+        for mark in entry.marks
+        if not (inner and entry.holds_records)
+    )
+
+
+def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
+    """The formats whose marks these names of fields have.
+
+    Parameters
+    ----------
+    names : collection of str
+    inner : bool
+        Leave out formats that hold records of other formats.
+
+    Examples
+    --------
+    >>> formats_of({"databricks_request_id", "response"}), formats_of({"id", "scores"})
+    (['inference_table'], [])
+    """
+    own = frozenset(names)
+    return list(dict.fromkeys([tag for mark, tag in _marks(inner) if mark <= own]))
+
+
+def formats_of_table(names: Iterable[str]) -> list[str]:
+    """The formats of a table with these columns; none of a table under our names.
+
+    Examples
+    --------
+    >>> formats_of_table(["captureData", "eventMetadata"]), formats_of_table(["outputs", "scores.ok"])
+    (['sagemaker'], [])
+    """
+    own = frozenset(names)
+    ours = not ONE_IS_OURS.isdisjoint(own) or any(name.startswith("scores.") for name in own)
+    return [] if ours else formats_of(own)

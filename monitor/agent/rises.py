@@ -1,0 +1,121 @@
+"""Says once when duplicates or labels without an answer rise in a task, or when scores are all 0 or 1."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Chunk
+from monitor.engine.planning import certain_rows
+from monitor.reports.views import EngineView, LabelOutcome
+
+log = logging.getLogger("blindsight")
+
+FEW = 0.05
+"""Of answers or labels: a smaller share is no rise."""
+
+_FEWEST = 200  # answers or labels between two looks at a share
+_MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
+_TAKEN = (*_MISSED, LabelOutcome.MATCHED)
+
+Counts = tuple[int, int]
+"""How many are not used, of how many."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """The counts at the last look, the share before, and whether a rise was logged."""
+
+    at: Counts
+    before: float = 0.0
+    is_high: bool = False
+
+
+class RisingShares:
+    """What is looked at in each picture of the engine, and was logged already.
+
+    A share is that of at least 200 answers or labels since the last look. It rises where it is above 5 % and
+    twice what it was; it is over where it is below 5 % again.
+
+    Examples
+    --------
+    >>> rises = RisingShares()
+    >>> rises.look(EngineView())
+    """
+
+    def __init__(self) -> None:
+        self._shares: dict[tuple[str, str], _Share] = {}
+        self._certain: dict[tuple[str, str], int] = {}  # answers, all with a score of 0 or 1
+        self._uncertain: set[tuple[str, str]] = set()  # models that need no look any more
+
+    def saw(self, chunk: Chunk) -> None:
+        """Look at the scores of models of which none was other than 0 or 1 so far."""
+        for batch in chunk.batches:
+            names = [(batch.task, model) for model in batch.models]
+            if self._uncertain.issuperset(names):
+                continue
+            certain = certain_rows(batch.scores)
+            for code, name in enumerate(names):
+                if name not in self._uncertain:
+                    self._note(name, certain[batch.model == code])
+
+    def _note(self, name: tuple[str, str], certain: NDArray[np.bool_]) -> None:
+        rows = self._certain.pop(name, 0) + len(certain)
+        if rows < _FEWEST and certain.all():
+            self._certain[name] = rows
+            return
+        self._uncertain.add(name)
+        if certain.all():
+            log.warning(
+                "Task %s, model %s: each score of %d answers is exactly 0 or 1, so every answer gets the "
+                "same confidence; send probabilities before rounding.",
+                *name,
+                rows,
+            )
+
+    def look(self, view: EngineView) -> None:
+        """Log each share that has risen."""
+        answers: dict[str, Counts] = {}
+        for one in view.series:
+            if not one.group:
+                lost, total = answers.get(one.task, (0, 0))
+                read = one.predictions + one.pending + one.duplicates
+                answers[one.task] = (lost + one.duplicates, total + read)
+        for task, counts in answers.items():
+            if (share := self._risen((task, "answers"), counts)) is not None:
+                log.warning(
+                    "Task %s: %.0f %% of the newest answers have the id of an earlier one of their model. "
+                    "They do not count: give each answer an id of its own.",
+                    task,
+                    100 * share,
+                )
+        for task in dict.fromkeys(task for task, _ in view.labels):
+            lost = sum(view.labels.get((task, outcome), 0) for outcome in _MISSED)
+            waiting = view.labels_waiting.get(task, 0)
+            total = sum(view.labels.get((task, outcome), 0) for outcome in _TAKEN) + waiting
+            # Where none ever joined, another sentence says so, and shows the ids.
+            share = self._risen((task, "labels"), (lost + waiting, total))
+            if share is not None and view.labels.get((task, LabelOutcome.MATCHED), 0):
+                log.warning(
+                    "Task %s: %.0f %% of the newest labels have found no answer. A label joins "
+                    "the answer with its id; `blindsight doctor` compares ids.",
+                    task,
+                    100 * share,
+                )
+
+    def _risen(self, name: tuple[str, str], counts: Counts) -> float | None:
+        """The share since the last look, where it has risen; None where it has not, or too few came."""
+        known = self._shares.setdefault(name, _Share((0, 0)))
+        # Labels that waited may have found their answers.
+        lost, total = max(counts[0] - known.at[0], 0), counts[1] - known.at[1]
+        if total < _FEWEST:
+            return None
+        known.at = counts
+        share = lost / total
+        rises = share > FEW and share > 2 * known.before and not known.is_high
+        known.is_high = share > FEW
+        known.before = share
+        return share if rises else None

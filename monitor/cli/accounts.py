@@ -1,0 +1,210 @@
+"""What became of each record of a replay: the table that ends it, and warnings where too much is not used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.base.records import Keys
+from monitor.config.root import Config
+from monitor.engine.planning import Facts
+from monitor.reports.views import EngineView, LabelOutcome
+
+FEW = 0.05
+"""Of answers or labels; where more are not used, it is said in words too."""
+
+Waiting = Mapping[str, Keys]
+"""By task the keys of labels that wait for their answer, as `Engine.waiting_labels` gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCounts:
+    """What became of the labels that could be read.
+
+    Parameters
+    ----------
+    matched : int
+        Those that found their answer.
+    unmatched : int
+        Those that found none within the horizon, or name a request of several rows.
+    conflicting, duplicate : int
+        Those that came after another one of their id: with another class, or with the same.
+    """
+
+    matched: int = 0
+    unmatched: int = 0
+    conflicting: int = 0
+    duplicate: int = 0
+
+    def __add__(self, other: LabelCounts) -> LabelCounts:
+        return LabelCounts(
+            self.matched + other.matched,
+            self.unmatched + other.unmatched,
+            self.conflicting + other.conflicting,
+            self.duplicate + other.duplicate,
+        )
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.matched + self.unmatched + self.conflicting + self.duplicate
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """What became of the answers and labels of a replay.
+
+    Parameters
+    ----------
+    used, duplicates : int
+        Answers in windows, and answers that came again.
+    labels : LabelCounts
+    named : int
+        Labels among answers in one file that name a model.
+    certain : tuple of (task, model)
+        Those of which each answer has a score of exactly 1, or a confidence of 0 or 1.
+    """
+
+    used: int = 0
+    duplicates: int = 0
+    labels: LabelCounts = LabelCounts()
+    named: int = 0
+    certain: tuple[tuple[str, str], ...] = ()
+
+
+def accounts_of(
+    config: Config,
+    views: Sequence[EngineView],
+    waiting: Sequence[Waiting],
+    facts: Sequence[Facts],
+) -> Accounts:
+    """The accounts of engines, each of which has models of its own.
+
+    Parameters
+    ----------
+    config : Config
+    views : sequence of EngineView
+        At the end.
+    waiting : sequence of mapping
+        Of the same engines.
+    facts : sequence of Facts
+        Of what was read.
+    """
+    certain = sum((each.certain for each in facts), Counter[tuple[str, str]]())
+    models = [one for view in views for one in view.series if not one.group]
+    arenas = [one for view in views for one in view.arenas]
+    read = {(one.task, one.model): one.predictions + one.pending + one.duplicates for one in models}
+    counts = [_of_task(config, name, views, waiting) for name in config.tasks]
+    return Accounts(
+        used=sum(one.predictions + one.pending for one in models)
+        + sum(one.comparisons + one.pending for one in arenas),
+        duplicates=sum(one.duplicates for one in models) + sum(one.duplicates for one in arenas),
+        labels=sum(counts, LabelCounts()),
+        named=sum(each.named_labels for each in facts),
+        certain=tuple(name for name, rows in read.items() if rows and certain.get(name, 0) == rows),
+    )
+
+
+def _of_task(
+    config: Config, name: str, views: Sequence[EngineView], waiting: Sequence[Waiting]
+) -> LabelCounts:
+    """The labels of one task, which go to every engine that has a model of it."""
+    mine = [
+        (view, keys.get(name, np.zeros(0, dtype=np.uint64)))
+        for view, keys in zip(views, waiting, strict=True)
+        if any(task == name for task, _ in view.labels)
+    ]
+    if not mine:
+        return LabelCounts()
+
+    def of(view: EngineView, *outcomes: LabelOutcome) -> int:
+        return sum(view.labels.get((name, outcome), 0) for outcome in outcomes)
+
+    matched = [of(view, LabelOutcome.MATCHED) for view, _ in mine]
+    missed = [of(view, LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS) for view, _ in mine]
+    again = [
+        max(of(view, outcome) for view, _ in mine)
+        for outcome in (LabelOutcome.CONFLICTING, LabelOutcome.DUPLICATE)
+    ]
+    left = mine[0][1]
+    for _, keys in mine[1:]:  # what found its answer in one engine waits in the others
+        left = np.intersect1d(left, keys)
+    unmatched = min(missed) + (mine[0][0].labels_waiting.get(name, 0) if len(mine) == 1 else len(left))
+    task = config.scored_tasks.get(name)
+    if len(mine) > 1 and task is not None and task.classes:
+        total = max(
+            m + x + view.labels_waiting.get(name, 0)
+            for m, x, (view, _) in zip(matched, missed, mine, strict=True)
+        )
+        return LabelCounts(max(total - unmatched, 0), unmatched, *again)
+    return LabelCounts(sum(matched), unmatched, *again)
+
+
+def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: Counter[str]) -> Iterator[str]:
+    """The lines of the table, those of nothing left out; then what is to be said of it.
+
+    Examples
+    --------
+    >>> counts = LabelCounts(matched=3, unmatched=9)
+    >>> for line in table(Accounts(used=40, duplicates=560, labels=counts), Counter(), Counter(no_id=1)):
+    ...     print(line[:84])
+    answers used                     40
+    duplicates                      560
+    labels matched                    3
+    labels unmatched                  9
+    labels rejected: no id            1
+    Warning: 93 % of the answers were not used (duplicates): give each answer an id of i
+    Warning: 77 % of the labels were not used (unmatched, rejected): labels join the ans
+    """
+    labels = accounts.labels
+    rows = [
+        ("answers used", accounts.used),
+        ("duplicates", accounts.duplicates),
+        ("labels matched", labels.matched),
+        ("labels unmatched", labels.unmatched),
+        ("labels conflicting", labels.conflicting),
+        ("labels repeated", labels.duplicate),
+        *((f"answers rejected: {_words(reason)}", count) for reason, count in answers_rejected.most_common()),
+        *((f"labels rejected: {_words(reason)}", count) for reason, count in labels_rejected.most_common()),
+    ]
+    shown = [(name, count) for name, count in rows if count or name in ("answers used", "duplicates")]
+    width = max(24, max(len(name) for name, _ in shown))
+    yield from (f"{name:{width}}{count:>11,}" for name, count in shown)
+    yield from _warnings(accounts, answers_rejected.total(), labels_rejected.total())
+
+
+def _words(reason: str) -> str:
+    return reason.replace("_", " ")
+
+
+def _warnings(accounts: Accounts, answers_rejected: int, labels_rejected: int) -> Iterator[str]:
+    labels = accounts.labels
+    causes = {"duplicates": accounts.duplicates, "rejected": answers_rejected}
+    remedy = "give each answer an id of its own, not that of its user" if accounts.duplicates else ""
+    yield from _warning("answers", causes, accounts.used + sum(causes.values()), remedy)
+    causes = {"unmatched": labels.unmatched, "rejected": labels_rejected}
+    remedy = (
+        "labels join the answer with their id; `blindsight doctor` compares ids" if labels.unmatched else ""
+    )
+    yield from _warning("labels", causes, labels.total + labels_rejected, remedy)
+    if labels.conflicting > FEW * labels.total:
+        yield (
+            f"Warning: {100 * labels.conflicting / labels.total:.0f} % of the labels contradict an earlier "
+            "one of their id, and replaced it"
+        )
+    for task, model in accounts.certain:
+        yield (
+            f"Warning: each score of {task} {model} is exactly 0 or 1, so every answer gets the same "
+            "confidence: send probabilities before rounding"
+        )
+
+
+def _warning(what: str, causes: Mapping[str, int], total: int, remedy: str) -> Iterator[str]:
+    lost = sum(causes.values())
+    if lost > FEW * total:
+        names = ", ".join(name for name, count in causes.items() if count)
+        share = f"{100 * lost / total:.0f} %"
+        yield f"Warning: {share} of the {what} were not used ({names}){': ' if remedy else ''}{remedy}"

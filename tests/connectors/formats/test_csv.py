@@ -1,0 +1,141 @@
+"""CSV files as spreadsheets and broken writers leave them: each row is read, or costs itself alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from connectors.files import FileSource
+from connectors.formats.decode.decoder import Decoder
+from monitor.base.errors import SourceError
+from monitor.base.records import Chunk, TaskLayout
+from monitor.base.source import EndOfSource
+from tests.bench.fuzz_decoder import check_chunk
+from tests.bench.fuzz_tables import feed
+
+LAYOUT = TaskLayout("t", ("ok", "toxic"))
+NAMES = "id,model,note,scores.ok,scores.toxic,label\n"
+
+
+def rows(begin: int, end: int, note: str = "fine") -> str:
+    return "".join(f"{i},m,{note},0.25,0.75,ok\n" for i in range(begin, end))
+
+
+def read(path: Path, text: str | bytes) -> Chunk:
+    path = path / "t.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    source = FileSource(path)
+    source.open({})
+    raws = []
+    try:
+        while True:
+            raws += source.read(0.0)
+    except EndOfSource:
+        chunk = Decoder([LAYOUT], "t").decode(raws)
+    check_chunk(chunk)
+    return chunk
+
+
+def faults(chunk: Chunk) -> list[tuple[str, int]]:
+    return [(reject.message, reject.position) for reject in chunk.rejects]
+
+
+def test_a_quote_that_is_not_closed_costs_its_line_alone(tmp_path: Path) -> None:
+    opened = '{},m,"open,0.25,0.75,ok\n'
+    text = NAMES + rows(0, 50) + opened.format(50) + rows(51, 400) + opened.format(400) + rows(401, 500)
+    chunk = read(tmp_path, text)
+    assert faults(chunk) == [
+        ("$: in line 52 a quote opens a cell that does not end within 200 lines or 1048576 characters", 50),
+        ("$: in line 402 a quote opens a cell that does not end before the file does", 400),
+    ]
+    assert len(chunk.batches[0]) == 498
+
+
+@pytest.mark.parametrize("between", [0, 1, 5, 150])
+def test_two_quotes_that_are_not_closed_are_told_from_one_cell_of_many_lines(
+    tmp_path: Path, between: int
+) -> None:
+    opened = '{},m,"open,0.25,0.75,ok\n'
+    chunk = read(
+        tmp_path, NAMES + opened.format(0) + rows(1, between + 1) + opened.format(99) + rows(100, 150)
+    )
+    assert [message.partition(" that ")[0] for message, _ in faults(chunk)] == [
+        "$: in line 2 a quote opens a cell",
+        f"$: in line {between + 3} a quote opens a cell",
+    ]
+    assert len(chunk.batches[0]) == between + 50
+
+
+def test_lines_within_a_cell_that_look_like_rows_are_rows(tmp_path: Path) -> None:
+    text = NAMES + '0,m,"open,0.25,0.75,ok\n' + rows(1, 20) + '20,m",0.25,0.75,ok,\n' + rows(21, 30)
+    chunk = read(tmp_path, text)
+    assert faults(chunk)[0][0].startswith("$: in line 2 a quote opens a cell of 21 lines, ")
+    assert len(chunk.batches[0]) >= 28
+
+
+def test_a_cell_of_several_lines_is_one_cell(tmp_path: Path) -> None:
+    poem = "a line, with a comma\nand another\n\nand a last" * 20
+    chunk = read(
+        tmp_path, NAMES + f'0,m,"{poem}",0.25,0.75,ok\n' + rows(1, 3) + '3,m,"two\nlines",0.25,0.75,ok'
+    )
+    assert (faults(chunk), len(chunk.batches[0])) == ([], 4)
+
+
+def test_a_last_row_that_the_end_of_the_file_cuts_is_told(tmp_path: Path) -> None:
+    chunk = read(tmp_path, NAMES + rows(0, 3) + "3,m,fine,0.25")
+    assert faults(chunk) == [("$: expected 6 cells, got 4: the file ends within this row", 3)]
+    assert len(read(tmp_path, NAMES + rows(0, 3).rstrip("\n")).batches[0]) == 3
+
+
+def test_columns_without_a_name_and_blanks_after_commas_do_not_count(tmp_path: Path) -> None:
+    wide = NAMES.replace("\n", ",,\n") + rows(0, 3).replace("\n", ",,\n") + rows(3, 4).replace("\n", ",,,\n")
+    assert (faults(read(tmp_path, wide)), len(read(tmp_path, wide).batches[0])) == ([], 4)
+    blank = (NAMES + rows(0, 3)).replace(",", ", ") + '3, m, "a, b", 0.25, 0.75, ok\n'
+    assert (faults(read(tmp_path, blank)), len(read(tmp_path, blank).batches[0])) == ([], 4)
+    assert read(tmp_path, blank).batches[0].models == ("m",)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ((NAMES + rows(0, 3)).encode("utf-16"), "it is in UTF-16; save the file as UTF-8, with commas"),
+        (NAMES.replace(",", ";"), "it has semicolons between them; put commas"),
+        (NAMES.replace(",", "\t"), "it has tabs between them; put commas"),
+        ("id,id,model\n", "it names two columns id; rename one, or drop it"),
+    ],
+)
+def test_a_file_of_another_dialect_is_refused_with_the_remedy(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(SourceError, match=why):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        ("0,95", "; this is a decimal comma: write 0.95"),
+        ("95%", "; this is a per cent sign: write 0.95"),
+        ("95,5 %", "; this is a decimal comma and a per cent sign: write 0.955"),
+        ("high", ""),
+    ],
+)
+def test_a_number_of_a_spreadsheet_has_its_hint(tmp_path: Path, number: str, hint: str) -> None:
+    chunk = read(tmp_path, f'{NAMES}0,m,fine,"{number}",0.05,ok\n')
+    told = f'$.scores.ok: expected a number from 0 to 1, got "{number}"{hint}'
+    assert faults(chunk) == [(told, 0)]
+
+
+def test_ids_that_a_spreadsheet_rounded_join_nothing(tmp_path: Path) -> None:
+    chunk = read(tmp_path, NAMES + "9.00720E+15,m,fine,0.25,0.75,ok\n" + rows(1, 2))
+    [reject] = chunk.rejects
+    assert (reject.reason, len(chunk.batches[0])) == ("bad_id", 1)
+    assert reject.message.endswith("a number that a spreadsheet has rounded; have it write ids as text")
+
+
+def test_random_tables_are_accounted_for(tmp_path: Path) -> None:
+    """The short form of `tests.bench.fuzz_tables`."""
+    rng = random.Random(3)
+    read_of = [feed(rng, number, tmp_path) for number in range(90)]
+    assert sum(chunk is not None for _, chunk in read_of) > 60
+    assert any(chunk is not None and chunk.batches for _, chunk in read_of)
