@@ -273,12 +273,12 @@ def _translated(task: str, chunks: Sequence[Chunk]) -> str:
     given = [batch for chunk in chunks for batch in chunk.labels if batch.task == task]
     for ours, others, side in ((labels, answers, batches), (answers, labels, given)):
         known = frozenset(key for batch in side for key in batch.key.tolist())
+
+        def knows(text: str, known: frozenset[int] = known) -> bool:
+            return int(id_keys([text])[0]) in known
+
         for source, id_ in ours:
-            keys = translated_ids(
-                [id_],
-                [each for _, each in others],
-                lambda text, known=known: int(id_keys([text])[0]) in known,
-            )
+            keys = translated_ids([id_], [each for _, each in others], knows)
             if keys:
                 written = ", ".join(f"{key}: {value}" for key, value in keys.items())
                 return f"with {{{written}}} beside id in the mapping of {source}, {id_look(id_)} joins"

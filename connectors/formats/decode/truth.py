@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from types import NoneType
 
 import numpy as np
 
 from connectors.formats.decode.columns import Columns, Places, RejectList, absent, picker
 from connectors.formats.decode.draws import read_draws
 from connectors.formats.decode.names import NO_VALUE, Value, check_names, encode, encode_classes, text_of
-from connectors.formats.decode.structs import Faults
+from connectors.formats.decode.structs import Fault, Faults
 from connectors.formats.messages.explain import TooLarge, has_room, spelling
 from connectors.formats.messages.wording import listing, shown
 from monitor.base.records import NO_ID, Floats, Ints, Keys, LabelBatch, RejectReason, TaskLayout, id_keys
@@ -130,18 +131,30 @@ def picking_probabilities(values: Sequence[object], faults: Faults) -> Floats:
     >>> faults.found[2][1]
     '$.probability: expected a number above 0 and at most 1, got 1.5'
     """
-    found = np.full(len(values), np.nan)
-    for row, value in enumerate(values):
-        if value is None:
-            continue
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            found[row] = value if has_room(value) else np.inf
-            value = float(found[row])
-        if not 0 < found[row] <= 1:
-            reason = (
-                RejectReason.OUT_OF_RANGE if isinstance(value, float | TooLarge) else RejectReason.WRONG_TYPE
-            )
-            reason = RejectReason.NOT_A_NUMBER if value != value else reason
-            got = f"{shown(value)}{spelling(value)}"
-            faults.add(row, reason, f"$.probability: expected a number above 0 and at most 1, got {got}")
+    if set(map(type, values)) <= _NUMBERS:  # nearly always
+        found = np.array(values, dtype=np.float64)  # None becomes NaN
+    else:
+        found = np.array([_number(value) for value in values])
+    for row in np.flatnonzero(~((found > 0) & (found <= 1))).tolist():
+        if values[row] is not None:
+            faults.add(row, *_probability_fault(values[row], float(found[row])))
     return found
+
+
+_NUMBERS = frozenset({float, NoneType})
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return np.nan
+    return value if has_room(value) else np.inf
+
+
+def _probability_fault(value: object, number: float) -> Fault:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    reason = (
+        RejectReason.OUT_OF_RANGE if is_number or isinstance(value, TooLarge) else RejectReason.WRONG_TYPE
+    )
+    reason = RejectReason.NOT_A_NUMBER if value != value else reason
+    got = f"{shown(number if is_number else value)}{spelling(value)}"
+    return reason, f"$.probability: expected a number above 0 and at most 1, got {got}"

@@ -55,7 +55,7 @@ def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
     digits = dict.fromkeys([1, *(len(number) for _, number in parts)])
     prefixes = dict.fromkeys(prefix for prefix, _ in parts if 0 < len(prefix) <= 100)
     prefixes |= dict.fromkeys(found[0] for id_ in wanted if (found := re.match(r"[^\W\d_]+[-_:/.]", id_)))
-    singles = [
+    singles: list[dict[str, Any]] = [
         {"id_case": "lower"},
         {"id_case": "upper"},
         *({"id_digits": each} for each in digits if each <= 128),
