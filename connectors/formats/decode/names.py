@@ -282,9 +282,9 @@ def encode_group(
         value = groups.get(name) if groups else None
         if value is None:
             continue
-        text = text_of(value) if isinstance(value, str | int | float) else None
-        place = None if text is None or isinstance(value, float | TooLarge) else index.get(text)
+        place = index.get(value) if type(value) is str else None  # nearly always one that came before
         if place is None:
+            text = text_of(value) if isinstance(value, str | int | float) else None
             fault = _group_fault(value, text, name, layout)
             if fault is not None:
                 faults.add(row, *fault)
