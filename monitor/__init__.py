@@ -97,6 +97,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.estimate.confusion import confusion_intervals as confusion_intervals
     from monitor.stats.estimate.confusion import expected_confusion as expected_confusion
     from monitor.stats.estimate.confusion import failure_prediction as failure_prediction
+    from monitor.stats.estimate.corrected import Correction as Correction
+    from monitor.stats.estimate.corrected import CorrectionLogic as CorrectionLogic
     from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED as MOSTLY_UNDEFINED
     from monitor.stats.estimate.count_ratio import CountRatio as CountRatio
     from monitor.stats.estimate.doc import DoCFeat as DoCFeat
@@ -198,6 +200,7 @@ _NAMES = {
         "classification_estimates"
     ),
     "stats.estimate.confusion": "confusion_intervals expected_confusion failure_prediction",
+    "stats.estimate.corrected": "Correction CorrectionLogic",
     "stats.estimate.count_ratio": "MOSTLY_UNDEFINED CountRatio",
     "stats.estimate.doc": "DoCFeat",
     "stats.estimate.drift_spectrum": "Spectrum drift_spectrum",

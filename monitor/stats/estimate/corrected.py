@@ -1,0 +1,785 @@
+"""The accuracy of a window, corrected by labels: a state-space model of the bias of the confidences.
+
+**The model.** An answer of calibrated confidence c is right with probability expit(k·logit c + x). The bias
+x, in logits, is constant in a block of rows: a tenth of a window, or a fifth of a window of less than 1,000
+rows, 25 at least. Blocks never cross windows. x = s + g₁·f₁ + g₂·f₂: s is a random walk of variance q in
+10,000 rows, f₁ and f₂ are Ornstein–Uhlenbeck processes of variance v that are forgotten over ℓ rows, and g²
+is the share of their variance that is left in the mean over the block's rows. The laws of motion are
+unknown: each (q, v₁, ℓ₁, v₂, ℓ₂) of `HYPOTHESES` is a hypothesis with a weight. At the start s has the
+variance of the calibration's fit, and f₁ and f₂ are stationary.
+
+**Prior weights.** The filter runs over the cross-fitted reference in time order, from `STILL` on the first
+hypothesis (nothing moves) and equal weights on the others. Nine tenths of the prior are its last weights,
+and one tenth are those at its start: a reference without movement gives narrow intervals, but does not
+promise a year without any. From block to block 0.2 % of the weight returns to the prior.
+
+**Stretch.** k² = 1 + π/8·Σ w·(v₁ + v₂), by the prior's weights w: the mean over the fast parts is then
+about the confidence again.
+
+**Labels.** The state of each hypothesis is normal. Its product with the exact likelihood of a block's
+labels is integrated at 11 points around the common peak; mean and variance of the product replace those
+before it (an assumed-density filter), and the hypothesis gains weight by the integral. A floor of the
+likelihood keeps a block of wrong labels from silencing all hypotheses but one.
+
+**A window.** Its right answers are those among its labelled rows, and what its blocks' unlabelled rows give
+at the bias of their block. This sum is a fourth component of each hypothesis' state. A block adds its
+statistical linearisation: the mean, the covariance with the bias, and the variance around the line. Later
+labels correct the sum through its covariance, so nothing is smoothed backwards and no paths are drawn. The
+interval has the quantiles of the mixture, in logits: a count stands for the one bias of all rows that gives
+it. Deviations of the bias from the mean count 1.2 times below it and 1.1 times above, because the
+hypotheses are only a sample of the laws that may hold. The binomial deviation of the count at the mean is
+added to each side as a square, and the ends are whole numbers of right answers. The value is the mean.
+Labels of later windows do not count.
+
+**Late labels** count in the block of their answer. Sums over a block are whole numbers of 2⁻³⁰: the order
+of labels and the cuts of batches change nothing, and a label moves its row exactly from its window's
+unlabelled rows to the labelled ones. The newest `WINDOWS` closed windows can be estimated. About `BLOCKS`
+blocks with labels are kept; older ones merge in pairs, those first that are shortest for their distance
+from the newest. So a label that comes a thousand windows late finds a block of about its time.
+
+**Another calibration** changes later rows only: `recalibrated` moves s by the mean difference of the
+logits, and no label counts twice.
+
+**Assumptions.** Whether a row is labelled does not depend on whether its answer was right, given its
+confidence and its block. The bias is one shift in logits for all confidences of a block.
+
+**When it misleads.** After a lasting jump, for as long as there are few labels: 1 % of 500 rows are five a
+window. Where labels come from a part of the traffic whose bias differs from that of the rest.
+
+The slow witness draws paths (`tests/stats/estimate/test_corrected.py`). Sources: the mixture of hypotheses
+is a switching state-space model (H. A. P. Blom, Y. Bar-Shalom, IEEE Transactions on Automatic Control 33,
+1988); P. S. Maybeck, *Stochastic Models, Estimation, and Control* II (1982), has assumed-density filters
+and statistical linearisation. The hypotheses, the prior and both factors are ours, chosen on the demo's
+flights and on simulated streams (`python -m tests.fidelity.streams`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from monitor.base.errors import ConfigError
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate.poisson_binomial import checked_level, checked_probabilities
+from monitor.stats.estimate.variance_components import remembered
+
+HYPOTHESES = tuple(
+    (q, v1, l1, v2, l2)
+    for q in (1e-4, 1e-2)
+    for v1, l1 in ((0.0, 100.0), *((v, length) for v in (0.1, 0.4, 1.5) for length in (100.0, 400.0)))
+    for v2, l2 in ((0.0, 1000.0), (0.2, 1000.0), (0.2, 3000.0))
+)
+"""Variance of the walk in 10,000 rows, and variance and length in rows of both other parts; logits²."""
+
+STILL = 0.95
+"""Prior weight of the first hypothesis, before the reference: nothing moves but the slow walk."""
+
+WINDOWS = 6
+"""Closed windows that can be estimated, the newest of a series."""
+
+BLOCKS = 80
+"""Blocks with labels that are kept: the ten of each kept window, and older ones, which merge."""
+
+UNIT = 2.0**-30
+"""Of sums over rows: whole numbers, so that no order of rows can be seen."""
+
+FARTHEST = 6.0
+NODES: Floats = FARTHEST * np.cos(np.pi * (np.arange(21) + 0.5) / 21)
+"""Chebyshev nodes of the bias, in logits: sums are kept there, and exact to 10⁻⁵ a row everywhere between."""
+
+LATTICE: Floats = np.linspace(-FARTHEST, FARTHEST, 401)
+
+_FEWEST_ROWS = 25  # of a full block
+_FROM_REFERENCE = 0.9  # of the prior's weight
+_KEPT = 0.998  # of the weights, from block to block
+_LASTING = 0.003  # logits²: of the reference's own mean
+_UNKNOWN = 0.5  # logits²: variance of the bias without a labelled reference
+_LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # of a block's largest likelihood, at a point and of a hypothesis
+_WIDER = (1.2, 1.1)  # deviations below and above the mean
+_NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
+_SHOWN = 1e-4  # weight of a hypothesis that has a part in the interval
+_ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile: to 1/4096 of where it may lie
+_MERGED_AT_ONCE = 8  # pairs of blocks
+_SHIFTS = 16  # recalibrations that are told apart
+_COUNT = 3  # index of the window's count among the components of the state
+
+_RISE: Floats = np.linspace(0.0, 1e-10, len(LATTICE))  # so that counts can be inverted
+_STEP = float(LATTICE[1] - LATTICE[0])
+_POINTS: Floats = np.linspace(-3.5, 3.5, 11)
+_POWERS: Floats = np.stack([np.ones(len(_POINTS)), _POINTS, _POINTS**2], axis=1)
+_STANDARD: Floats = np.tile(np.exp(-(_POINTS**2) / 2) / np.exp(-(_POINTS**2) / 2).sum(), (len(HYPOTHESES), 1))
+_ODDS: Floats = np.exp(NODES)
+_TO_LATTICE: Floats = np.polynomial.chebyshev.chebvander(LATTICE / FARTHEST, len(NODES) - 1) @ np.linalg.inv(
+    np.polynomial.chebyshev.chebvander(NODES / FARTHEST, len(NODES) - 1)
+)
+_WALK, _VARIANCE, _LENGTH = (np.array(HYPOTHESES)[:, columns] for columns in (0, [1, 3], [2, 4]))
+_MANY = len(HYPOTHESES)
+_START: Floats = np.where(np.arange(_MANY) == 0, STILL, (1 - STILL) / (_MANY - 1))
+
+
+@lru_cache(maxsize=256)
+def _motion(rows: float) -> tuple[Floats, Floats]:
+    """Factors of each hypothesis' state after so many rows, (hypotheses, 5, 4), and what is added to it."""
+    factor = np.ones((_MANY, 5))
+    factor[:, 1:3] = np.exp(-rows / _LENGTH)
+    added = np.zeros((_MANY, 5, 4))
+    added[:, 0, 0] = _WALK * rows / 10_000
+    added[:, [1, 2], [1, 2]] = _VARIANCE * (1 - factor[:, 1:3] ** 2)
+    factors = factor[:, :, None] * factor[:, None, :4]
+    return factors, added
+
+
+@lru_cache(maxsize=256)
+def _loading(rows: int) -> Floats:
+    """How much of each component is in the mean bias of a block of so many rows, (hypotheses, 4)."""
+    found = np.zeros((_MANY, 4))
+    found[:, 0] = 1.0
+    found[:, 1:3] = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
+    return found
+
+
+class _Belief(NamedTuple):
+    """Each hypothesis' weight and normal state, at a place in the stream.
+
+    Parameters
+    ----------
+    at : float
+    weight : (hypotheses,) float64
+    state : (hypotheses, 5, 4) float64
+        The covariance of s, f₁, f₂ and the window's count, and their mean as the last row.
+    """
+
+    at: float
+    weight: Floats
+    state: Floats
+
+    def counting_from_here(self) -> _Belief:
+        """The same with a count of nothing."""
+        state = self.state.copy()
+        state[:, _COUNT] = 0.0
+        state[:, :, _COUNT] = 0.0
+        return self._replace(state=state)
+
+
+def _started(at: float, variance: float, weight: Floats) -> _Belief:
+    state = np.zeros((_MANY, 5, 4))
+    state[:, 0, 0] = variance
+    state[:, [1, 2], [1, 2]] = _VARIANCE
+    return _Belief(at, weight, state)
+
+
+def _moved(belief: _Belief, at: float, prior: Floats, kept: float) -> _Belief:
+    """The belief at a later place, without labels; `kept` of its weights."""
+    rows = at - belief.at
+    if rows <= 0:
+        return belief
+    factors, added = _motion(rows)
+    return _Belief(at, prior + kept * (belief.weight - prior), belief.state * factors + added)
+
+
+def _after_block(belief: _Belief, rows: int, gains: Floats | None, expected: Floats | None) -> _Belief:
+    """The belief after a block of so many rows, at whose middle it stands.
+
+    Parameters
+    ----------
+    belief : _Belief
+    rows : int
+    gains : (401,) float64 or None
+        Log-likelihood of the block's labels on `LATTICE`, 0 at most; None without labels.
+    expected : (401,) float64 or None
+        Right answers expected of its unlabelled rows, to be counted.
+    """
+    load = _loading(rows)
+    along = (belief.state @ load[:, :, None])[:, :, 0]  # covariance with the bias, and its mean
+    deviation = np.sqrt(np.maximum((along[:, :4] * load).sum(axis=1), 1e-9))
+    along, mean = along[:, :4] / deviation[:, None], along[:, 4]
+    weight, state = belief.weight, belief.state
+    masses, whole, first, known = _STANDARD, np.ones(_MANY), np.zeros(_MANY), np.ones(_MANY)
+    if gains is None:
+        points = mean[:, None] + deviation[:, None] * _POINTS
+    else:
+        # Points are where labels and state together have most of their mass; in deviations from the mean.
+        top, information = _peak(gains)
+        known = 1 / np.sqrt(1 + information * deviation * deviation)
+        middle = information * deviation * known * known * (top - mean)
+        away = middle[:, None] + known[:, None] * _POINTS
+        points = mean[:, None] + deviation[:, None] * away
+        masses = np.exp(away * away * -0.5) * (np.exp(np.interp(points, LATTICE, gains)) + _LEAST)
+        moments = masses @ _POWERS
+        whole = moments[:, 0]
+        first = moments[:, 1] / whole
+        less = np.minimum(known * known * (moments[:, 2] / whole - first * first), 1.0) - 1.0
+        evidence = known * whole
+        weight = weight * (evidence + _LEAST_WEIGHT * np.max(evidence))
+        weight /= weight.sum()
+        change = np.empty((_MANY, 5, 1))
+        np.multiply(along, less[:, None], out=change[:, :4, 0])
+        change[:, 4, 0] = middle + known * first
+        state = state + change * along[:, None, :]
+    if expected is not None:
+        right = np.interp(points, LATTICE, expected)
+        weighted = masses * right
+        moments = weighted @ _POWERS
+        counted = moments[:, 0] / whole
+        spread = (weighted * right).sum(axis=1) / whole - counted * counted
+        beside = (known * (moments[:, 1] / whole - first * counted))[:, None] * along
+        state = _counted(state, counted, spread, beside)
+    return _Belief(belief.at, weight, state)
+
+
+def _counted(state: Floats, counted: Floats, spread: Floats, beside: Floats) -> Floats:
+    """The state with a block's right answers added to the count: their mean, variance and covariance."""
+    state = state.copy()
+    state[:, :4, _COUNT] += beside
+    state[:, _COUNT] += beside
+    state[:, _COUNT, _COUNT] += np.maximum(spread, 0.0)
+    state[:, 4, _COUNT] += counted
+    return state
+
+
+def _peak(gains: Floats) -> tuple[float, float]:
+    """The bias at which labels are likeliest, and their information there; 0 where it is at an end."""
+    at = int(np.argmax(gains))
+    if at in (0, len(gains) - 1):
+        return 0.0, 0.0
+    below, most, above = gains[at - 1 : at + 2].tolist()
+    bend = 2 * most - below - above
+    if bend <= 0:
+        return 0.0, 0.0
+    return float(LATTICE[at]) + _STEP * (above - below) / (2 * bend), bend / _STEP**2
+
+
+def _stretched(confidence: Floats, weight: Floats) -> Floats:
+    """Confidences whose mean over the fast parts is about the confidence; float32 as the join keeps them."""
+    inside = np.clip(confidence.astype(np.float32).astype(np.float64), _NEAREST, 1 - _NEAREST)
+    factor = math.sqrt(1 + math.pi / 8 * float(weight @ _VARIANCE.sum(axis=1)))
+    found: Floats = scipy.special.expit(factor * scipy.special.logit(inside))
+    return found
+
+
+def _expected(stretched: Floats) -> Ints:
+    """(n, 21) chance of each row to be right at `NODES`, in whole `UNIT`."""
+    odds = stretched[:, None] * _ODDS
+    found: Ints = np.rint(odds / (odds + (1 - stretched)[:, None]) / UNIT).astype(np.int64)
+    return found
+
+
+def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
+    """(n, 21) log-likelihood of each outcome at `NODES`, less that without a bias, in whole `UNIT`."""
+    gains = right[:, None] * NODES - np.log(stretched[:, None] * _ODDS + (1 - stretched)[:, None])
+    found: Ints = np.rint(gains / UNIT).astype(np.int64)
+    return found
+
+
+def _on_lattice(units: Ints) -> Floats:
+    """Sums at `NODES`, (21,), as values on `LATTICE`, (401,)."""
+    found: Floats = _TO_LATTICE @ (units * UNIT)
+    return found
+
+
+def _likelihood(gains: Ints) -> Floats:
+    """Log-likelihood on `LATTICE` of labels with these sums; 0 where it is largest."""
+    found = _on_lattice(gains)
+    found -= np.max(found)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """Settings of the correction of one series under one calibration: see `of_reference` and `unknown`.
+
+    Parameters
+    ----------
+    variance : float
+        Of the bias at the start beyond what moves, in logits².
+    weights : (hypotheses,) float64
+        Prior weights; their sum is 1.
+    block_rows : int
+        Rows in a block, 1 or more.
+
+    Raises
+    ------
+    ConfigError
+        A number is out of its range.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> logic = Correction.of_reference(np.full(4000, 0.9), rng.random(4000) < 0.9, window_rows=500).build()
+    >>> confidence = np.full(500, 0.9)
+    >>> for window in range(20):
+    ...     blocks = logic.close(window, confidence)
+    ...     logic.push(blocks[::5], confidence[::5], rng.random(100) < 0.8)
+    >>> found = logic.estimate(19)
+    >>> 0.79 < found.value < 0.83, 0.03 < found.upper - found.lower < 0.09
+    (True, True)
+    """
+
+    variance: float
+    weights: Floats
+    block_rows: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.variance < math.inf:
+            raise ConfigError(f"variance must be 0 or more logits², got {self.variance}; see of_reference")
+        if self.block_rows < 1:
+            raise ConfigError(f"block_rows must be 1 row or more, got {self.block_rows}")
+        if np.shape(self.weights) != (_MANY,) or not math.isclose(float(np.sum(self.weights)), 1.0):
+            raise ConfigError(
+                f"weights must be {_MANY} numbers whose sum is 1, got {np.size(self.weights)} whose sum is "
+                f"{float(np.sum(self.weights)):g}; see of_reference"
+            )
+
+    @classmethod
+    def of_reference(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
+        """The settings after a labelled reference in time order.
+
+        Parameters
+        ----------
+        confidence : (N,) float64
+            Each row's by a calibration that was fitted without it (`cross_fit_in_time`).
+        right : (N,) bool
+        window_rows : int
+            Rows of a full window.
+        """
+        checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
+        hits = np.asarray(right, dtype=np.bool_)
+        if hits.shape != checked.shape:
+            raise ValueError(
+                f"right must have a value for each confidence, got {hits.shape} for {checked.shape}"
+            )
+        rows = _block_rows(window_rows)
+        variance = 1 / max(float((checked * (1 - checked)).sum()), 1.0) + _LASTING
+        weight = np.zeros(_MANY)  # the first pass is without a stretch
+        for _ in range(2):
+            weight = _weights_after(_gains(_stretched(checked, weight), hits), rows, variance)
+        return cls(variance, _FROM_REFERENCE * weight + (1 - _FROM_REFERENCE) * _START, rows)
+
+    @classmethod
+    def unknown(cls, window_rows: int) -> Correction:
+        """The settings without a labelled reference: the bias of the confidences may be anything."""
+        return cls(_UNKNOWN, _START, _block_rows(window_rows))
+
+    def build(self, resume: CorrectionState | None = None) -> CorrectionLogic:
+        """The correction, from the start or from a snapshot."""
+        return CorrectionLogic(self, resume)
+
+
+def _block_rows(window_rows: int) -> int:
+    if window_rows < 1:
+        raise ConfigError(f"window_rows must be 1 row or more, got {window_rows}")
+    return max(-(-window_rows // 10), min(-(-window_rows // 5), 100), _FEWEST_ROWS)
+
+
+def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
+    """The hypotheses' weights after all full blocks of a reference, from those before it."""
+    belief = _started(0.0, variance, _START)
+    for number in range(len(gains) // rows):
+        belief = _moved(belief, (number + 0.5) * rows, _START, 1.0)
+        labels = _likelihood(gains[number * rows : (number + 1) * rows].sum(axis=0))
+        belief = _after_block(belief, rows, labels, None)
+    return belief.weight
+
+
+class KeptWindow(msgspec.Struct):
+    """A closed window: its first row's position, and what its blocks' unlabelled rows give.
+
+    Parameters
+    ----------
+    number, first, rows : int
+    unlabelled : (blocks, 21) int64
+        Right answers expected at `NODES`, in whole `UNIT`.
+    left, right : int
+        Unlabelled rows, and right answers among the labelled ones.
+    """
+
+    number: int
+    first: int
+    rows: int
+    unlabelled: Ints
+    left: int
+    right: int = 0
+
+
+class CorrectionState(msgspec.Struct, frozen=True):
+    """The state of the correction: 30 kB at most.
+
+    Parameters
+    ----------
+    rows, labelled : int
+        Rows of closed windows, and labelled ones among them.
+    windows : list of KeptWindow
+    starts, ends, gains : (blocks,), (blocks,), (blocks, 21) int64
+        Places and log-likelihoods of the blocks with labels.
+    shifts : list of (int, float, float)
+        Place, change of the bias and its variance, of recalibrations.
+    anchor : (hypotheses, 13) float64 or None
+        Weight, mean and covariance at `anchored`, after all earlier blocks; None: nothing is left behind.
+    anchored : float
+    """
+
+    rows: int = 0
+    labelled: int = 0
+    windows: list[KeptWindow] = []
+    starts: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    ends: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    gains: Ints = msgspec.field(default_factory=lambda: np.zeros((0, len(NODES)), dtype=np.int64))
+    shifts: list[tuple[int, float, float]] = []
+    anchor: Floats | None = None
+    anchored: float = 0.0
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block with labels; `gains` of them, at `NODES`."""
+
+    end: int
+    gains: Ints = field(default_factory=lambda: np.zeros(len(NODES), dtype=np.int64))
+
+
+def _copied(windows: list[KeptWindow]) -> list[KeptWindow]:
+    return [msgspec.structs.replace(one, unlabelled=one.unlabelled.copy()) for one in windows]
+
+
+class CorrectionLogic:
+    """The state and the steps of the correction."""
+
+    def __init__(self, settings: Correction, resume: CorrectionState | None = None) -> None:
+        state = resume or CorrectionState()
+        self._settings = settings
+        self._rows, self._labelled = state.rows, state.labelled
+        self._windows = _copied(state.windows)
+        self._starts: list[int] = state.starts.tolist()
+        columns = zip(self._starts, state.ends.tolist(), state.gains, strict=True)
+        self._blocks = {start: _Block(end, gains.copy()) for start, end, gains in columns}
+        self._shifts = list(state.shifts)
+        self._beginning = _started(0.0, settings.variance, settings.weights)
+        self._anchor = self._beginning if state.anchor is None else _unpacked(state.anchored, state.anchor)
+        self._before: dict[int, _Belief] = {}  # at the first row of kept windows, by that row
+
+    @property
+    def labelled(self) -> int:
+        """The number of labelled rows so far."""
+        return self._labelled
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Numbers of the windows that can be estimated."""
+        return tuple(one.number for one in self._windows)
+
+    def close(self, window: int, confidence: ArrayLike) -> Ints:
+        """Take the rows of the window that closes; return the block of each.
+
+        Parameters
+        ----------
+        window : int
+            Above those before.
+        confidence : (n,) float64
+            Calibrated.
+
+        Returns
+        -------
+        (n,) int64
+            What `push` is told of a label's row. Numbers rise along the stream.
+        """
+        checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
+        if self._windows and window <= self._windows[-1].number:
+            raise ValueError(f"window must be above {self._windows[-1].number}, got {window}: it has closed")
+        n, step, first = len(checked), self._settings.block_rows, self._rows
+        stretched = _stretched(checked, self._settings.weights)
+        unlabelled = np.zeros((-(-n // step), len(NODES)), dtype=np.int64)
+        for k in range(len(unlabelled)):
+            unlabelled[k] = _expected(stretched[k * step : (k + 1) * step]).sum(axis=0)
+        self._windows.append(KeptWindow(window, first, n, unlabelled, n))
+        self._rows += n
+        if len(self._windows) > WINDOWS:
+            self._leave_oldest()
+        return first + np.arange(n) // step * step
+
+    def push(self, block: Ints, confidence: ArrayLike, right: ArrayLike) -> None:
+        """Add rows with their first labels, in any order and in any pieces.
+
+        Parameters
+        ----------
+        block : (m,) int64
+            As `close` returned it.
+        confidence : (m,) float64
+            As `close` took it; rows with NaN are ignored.
+        right : (m,) bool
+        """
+        told, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
+        known = ~np.isnan(told)
+        if not known.any():
+            return
+        block, stretched, hits = block[known], _stretched(told[known], self._settings.weights), hits[known]
+        low, high = int(np.min(block)), int(np.max(block))
+        if low < 0 or high >= self._rows:
+            raise ValueError(f"block must be one that close returned, got {low} to {high}")
+        self._labelled += len(block)
+        order = np.argsort(block, kind="stable")
+        places, first = np.unique(block[order], return_index=True)
+        gains = np.add.reduceat(_gains(stretched, hits)[order], first)
+        expected = np.add.reduceat(_expected(stretched)[order], first)
+        correct = np.add.reduceat(hits[order].astype(np.int64), first)
+        many = np.diff(first, append=len(order))
+        for at, one, fewer, labels, rights in zip(
+            places.tolist(), gains, expected, many.tolist(), correct.tolist(), strict=True
+        ):
+            self._label_block(at, one)
+            self._subtract(at, fewer, labels, rights)
+        self._forget_after(int(places[0]))
+
+    def recalibrated(self, change: float, variance: float) -> None:
+        """Another calibration takes over, for rows from here on.
+
+        Parameters
+        ----------
+        change : float
+            Mean of logit c_new − logit c_old over recent rows, weighted by c(1 − c).
+        variance : float
+            Of that difference over these rows, logits².
+        """
+        if len(self._shifts) == _SHIFTS:
+            (_, one, first), (at, other, second), *rest = self._shifts
+            self._shifts = [(at, one + other, first + second), *rest]
+        self._shifts.append((self._rows, change, variance))
+
+    def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result:
+        """The accuracy of a kept window, by all labels of rows up to its end.
+
+        Parameters
+        ----------
+        window : int
+        level : float
+        pooled : int
+            So many windows together, of which this is the last.
+
+        Returns
+        -------
+        Estimate or Unknown
+            Unknown where the windows have no rows.
+
+        Raises
+        ------
+        ValueError
+            The window, or one that is pooled with it, is not kept, or the level is out of range.
+        """
+        checked_level(level)
+        last = bisect_left(self._windows, window, key=lambda one: one.number)
+        if last == len(self._windows) or self._windows[last].number != window or not 1 <= pooled <= last + 1:
+            raise ValueError(
+                f"window must be one of {self.windows}, with the {pooled - 1} before it, got {window}: only "
+                f"the newest {WINDOWS} closed windows are kept"
+            )
+        several = self._windows[last - pooled + 1 : last + 1]
+        n, right, left = (sum(getattr(one, name) for one in several) for name in ("rows", "right", "left"))
+        if not n:
+            return Unknown(Reason.NO_ROWS)
+        if not left:
+            return Estimate(right / n, right / n, right / n, level, n)
+        belief = self._before_window(last - pooled + 1).counting_from_here()
+        for one in several:
+            belief = self._through(belief, one, counting=True)
+        expected = _on_lattice(np.concatenate([one.unlabelled for one in several]).sum(axis=0))
+        value, lower, upper = _interval(belief, expected, level)
+        ends = max(round(lower), 0), value, min(round(upper), left)
+        low, middle, high = ((right + each) / n for each in ends)
+        return Estimate(middle, min(low, middle), max(high, middle), level, n)
+
+    def snapshot(self) -> CorrectionState:
+        """The state from which another correction can go on (`resume`)."""
+        blocks = [self._blocks[start] for start in self._starts]
+        state = CorrectionState(
+            self._rows,
+            self._labelled,
+            _copied(self._windows),
+            shifts=list(self._shifts),
+            anchor=None if self._anchor is self._beginning else _packed(self._anchor),
+            anchored=float(self._anchor.at),
+        )
+        if not blocks:
+            return state
+        return msgspec.structs.replace(
+            state,
+            starts=np.array(self._starts, dtype=np.int64),
+            ends=np.array([one.end for one in blocks], dtype=np.int64),
+            gains=np.stack([one.gains for one in blocks]),
+        )
+
+    def _label_block(self, start: int, gains: Ints) -> None:
+        before = bisect_right(self._starts, start) - 1
+        if before < 0 or self._blocks[self._starts[before]].end <= start:
+            self._blocks[start] = _Block(self._end_of(start))
+            insort(self._starts, start)
+        else:
+            start = self._starts[before]
+        self._blocks[start].gains += gains
+
+    def _end_of(self, start: int) -> int:
+        """Where a block ends: after its full length, or where its window ends or the next block begins."""
+        at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
+        end = start + self._settings.block_rows
+        if at >= 0:
+            return min(end, self._windows[at].first + self._windows[at].rows)
+        following = bisect_right(self._starts, start)
+        return min(end, self._starts[following]) if following < len(self._starts) else min(end, self._rows)
+
+    def _subtract(self, start: int, expected: Ints, labels: int, right: int) -> None:
+        at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
+        if at < 0:
+            return
+        window = self._windows[at]
+        window.unlabelled[(start - window.first) // self._settings.block_rows] -= expected
+        window.left -= labels
+        window.right += right
+
+    def _forget_after(self, start: int) -> None:
+        """Labels of this block are new: what was computed from it on no longer holds."""
+        self._before = {at: belief for at, belief in self._before.items() if at <= start}
+        if start < self._anchor.at:
+            self._anchor = self._beginning
+
+    def _leave_oldest(self) -> None:
+        """Keep the belief at the first row of the oldest window that stays, and merge blocks before it."""
+        self._anchor = self._before_window(1)
+        gone = self._windows.pop(0)
+        self._before.pop(gone.first, None)
+        if len(self._starts) > BLOCKS:
+            self._merge_before(self._windows[0].first)
+
+    def _merge_before(self, first: int) -> None:
+        """Merge pairs of neighbours before a place, the shortest for their distance from the newest block."""
+        starts = np.array(self._starts[: bisect_left(self._starts, first)])
+        ends = np.array([self._blocks[start].end for start in starts.tolist()])
+        lengths = (ends[1:] - starts[:-1]) / (self._starts[-1] + 1 - starts[:-1])
+        merged: set[int] = set()
+        for pair in np.argsort(lengths, kind="stable").tolist():
+            if len(self._starts) <= BLOCKS - _MERGED_AT_ONCE:
+                break
+            if merged.isdisjoint((pair, pair + 1)):
+                merged |= {pair, pair + 1}
+                self._merge(int(starts[pair]), int(starts[pair + 1]))
+
+    def _merge(self, one: int, other: int) -> None:
+        gone = self._blocks.pop(other)
+        self._starts.remove(other)
+        self._blocks[one].end = gone.end
+        self._blocks[one].gains += gone.gains
+
+    def _before_window(self, index: int) -> _Belief:
+        """The belief at the first row of a kept window, from all labels before it."""
+        window = self._windows[index]
+        if window.first in self._before:
+            return self._before[window.first]
+        if index == 0:
+            belief = self._anchor
+            if belief is self._beginning:
+                stop = bisect_left(self._starts, window.first)
+                for start in self._starts[:stop]:
+                    belief = self._after(belief, start)
+        else:
+            belief = self._through(self._before_window(index - 1), self._windows[index - 1], counting=False)
+        belief = self._advanced(belief, window.first)
+        self._before[window.first] = belief
+        return belief
+
+    def _through(self, belief: _Belief, window: KeptWindow, counting: bool) -> _Belief:
+        """The belief after a window's blocks."""
+        step, stop = self._settings.block_rows, window.first + window.rows
+        for k, start in enumerate(range(window.first, stop, step)):
+            labels = self._blocks.get(start)
+            if labels is None and not counting:
+                continue
+            end = min(start + step, stop)
+            belief = self._advanced(belief, (start + end) / 2)
+            gains = None if labels is None else _likelihood(labels.gains)
+            expected = _on_lattice(window.unlabelled[k]) if counting else None
+            belief = _after_block(belief, end - start, gains, expected)
+        return belief
+
+    def _after(self, belief: _Belief, start: int) -> _Belief:
+        """The belief after a block with labels."""
+        block = self._blocks[start]
+        belief = self._advanced(belief, (start + block.end) / 2)
+        return _after_block(belief, block.end - start, _likelihood(block.gains), None)
+
+    def _advanced(self, belief: _Belief, at: float) -> _Belief:
+        """The belief at a later place, after the recalibrations on the way."""
+        for place, change, variance in self._shifts:
+            if belief.at <= place < at:
+                belief = self._drifted(belief, float(place))
+                state = belief.state.copy()
+                state[:, 4, 0] -= change
+                state[:, 0, 0] += variance
+                belief = belief._replace(state=state)
+        return self._drifted(belief, at)
+
+    def _drifted(self, belief: _Belief, at: float) -> _Belief:
+        kept = _KEPT ** ((at - belief.at) / self._settings.block_rows)
+        return _moved(belief, at, self._settings.weights, kept)
+
+
+def _interval(belief: _Belief, expected: Floats, level: float) -> tuple[float, float, float]:
+    """Mean and ends of the number of right answers among unlabelled rows.
+
+    Parameters
+    ----------
+    belief : _Belief
+        After them, with their count.
+    expected : (401,) float64
+        Right answers at one bias for all of them.
+    level : float
+    """
+    shown = belief.weight > _SHOWN
+    weight, state = belief.weight[shown], belief.state[shown]
+    weight = weight / weight.sum()
+    counts = state[:, 4, _COUNT]
+    mean = float(weight @ counts)
+    rising = np.maximum.accumulate(expected) + _RISE
+    bias = np.interp(counts, rising, LATTICE)
+    middle = float(np.interp(mean, rising, LATTICE))
+    slopes = np.maximum(rising[1:] - rising[:-1], 1e-9) / _STEP
+    between = (LATTICE[1:] + LATTICE[:-1]) / 2
+    variance = np.maximum(state[:, _COUNT, _COUNT], 0.0) / np.interp(bias, between, slopes) ** 2
+    chance = float(np.interp(middle, between, slopes))  # the slope is Σ p(1 − p)
+    ends = []
+    for wider, share in zip(_WIDER, ((1 - level) / 2, (1 + level) / 2), strict=True):
+        deviations = wider * np.sqrt(variance) + _RISE[1]
+        biased = _quantile(weight, middle + wider * (bias - middle), deviations, share)
+        z = float(scipy.special.ndtri(share))
+        away = math.hypot(float(np.interp(biased, LATTICE, rising)) - mean, z * math.sqrt(chance))
+        ends.append(mean + math.copysign(away, z))
+    return mean, ends[0], ends[1]
+
+
+def _quantile(weight: Floats, centres: Floats, deviations: Floats, share: float) -> float:
+    """The quantile of a mixture of normals."""
+    each = centres + deviations * scipy.special.ndtri(share)
+    low, wide = float(each.min()), float(np.ptp(each))
+    for _ in range(_ROUNDS):
+        away = (low + wide * _PARTS[:, None] - centres) / deviations
+        below = scipy.special.ndtr(away) @ weight
+        part = min(max(int(np.searchsorted(below, share)) - 1, 0), len(_PARTS) - 2)
+        low, wide = low + wide * float(_PARTS[part]), wide / (len(_PARTS) - 1)
+    return low + wide / 2
+
+
+def _packed(belief: _Belief) -> Floats:
+    """(hypotheses, 13) without the count."""
+    state = belief.state[:, [0, 1, 2, 4], :_COUNT].reshape(_MANY, -1)
+    return np.concatenate([belief.weight[:, None], state], axis=1)
+
+
+def _unpacked(at: float, packed: Floats) -> _Belief:
+    state = np.zeros((_MANY, 5, 4))
+    state[:, [0, 1, 2, 4], :_COUNT] = packed[:, 1:].reshape(_MANY, 4, _COUNT)
+    return _Belief(at, packed[:, 0].copy(), state)

@@ -1,0 +1,355 @@
+"""The accuracy corrected by labels: a slow witness, laws, late labels, resuming, bounds, bad input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from monitor.base.codec import pack, restored, unpack
+from monitor.base.errors import ConfigError
+from monitor.base.results import Estimate, Reason, Unknown
+from monitor.stats.estimate import corrected
+from monitor.stats.estimate.corrected import (
+    BLOCKS,
+    HYPOTHESES,
+    STILL,
+    WINDOWS,
+    Correction,
+    CorrectionState,
+)
+from monitor.stats.estimate.variance_components import remembered
+
+N = 500
+STEADY = Correction.unknown(N)
+
+
+def only(hypothesis, variance=0.05, block_rows=100):
+    """Settings that know the law of motion."""
+    return Correction(variance, np.where(np.arange(len(HYPOTHESES)) == hypothesis, 1.0, 0.0), block_rows)
+
+
+def stream(windows, seed=1, bias=0.0, n=N):
+    """Confidences and outcomes, (windows, n)."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.beta(6, 1.2, (windows, n)).clip(0.02, 0.995)
+    return confidence, rng.random((windows, n)) < expit(logit(confidence) + np.asarray(bias))
+
+
+def fed(settings, confidence, right, labelled, late=0):
+    """The correction after all windows; labels of `labelled` rows come so many windows late."""
+    logic, blocks = settings.build(), []
+    for k, rows in enumerate(confidence):
+        blocks.append(logic.close(k, rows))
+        if (of := k - late) >= 0:
+            known = labelled[of]
+            logic.push(blocks[of][known], confidence[of][known], right[of][known])
+    return logic
+
+
+def picked(shape, share, seed=2):
+    return np.random.default_rng(seed).random(shape) < share
+
+
+def witness(settings, hypothesis, confidence, right, labelled, paths, seed=3):
+    """Mean and ends of the last window's accuracy, from paths of the bias with their exact likelihood."""
+    rng = np.random.default_rng(seed)
+    q, *parts = HYPOTHESES[hypothesis]
+    parts = (parts[:2], parts[2:])
+    k = math.sqrt(1 + math.pi / 8 * sum(v for v, _ in parts))
+    size, (windows, n) = settings.block_rows, confidence.shape
+    # The walk stands at the middle of the first block after half a block.
+    walk = rng.normal(scale=math.sqrt(settings.variance + q * size / 2e4), size=paths)
+    fast = [rng.normal(scale=math.sqrt(v), size=paths) if v else np.zeros(paths) for v, _ in parts]
+    log, count, noise = np.zeros(paths), np.zeros(paths), np.zeros(paths)
+    for block in range(windows * n // size):
+        if block:
+            walk = walk + rng.normal(scale=math.sqrt(q * size / 1e4), size=paths)
+            keep = [math.exp(-size / length) for _, length in parts]
+            fast = [
+                rho * f + rng.normal(scale=math.sqrt(v * (1 - rho**2)) or 1e-300, size=paths)
+                for rho, f, (v, _) in zip(keep, fast, parts, strict=True)
+            ]
+        loads = [math.sqrt(remembered(size, length)) for _, length in parts]
+        bias = walk + sum(g * f for g, f in zip(loads, fast, strict=True))
+        rows = slice(block * size, (block + 1) * size)
+        c, hit, known = (each.reshape(-1)[rows] for each in (confidence, right, labelled))
+        for level, one in zip(k * logit(c[known]), hit[known], strict=True):
+            log += one * (level + bias) - np.logaddexp(0, level + bias)
+        if block >= (windows - 1) * n // size:
+            for level in k * logit(c[~known]):
+                chance = expit(level + bias)
+                count += chance
+                noise += chance * (1 - chance)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    mean = float(weight @ count)
+    apart = count - mean + rng.normal(size=paths) * np.sqrt(noise)
+    order = np.argsort(apart)
+    below = weight[order].cumsum()
+    known = right[-1][labelled[-1]].sum()
+    ends = [mean + apart[order[np.searchsorted(below, share)]] for share in (0.025, 0.975)]
+    return [(known + each) / n for each in (mean, *ends)]
+
+
+@pytest.mark.parametrize("hypothesis", [0, 11, len(HYPOTHESES) - 1])
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_it_is_near_the_posterior_of_many_drawn_paths(monkeypatch, hypothesis, share):
+    monkeypatch.setattr(corrected, "_WIDER", (1.0, 1.0))
+    settings = only(hypothesis, block_rows=40)
+    confidence, right = stream(2, seed=hypothesis, bias=-0.7, n=200)
+    labelled = picked(confidence.shape, share)
+    expected = witness(settings, hypothesis, confidence, right, labelled, paths=60_000)
+    found = fed(settings, confidence, right, labelled).estimate(1)
+    # The paths' own error is 0.002; the assumed density, the linearisation and the shape of the interval are
+    # allowed 4 % of its width more, and whole counts half a row.
+    allowed = 0.005 + 0.04 * (expected[2] - expected[1])
+    assert found.value == pytest.approx(expected[0], abs=0.006)
+    assert [found.lower, found.upper] == pytest.approx(expected[1:], abs=allowed)
+
+
+def test_labels_narrow_the_interval_around_the_truth():
+    confidence, right = stream(30, bias=-0.8)
+    without = fed(STEADY, confidence, right, picked(confidence.shape, 0)).estimate(29)
+    labels = fed(STEADY, confidence, right, picked(confidence.shape, 0.2)).estimate(29)
+    assert labels.upper - labels.lower < 0.5 * (without.upper - without.lower)
+    assert labels.lower < right[29].mean() < labels.upper
+    assert abs(labels.value - right[29].mean()) < abs(confidence[29].mean() - right[29].mean())
+
+
+def test_the_order_and_the_cuts_of_labels_change_nothing():
+    confidence, right = stream(8)
+    labelled = picked(confidence.shape, 0.3)
+    whole = fed(STEADY, confidence, right, labelled)
+    pieces = STEADY.build()
+    for k in range(8):
+        blocks, rows = pieces.close(k, confidence[k]), np.flatnonzero(labelled[k])
+        for some in np.array_split(np.random.default_rng(k).permutation(rows), 7):
+            pieces.push(blocks[some], confidence[k][some], right[k][some])
+    assert pack(whole.snapshot()) == pack(pieces.snapshot())
+    assert whole.estimate(7) == pieces.estimate(7)
+
+
+def test_it_resumes_to_the_byte_wherever_it_was_cut():
+    confidence, right = stream(24)
+    labelled, late = picked(confidence.shape, 0.2), picked(confidence.shape, 0.1, seed=9)
+    kept, resumed, blocks = STEADY.build(), STEADY.build(), []
+    for k in range(24):
+        blocks.append(kept.close(k, confidence[k]))
+        assert (resumed.close(k, confidence[k]) == blocks[k]).all()
+        for of, rows in ((k, labelled[k] & ~late[k]), (k - 9, labelled[k - 9] & late[k - 9])):
+            if of >= 0:
+                for logic in (kept, resumed):
+                    logic.push(blocks[of][rows], confidence[of][rows], right[of][rows])
+        resumed = STEADY.build(restored(unpack(pack(resumed.snapshot())), CorrectionState))
+        assert pack(kept.snapshot()) == pack(resumed.snapshot()), k
+        assert kept.estimate(k) == resumed.estimate(k), k
+        assert kept.estimate(kept.windows[0]) == resumed.estimate(kept.windows[0]), k
+
+
+def test_asking_in_between_changes_nothing():
+    confidence, right = stream(12)
+    labelled = picked(confidence.shape, 0.2)
+    asked, silent, blocks = STEADY.build(), STEADY.build(), []
+    for k in range(12):
+        for logic in (asked, silent):
+            blocks.append(logic.close(k, confidence[k]))
+        asked.estimate(k)
+        for logic in (asked, silent):
+            logic.push(blocks[-1][labelled[k]], confidence[k][labelled[k]], right[k][labelled[k]])
+        asked.estimate(k, pooled=min(k + 1, 5))
+    assert asked.estimate(11) == silent.estimate(11)
+    assert pack(asked.snapshot()) == pack(silent.snapshot())
+
+
+def test_a_fully_labelled_window_is_known():
+    confidence, right = stream(3)
+    everything = np.ones(confidence.shape, dtype=bool)
+    found = fed(STEADY, confidence, right, everything)
+    assert all((one.unlabelled == 0).all() for one in found.snapshot().windows)
+    assert found.estimate(1) == Estimate(*[right[1].mean()] * 3, 0.95, N)
+
+
+def test_a_windows_own_late_labels_revise_it():
+    confidence, right = stream(10, bias=np.repeat([0.0, -1.5], 5)[:, None])
+    logic = fed(STEADY, confidence[:9], right[:9], picked((9, N), 0.2))
+    blocks = logic.close(9, confidence[9])
+    before = logic.estimate(9)
+    known = picked(N, 0.4)
+    logic.push(blocks[known], confidence[9][known], right[9][known])
+    after = logic.estimate(9)
+    assert after.upper - after.lower < 0.75 * (before.upper - before.lower)
+    assert after.lower < right[9].mean() < after.upper
+
+
+def test_pooled_windows_are_one_longer_window():
+    confidence, right = stream(6, bias=-0.5)
+    logic = fed(STEADY, confidence, right, picked(confidence.shape, 0.2))
+    pooled, newest = logic.estimate(5, pooled=5), logic.estimate(5)
+    assert pooled.n == 5 * N
+    assert pooled.value == pytest.approx(np.mean([logic.estimate(k).value for k in range(1, 6)]), abs=0.01)
+    assert pooled.upper - pooled.lower < 0.8 * (newest.upper - newest.lower)
+
+
+@pytest.mark.parametrize("late", [0, 1, 10, 200])
+def test_the_state_stays_small_however_late_labels_come(late):
+    rng = np.random.default_rng(4)
+    confidence, right = stream(260, bias=rng.normal(scale=0.3, size=(260, 1)), n=250)
+    logic = fed(Correction.unknown(250), confidence, right, picked(confidence.shape, 0.1), late)
+    state = logic.snapshot()
+    assert len(state.starts) <= BLOCKS + 5 * WINDOWS
+    assert len(pack(state)) < 32_000
+    assert state.labelled == picked(confidence.shape, 0.1)[: 260 - late].sum()
+    assert isinstance(logic.estimate(259), Estimate)
+
+
+def test_labels_that_come_very_late_still_find_the_time_of_their_answers():
+    """A bias of long ago is not taken for that of now."""
+    bias = np.where(np.arange(120) < 60, -1.5, 0.0)[:, None]
+    confidence, right = stream(120, bias=bias)
+    old = np.zeros(confidence.shape, dtype=bool)
+    old[30:60, ::5] = True
+    recent = np.zeros(confidence.shape, dtype=bool)
+    recent[100:, ::5] = True
+    logic, blocks = STEADY.build(), []
+    for k in range(120):
+        blocks.append(logic.close(k, confidence[k]))
+        logic.push(blocks[k][recent[k]], confidence[k][recent[k]], right[k][recent[k]])
+    alone = logic.estimate(119)
+    for k in range(30, 60):
+        logic.push(blocks[k][old[k]], confidence[k][old[k]], right[k][old[k]])
+    found = logic.estimate(119)
+    assert found.value == pytest.approx(alone.value, abs=0.02)
+    assert found.lower < right[119].mean() < found.upper
+
+
+def test_another_calibration_moves_the_bias_and_counts_no_label_twice():
+    confidence, right = stream(12, bias=-0.8)
+    labelled = picked(confidence.shape, 0.2)
+    logic, moved, follows = STEADY.build(), -0.8, Correction.unknown(N).build()
+    better = expit(logit(confidence) + moved)
+    for k in range(12):
+        blocks = follows.close(k, confidence[k])
+        follows.push(blocks[labelled[k]], confidence[k][labelled[k]], right[k][labelled[k]])
+        now = confidence if k < 6 else better
+        if k == 6:
+            logic.recalibrated(moved, 0.0)
+        blocks = logic.close(k, now[k])
+        logic.push(blocks[labelled[k]], now[k][labelled[k]], right[k][labelled[k]])
+    one, other = logic.estimate(11), follows.estimate(11)
+    assert one.value == pytest.approx(other.value, abs=0.01)
+    assert one.upper - one.lower == pytest.approx(other.upper - other.lower, abs=0.01)
+    assert logic.labelled == follows.labelled
+
+
+def test_many_recalibrations_stay_bounded_and_add_up():
+    logic, once = STEADY.build(), STEADY.build()
+    confidence, _ = stream(2)
+    for k in range(2):
+        if k:
+            for _ in range(40):
+                logic.recalibrated(0.01, 0.001)
+            once.recalibrated(0.4, 0.04)
+        for each in (logic, once):
+            each.close(k, confidence[k])
+    assert len(logic.snapshot().shifts) == 16
+    assert logic.estimate(1).value == pytest.approx(once.estimate(1).value, abs=1e-9)
+    assert logic.estimate(1).upper == pytest.approx(once.estimate(1).upper, abs=1e-9)
+
+
+def test_windows_of_any_size_have_blocks_of_their_own():
+    logic = STEADY.build()
+    for k, n in enumerate((N, 525, 40, 20, 1, 0, N)):
+        blocks = logic.close(k, np.full(n, 0.8))
+        assert len(blocks) == n
+        assert len(np.unique(blocks)) == -(-n // 100)
+        logic.push(blocks[:7], np.full(min(n, 7), 0.8), np.arange(min(n, 7)) > 1)
+    assert logic.estimate(6).n == N
+    assert logic.estimate(4) == Estimate(0.0, 0.0, 0.0, 0.95, 1)  # its one row is labelled, and wrong
+    assert logic.estimate(5) == Unknown(Reason.NO_ROWS)
+
+
+def test_certain_answers_keep_a_value():
+    logic = STEADY.build()
+    blocks = logic.close(0, np.ones(N))
+    logic.push(blocks[:100], np.ones(100), np.arange(100) > 49)
+    found = logic.estimate(0)
+    assert 0 <= found.lower <= found.value <= found.upper <= 1
+
+
+def test_a_wider_level_has_a_wider_interval():
+    confidence, right = stream(4)
+    logic = fed(STEADY, confidence, right, picked(confidence.shape, 0.2))
+    found = [logic.estimate(3, level) for level in (0.5, 0.8, 0.9, 0.95, 0.99)]
+    widths = [one.upper - one.lower for one in found]
+    assert widths == sorted(widths)
+    assert len({one.value for one in found}) == 1
+
+
+def test_a_still_reference_keeps_the_still_hypothesis_and_a_moving_one_does_not():
+    rng = np.random.default_rng(5)
+    confidence = rng.beta(6, 1.2, 5000)
+    still = Correction.of_reference(confidence, rng.random(5000) < confidence, N)
+    moves = logit(confidence.clip(1e-6, 1 - 1e-6)) + np.repeat(rng.normal(scale=1.2, size=25), 200)
+    moving = Correction.of_reference(confidence, rng.random(5000) < expit(moves), N)
+    assert still.weights[0] > 0.8 * STILL
+    assert moving.weights[0] < 0.2
+    assert moving.weights.sum() == pytest.approx(1)
+    assert len(moving.weights) == len(HYPOTHESES)
+
+
+@pytest.mark.simulation
+def test_it_covers_on_stable_streams_and_on_drift():
+    """12 streams of 20 windows each: one binomial error of 240 windows at 95 % is 1.4 points."""
+    for drift, least in ((0.0, 0.92), (0.6, 0.9)):
+        held = []
+        for seed in range(12):
+            rng = np.random.default_rng([seed, 8])
+            bias = np.cumsum(rng.normal(scale=drift / 3, size=50)) if drift else np.zeros(50)
+            confidence, right = stream(50, seed=seed, bias=0.7 * (bias - bias[0])[:, None])
+            settings = Correction.of_reference(confidence[:10].ravel(), right[:10].ravel(), N)
+            logic = settings.build()
+            for k in range(10, 50):
+                blocks = logic.close(k, confidence[k])
+                known = picked(N, 0.1, seed=k)
+                logic.push(blocks[known], confidence[k][known], right[k][known])
+                if k >= 30:
+                    found = logic.estimate(k)
+                    held.append(found.lower <= right[k].mean() <= found.upper)
+        assert np.mean(held) >= least, drift
+
+
+def test_bad_settings_are_named():
+    weights = STEADY.weights
+    for values, text in (
+        ((-1.0, weights, 100), "variance must be 0 or more logits², got -1.0"),
+        ((math.inf, weights, 100), "variance must be 0 or more logits², got inf"),
+        ((0.1, weights, 0), "block_rows must be 1 row or more, got 0"),
+        ((0.1, weights[:3], 100), f"weights must be {len(HYPOTHESES)} numbers whose sum is 1, got 3"),
+        ((0.1, weights * 2, 100), "whose sum is 2"),
+    ):
+        with pytest.raises(ConfigError, match="(?s)" + text.replace("²", ".").split(",")[0]):
+            Correction(*values)
+    with pytest.raises(ConfigError, match="window_rows must be 1 row or more, got 0"):
+        Correction.unknown(0)
+    with pytest.raises(ValueError, match="right must have a value for each confidence"):
+        Correction.of_reference(np.full(10, 0.9), np.ones(9, dtype=bool), N)
+
+
+def test_bad_rows_are_named():
+    logic = STEADY.build()
+    blocks = logic.close(3, np.full(N, 0.9))
+    with pytest.raises(ValueError, match="window must be above 3, got 3: it has closed"):
+        logic.close(3, np.full(N, 0.9))
+    with pytest.raises(ValueError, match="block must be one that close returned, got 500 to 500"):
+        logic.push(np.array([500]), np.array([0.9]), np.array([True]))
+    with pytest.raises(ValueError, match=r"window must be one of \(3,\), with the 0 before it, got 4"):
+        logic.estimate(4)
+    with pytest.raises(ValueError, match=r"with the 1 before it, got 3"):
+        logic.estimate(3, pooled=2)
+    with pytest.raises(ValueError, match="level"):
+        logic.estimate(3, level=1.0)
+    logic.push(blocks[:2], np.array([np.nan, 0.9]), np.array([True, True]))
+    assert logic.labelled == 1
