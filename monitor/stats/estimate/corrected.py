@@ -109,6 +109,7 @@ _NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
 _SHOWN = 1e-4  # weight of a hypothesis that has a part in the interval
 _ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile: to 1/4096 of where it may lie
 _MERGED_AT_ONCE = 8  # pairs of blocks
+_CACHED = 12  # beliefs after old blocks
 _SHIFTS = 16  # recalibrations that are told apart
 _COUNT = 3  # index of the window's count among the components of the state
 
@@ -465,6 +466,9 @@ class CorrectionLogic:
         self._beginning = _started(0.0, settings.variance, settings.weights)
         self._anchor = self._beginning if state.anchor is None else _unpacked(state.anchored, state.anchor)
         self._before: dict[int, _Belief] = {}  # at the first row of kept windows, by that row
+        self._after_old: dict[
+            int, _Belief
+        ] = {}  # from the beginning through some blocks, by the last's start
 
     @property
     def labelled(self) -> int:
@@ -551,6 +555,7 @@ class CorrectionLogic:
         if len(self._shifts) == _SHIFTS:
             (_, one, first), (at, other, second), *rest = self._shifts
             self._shifts = [(at, one + other, first + second), *rest]
+            self._after_old.clear()
         self._shifts.append((self._rows, change, variance))
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result:
@@ -645,8 +650,12 @@ class CorrectionLogic:
     def _forget_after(self, start: int) -> None:
         """Labels of this block are new: what was computed from it on no longer holds."""
         self._before = {at: belief for at, belief in self._before.items() if at <= start}
+        self._forget_old(self._starts[bisect_right(self._starts, start) - 1])
         if start < self._anchor.at:
             self._anchor = self._beginning
+
+    def _forget_old(self, start: int) -> None:
+        self._after_old = {at: belief for at, belief in self._after_old.items() if at < start}
 
     def _leave_oldest(self) -> None:
         """Keep the belief at the first row of the oldest window that stays, and merge blocks before it."""
@@ -670,6 +679,7 @@ class CorrectionLogic:
                 self._merge(int(starts[pair]), int(starts[pair + 1]))
 
     def _merge(self, one: int, other: int) -> None:
+        self._forget_old(one)
         gone = self._blocks.pop(other)
         self._starts.remove(other)
         self._blocks[one].end = gone.end
@@ -683,13 +693,22 @@ class CorrectionLogic:
         if index == 0:
             belief = self._anchor
             if belief is self._beginning:
-                stop = bisect_left(self._starts, window.first)
-                for start in self._starts[:stop]:
-                    belief = self._after(belief, start)
+                belief = self._through_old(window.first)
         else:
             belief = self._through(self._before_window(index - 1), self._windows[index - 1], counting=False)
         belief = self._advanced(belief, window.first)
         self._before[window.first] = belief
+        return belief
+
+    def _through_old(self, first: int) -> _Belief:
+        """The belief after all blocks before a place, from the beginning."""
+        last = max(self._after_old, default=-1)
+        belief = self._after_old.get(last, self._beginning)
+        stop = bisect_left(self._starts, first)
+        for start in self._starts[bisect_right(self._starts, last) : stop]:
+            belief = self._after_old[start] = self._after(belief, start)
+        for start in sorted(self._after_old)[:-_CACHED]:
+            del self._after_old[start]
         return belief
 
     def _through(self, belief: _Belief, window: KeptWindow, counting: bool) -> _Belief:

@@ -1,0 +1,57 @@
+"""The comparison of the corrected accuracy with today's interval, on a small part of its streams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.fidelity.predictive import simulated as simulated_life
+from tests.fidelity.streams import Stream, alone, calibrated, constant, corrected, judged, mean_of, today
+
+pytestmark = pytest.mark.simulation
+
+N = 500
+
+
+def streams(kind: str, lives: int) -> list[Stream]:
+    every = [simulated_life(kind, 5000, 9000 + i) for i in range(lives)]
+    return [calibrated(one.scores, one.predicted, one.labels, one.reference) for one in every]
+
+
+def labels_of(stream: Stream, share: float, windows_late: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    picked = np.flatnonzero(np.random.default_rng(5).random(len(stream.right)) < share)
+    return picked, picked // N + windows_late
+
+
+def test_on_drift_it_scores_better_than_today_and_on_a_stable_stream_it_is_hardly_wider() -> None:
+    drifting, stable = streams("OU drift", 3), streams("stable", 3)
+    found = {}
+    for name, method in (("today", today), ("corrected", corrected)):
+        for kind, lives in (("drift", drifting), ("stable", stable)):
+            each = [judged(one, N, method(one, N, *labels_of(one, 0.2))) for one in lives]
+            found[name, kind] = mean_of(each)
+    assert found["corrected", "drift"].score < found["today", "drift"].score
+    assert found["corrected", "stable"].width < 1.1 * found["today", "stable"].width
+    # 120 windows: three binomial errors of 95 % are six points.
+    assert found["corrected", "stable"].covered > 89
+    assert found["corrected", "drift"].covered > 85
+
+
+def test_a_revision_is_narrower_than_the_window_at_its_close() -> None:
+    [stream] = streams("OU drift", 1)
+    picked, known = labels_of(stream, 0.4)
+    close = judged(stream, N, corrected(stream, N, picked, known))
+    later = judged(stream, N, corrected(stream, N, picked, known, revised=True))
+    assert later.width < 0.9 * close.width
+
+
+def test_the_score_is_winklers_and_the_constant_stays() -> None:
+    [stream] = streams("stable", 1)
+    truth = stream.right[: 2 * N].reshape(2, N).mean(axis=1)
+    held = np.stack([truth, truth - 0.01, truth + 0.02], axis=1)
+    assert judged(stream, N, held) == pytest.approx((0.0, 3.0, 100.0, 3.0))
+    missed = held + np.array([0.0, 0.02, 0.02])
+    assert judged(stream, N, missed) == pytest.approx((0.0, 3.0, 0.0, 3.0 + 40 * 1.0))
+    none = np.zeros(0, dtype=np.int64)
+    assert np.ptp(constant(stream, N, none, none)[:, 0]) == 0
+    assert (alone(stream, N, none, none)[:, 1:] == [0.0, 1.0]).all()
