@@ -102,7 +102,7 @@ def test_the_lag_is_what_waits_in_the_source_and_what_was_read_and_not_used(fed:
 
 def test_what_could_not_be_decoded_waits_no_longer(fed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeder_module, "_REOPEN_SECONDS", 0.01)
-    one = fed([*RECORDS, Marker.END], per_read=5)
+    one = fed([*RECORDS, Marker.END], per_read=10)
 
     def fail(raws: Sequence[Raw]) -> Chunk:
         raise RuntimeError("a fault of ours")
@@ -110,6 +110,10 @@ def test_what_could_not_be_decoded_waits_no_longer(fed: Any, monkeypatch: pytest
     one.feeder._decode = fail
     one.start()
     until(lambda: one.feeder.ended, "the source has ended")
+    chunks = one.taken()
+    assert sum(reject.answers for chunk in chunks for reject in chunk.rejects) == len(RECORDS)
+    for _ in chunks:
+        one.feeder.absorbed()
     assert one.feeder.view().lag == one.source.lag == 1
 
 

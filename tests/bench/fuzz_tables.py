@@ -31,7 +31,7 @@ from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.wire import PLAIN
-from connectors.sql import SqlSource
+from connectors.sql.source import SqlSource
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import EndOfSource, Raw

@@ -20,7 +20,7 @@ import pytest
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.http.body import lines_of
-from connectors.sql import SqlSource
+from connectors.sql.source import SqlSource
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages
 from monitor.config.sql import SqlSourceConfig

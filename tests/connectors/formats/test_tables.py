@@ -210,8 +210,8 @@ def test_each_wrong_row_of_a_csv_file_is_told_what_is_wrong(tmp_path):
         ),
         ("not_a_number", "$.scores.toxic: expected a number from 0 to 1, got NaN", 4),
         ("encoding", "$.model: not UTF-8; send UTF-8", 5),
-        ("malformed", "$: not CSV: field larger than field limit (131072)", 6),
-        ("malformed", "$: not CSV: field larger than field limit (131072)", 7),
+        ("malformed", "$: in line 9 a quote opens a cell that does not end before the file does", 6),
+        ("no_scores", "$.scores: expected a probability for each class (ok, toxic), got none", 7),
         (
             "time_unit",
             "$.time: 1763632800120 can only be milliseconds since the epoch; send seconds: 1763632800.120",
