@@ -31,6 +31,8 @@ class Authority:
             "2",
             "-subj",
             "/CN=test authority",
+            "-addext",
+            "keyUsage=critical,keyCertSign,cRLSign",
             "-out",
             self.cert,
             *self._new(self._key),
@@ -40,7 +42,8 @@ class Authority:
         """A certificate for 127.0.0.1, and its key."""
         folder = folder or self.folder
         cert, key, asked, more = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr", "ext"))
-        more.write_text("subjectAltName=IP:127.0.0.1\n")
+        # From Python 3.13 on, a certificate has to say by which key it is signed.
+        more.write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\n")
         self._run("req", "-subj", f"/CN={name}", "-out", asked, *self._new(key))
         signer = ("-CA", self.cert, "-CAkey", self._key, "-CAcreateserial")
         self._run("x509", "-req", "-days", "2", "-in", asked, "-out", cert, "-extfile", more, *signer)
