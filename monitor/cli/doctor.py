@@ -162,16 +162,20 @@ def _chosen(config: Config, looked: Sequence[Examination]) -> list[Proposal | No
 
     A source's labels may want another source's answers: each is chosen beside what was chosen of the others.
     """
-    chosen = [max(each.proposals, key=lambda found: found.used, default=None) for each in looked]
+    chosen = [
+        max(each.proposals, key=lambda found: (found.used, found.labelled), default=None) for each in looked
+    ]
     for place, each in enumerate(looked):
         if len(each.proposals) < 2:
             continue
         chunks = [one.chunk if best is None else best.chunk for one, best in zip(looked, chosen, strict=True)]
 
-        def worth(found: Proposal, chunks: list[Chunk] = chunks, place: int = place) -> tuple[int, int, int]:
+        def worth(
+            found: Proposal, chunks: list[Chunk] = chunks, place: int = place
+        ) -> tuple[int, int, int, int]:
             beside = [*chunks[:place], found.chunk, *chunks[place + 1 :]]
             joined = sum(join.joined for join in _joins(config, beside).values())
-            return found.used, joined, found.with_id
+            return found.used, joined, found.labelled, found.with_id
 
         chosen[place] = max(each.proposals, key=worth)
     return chosen

@@ -15,6 +15,7 @@ import numpy as np
 import yaml
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.names import NO_VALUE, same_name, text_of
 from connectors.formats.decode.structs import Record
 from connectors.formats.files.table_json import json_cell, json_rows
 from connectors.formats.files.table_rows import is_column
@@ -26,6 +27,7 @@ from connectors.formats.messages.proposal import (
     vectors,
     written,
 )
+from connectors.formats.messages.translations import translated_labels
 from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
@@ -34,7 +36,7 @@ from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
 from monitor.base.records import NO_ID, Batch, Chunk, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages, RawTable, records_in
-from monitor.config.mapping import FieldMapping
+from monitor.config.mapping import FieldMapping, lookup, parse_field_path
 from monitor.engine.planning import certain_rows
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
@@ -72,6 +74,11 @@ class Proposal:
         return sum(map(len, self.chunk.batches)), self.used
 
     @property
+    def labelled(self) -> int:
+        """Answers with a label beside them."""
+        return _labelled(self.chunk)
+
+    @property
     def with_id(self) -> int:
         """Answers with an id, which labels can find."""
         return sum(int((batch.key != NO_ID).sum()) for batch in self.chunk.batches)
@@ -99,10 +106,10 @@ class Proposal:
             What is lost beside records: joins.
         """
         answers, labels = (sum(map(len, each)) for each in (self.chunk.batches, self.chunk.labels))
-        along = sum(int((batch.label >= 0).sum()) for batch in self.chunk.batches)
         yield (
             f"tried on {_times(records, 'record')}: {_times(answers, 'answer')}, {self.with_id} with an id, "
-            f"{_times(labels + along, 'label')}, {_times(len(self.chunk.rejects), 'record')} that cannot be "
+            f"{_times(labels + self.labelled, 'label')}, "
+            f"{_times(len(self.chunk.rejects), 'record')} that cannot be "
             f"used{joins}"
         )
         lost = "; ".join((*self.losses(), *losses))
@@ -110,9 +117,10 @@ class Proposal:
         end = f", but {lost}" if lost else ""
         text = yaml.safe_dump({"mapping": written(self.mapping)}, sort_keys=False, width=100)
         indented = "\n".join(f"    {line}" for line in text.splitlines())
-        yield (
-            f"{begin} this mapping {self.used} can be used instead of {_used(self.before)}{end}:\n{indented}"
-        )
+        gain = f"{self.used} can be used instead of {_used(self.before)}"
+        if self.used == _used(self.before) and self.labelled > _labelled(self.before):  # beside answers
+            gain = f"{_times(self.labelled, 'label')} can be used instead of {_labelled(self.before)}"
+        yield f"{begin} this mapping {gain}{end}:\n{indented}"
 
 
 def _times(count: int, what: str) -> str:
@@ -181,7 +189,8 @@ def examine(
     lines += odd
     proposals: tuple[Proposal, ...] = ()
     if (chunk.rejects or left or mistaken) and not odd and not isinstance(wire, KserveWire):
-        proposals = tuple(_proposals(read or (lambda _: raws), values, layouts, name, chunk))
+        own = wire.mapping if isinstance(wire, MappedWire) else None
+        proposals = tuple(_proposals(read or (lambda _: raws), values, layouts, name, chunk, own))
         if not proposals:
             lines += _odd_elsewhere(values, layouts) or [_NOTHING]
     return Examination(
@@ -313,6 +322,10 @@ def _used(chunk: Chunk) -> int:
     return sum(map(len, chunk.batches)) + sum(map(len, chunk.labels))
 
 
+def _labelled(chunk: Chunk) -> int:
+    return sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+
+
 def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
     """The records as they are, objects only."""
     for raw in raws:
@@ -418,17 +431,56 @@ def _proposals(
     layouts: Sequence[TaskLayout],
     name: str,
     chunk: Chunk,
+    own: FieldMapping | None,
 ) -> Iterable[Proposal]:
-    """Mappings by which more of the records can be used than now, each tried on them."""
+    """Mappings by which more of the records can be used than now, each tried on them.
+
+    `own` is the mapping of the source, where it has one.
+    """
     events = compiled(FieldMapping(format="cloudevents", id="id"))
     in_events = list(
         records_of(read(events), events)
     )  # in binary mode what an event says stands beside the value
-    for mapping in _candidates(values, in_events if in_events != values else (), layouts):
+    candidates = list(_candidates(values, in_events if in_events != values else (), layouts))
+    translating = [
+        found
+        for layout in layouts
+        for mapping in ([own] if own is not None else [_with_names(each, values) for each in candidates])
+        if (found := _translating(mapping, [*values, *in_events], layout)) is not None
+    ]
+    for mapping in (*candidates, *translating):
         wire = compiled(mapping)
         tried = Decoder(layouts, name, wire=wire, clock=time.time).decode(read(wire))
-        if _used(tried) > _used(chunk) or (not chunk.batches and tried.batches):
+        more_labels = mapping.label_values and _used(tried) == _used(chunk)
+        if (
+            _used(tried) > _used(chunk)
+            or (not chunk.batches and tried.batches)
+            or (more_labels and _labelled(tried) > _labelled(chunk))
+        ):
             yield Proposal(mapping, tried, chunk)
+
+
+def _with_names(mapping: FieldMapping, records: Sequence[Any]) -> FieldMapping:
+    """The same with the groups and features that are read without a mapping."""
+    beside = {}
+    for field in ("groups", "features"):
+        within = [record[field] for record in records if isinstance(record.get(field), dict)]
+        names = dict.fromkeys(name for each in within for name in each if not re.search(r'["\\]', name))
+        beside[field] = {name: f'{field}["{name}"]' for name in names}
+    return mapping.model_copy(update=beside)
+
+
+def _translating(mapping: FieldMapping, records: Sequence[Any], layout: TaskLayout) -> FieldMapping | None:
+    """The same with a class for each value of the label that is none; None where it cannot be told."""
+    if mapping.label is None or not layout.classes:
+        return None
+    path = parse_field_path(mapping.label)
+    told = (lookup(record, path) for record in records)
+    texts = dict.fromkeys(same_name(text_of(each)) for each in told if isinstance(each, str | int | float))
+    values = translated_labels([text for text in texts if text not in NO_VALUE], layout.classes)
+    if not values.keys() - mapping.label_values.keys():
+        return None
+    return mapping.model_copy(update={"label_values": {**values, **mapping.label_values}})
 
 
 def _candidates(

@@ -689,3 +689,57 @@ def test_translations_of_ids_are_proposed_where_they_make_labels_join(
     sources[1]["mapping"] = {"id": "id", "label": "label", **yaml.safe_load(keys)}
     path.write_text(json.dumps({"tasks": {"t": {"classes": ["ok", "toxic"]}}, "sources": sources}))
     assert "50 of 50 labels find one of 50 answers" in examine_sources(str(path))[0]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["with a mapping", "without one"])
+@pytest.mark.parametrize(
+    ("of_classes", "values"),
+    [
+        (("OK", "TOXIC"), {"OK": "ok", "TOXIC": "toxic"}),
+        ((0, 1), {"0": "ok", "1": "toxic"}),
+        ((False, True), {"false": "ok", "true": "toxic"}),
+        (("ok", "Toxic"), {"Toxic": "toxic"}),
+    ],
+)
+@pytest.mark.parametrize("beside", [True, False], ids=["beside answers", "alone"])
+def test_values_of_labels_that_are_no_classes_are_translated_where_they_join(
+    doctor: Doctor, of_classes: tuple[Any, Any], values: dict[str, str], beside: bool, own: bool
+) -> None:
+    names = np.random.default_rng(6).integers(2, size=30).tolist()
+    answers = [{**row, "groups": {"region": "eu"}} for row in ours(30)]
+    told = [{"id": row["id"], "label": of_classes[k]} for row, k in zip(answers, names, strict=True)]
+    rows = [a | b for a, b in zip(answers, told, strict=True)] if beside else [*answers, *told]
+    mapping: dict[str, Any] = {name: name for name in ("id", "time", "model", "scores", "label")}
+    mapping |= {"groups": {"region": "groups.region"}} if own else {}
+    text, well = doctor(rows, **({"mapping": mapping} if own else {}))
+    assert not well
+    gain = "30 labels can be used instead of" if beside else "60 can be used instead of"
+    assert f"with this mapping {gain} " in text
+    assert "not good yet" not in text
+    proposed = mapping_in(text)
+    assert proposed["mapping"]["label_values"] == values
+    assert [*proposed["mapping"]["groups"]] == ["region"]
+    text, well = doctor(rows, **proposed)
+    assert (well, "30 answers, 30 labels, 0 records that cannot be used" in text) == (True, True)
+
+
+def test_no_translation_is_proposed_for_a_value_that_may_be_any_class(doctor: Doctor) -> None:
+    rows = [{**row, "label": ("TOXIC", "spam")[i % 2]} for i, row in enumerate(ours(30))]
+    assert "label_values" not in doctor(rows)[0]
+
+
+def test_labels_of_a_file_of_their_own_are_translated_and_join(tmp_path: Path) -> None:
+    labels = [{"id": f"r{i}", "verdict": ("YES", "no", "")[i % 3]} for i in range(30)]
+    files: dict[str, list[dict[str, Any]]] = {"answers.ndjson": ours(30), "labels.ndjson": labels}
+    for name, rows in files.items():
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources: list[dict[str, Any]] = [{"kind": "file", "path": name} for name in files]
+    sources[1] |= {"mapping": {"id": "id", "label": "verdict"}}
+    tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+    path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources})
+    text, well = examine_sources(str(path))
+    assert not well
+    assert "with this mapping 20 can be used instead of 0:" in text
+    assert mapping_in(text)["mapping"]["label_values"] == {"YES": "toxic", "no": "ok"}
+    told = "task toxicity, with the mappings proposed: 20 of 20 labels find one of 30 answers looked at"
+    assert text.splitlines()[-1] == told

@@ -81,9 +81,10 @@ def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mappin
     {}
     """
     by_fold = {same_name(name).strip().casefold(): name for name in classes}
+    known = frozenset(map(same_name, classes))
     found: dict[str, str] = {}
     for value in values:
-        if value in classes:
+        if value in classes or same_name(value) in known:
             continue
         text = same_name(value).strip().casefold()
         name = by_fold.get(text)
