@@ -402,7 +402,7 @@ class Agent:
     def _paint(self, force: bool = False) -> None:
         began = time.monotonic()
         if force or began >= self._pictured_next:
-            self._picture = self._seen()
+            self._picture = self._rises.marked(self._seen())
             took = time.monotonic() - began
             self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
             self._unjoined.look(self._picture, ended=force and not self._stop.is_set())

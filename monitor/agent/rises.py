@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,18 +63,29 @@ class RisingShares:
                     self._note(name, certain[batch.model == code])
 
     def _note(self, name: tuple[str, str], certain: NDArray[np.bool_]) -> None:
-        rows = self._certain.pop(name, 0) + len(certain)
-        if rows < _FEWEST and certain.all():
-            self._certain[name] = rows
+        before = self._certain.pop(name, 0)
+        if not certain.all():
+            self._uncertain.add(name)
             return
-        self._uncertain.add(name)
-        if certain.all():
+        rows = self._certain[name] = before + len(certain)
+        if before < _FEWEST <= rows:
             log.warning(
                 "Task %s, model %s: each score of %d answers is exactly 0 or 1, so every answer gets the "
                 "same confidence; send probabilities before rounding.",
                 *name,
                 rows,
             )
+
+    def marked(self, view: EngineView) -> EngineView:
+        """The same, which says of each model with scores of 0 or 1 alone how many answers have them."""
+        certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
+        if not certain:
+            return view
+        series = (
+            one if one.group else replace(one, certain=certain.get((one.task, one.model), 0))
+            for one in view.series
+        )
+        return replace(view, series=tuple(series))
 
     def look(self, view: EngineView) -> None:
         """Log each share that has risen."""

@@ -162,6 +162,9 @@ class SeriesView:
         complete from the start, with zeros.
     attributions : tuple of Attribution
         Of the metrics whose alarm is latched: where the change is, in the newest window that broke a rule.
+    certain : int
+        Answers since the start of the agent, where each has a score of exactly 1, or a confidence of exactly
+        0 or 1; 0 where one has not, where fewer than 200 came, and for groups.
     """
 
     task: str
@@ -190,6 +193,7 @@ class SeriesView:
     distributions: Distributions | None = None
     rows_unusable: Mapping[tuple[str, str], int] = field(default_factory=dict)
     attributions: tuple[Attribution, ...] = ()
+    certain: int = 0
 
 
 @dataclass(frozen=True, slots=True)

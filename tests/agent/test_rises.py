@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from monitor.agent.rises import RisingShares
 from monitor.base.records import Chunk, TaskLayout
 from monitor.config.task import Task
 from monitor.engine.engine import EngineSettings
-from monitor.reports.views import EngineView, LabelOutcome
+from monitor.export.page.api import Data
+from monitor.export.page.document import render_page
+from monitor.export.page.model import NamedModelQuery, render_model
+from monitor.export.page.windows import RecentWindows
+from monitor.reports.views import AgentView, EngineView, LabelOutcome
 from tests.records import answer, decode
 
 
@@ -66,3 +72,28 @@ def test_scores_that_are_all_0_or_1_are_told_of_once(caplog: pytest.LogCaptureFi
         "Task toxicity, model erm: each score of 200 answers is exactly 0 or 1, so every answer gets the "
         "same confidence; send probabilities before rounding."
     ]
+
+
+def test_the_page_says_that_scores_are_all_0_or_1_until_one_is_not() -> None:
+    engine = EngineSettings({"toxicity": Task(classes=("ok", "toxic"))}).build()
+    rises, layouts = RisingShares(), (TaskLayout("toxicity", ("ok", "toxic")),)
+
+    def said(*scores: float) -> list[tuple[str, str]]:
+        begin = sum(one.pending + one.predictions for one in engine.view().series)
+        rows = [answer(id=f"a{begin + i}", scores=[p, 1 - p]) for i, p in enumerate(scores)]
+        chunk = decode(*rows, layouts=layouts)
+        engine.absorb(chunk, 0.0)
+        rises.saw(chunk)
+        view = AgentView(engine=rises.marked(engine.view()))
+        data = Data(lambda: view, RecentWindows())
+        own = render_model(data, NamedModelQuery(task="toxicity", model="erm"), "")
+        sentence = (
+            r'<p class="warn">(Each score of \d+ answers) is exactly 0 or 1, so every answer gets the same '
+        )
+        pages = (render_page(view), own.decode())
+        return [found.groups() for page in pages for found in re.finditer(sentence + "(confidence;)", page)]
+
+    assert said(*[1.0, 0.0] * 99) == []
+    assert said(1.0, 0.0, 1.0) == [("Each score of 201 answers", "confidence;")] * 2
+    assert said(0.0, 1.0) == [("Each score of 203 answers", "confidence;")] * 2
+    assert said(1.0, 0.75) == []

@@ -148,7 +148,8 @@ def introduction(one: SeriesView, level: str, progress: str, page: str = "", nam
     version = f"version {text(one.version)} · " if one.version else ""
     return (
         f"<{level}>{linked} {worst_word(one)}</{level}>"
-        f'<p class="soft">{version}{progress} · {_calibration(one)}{_audit(one)}</p>{_trust(one)}'
+        f'<p class="soft">{version}{progress} · {_calibration(one)}{_audit(one)}</p>'
+        f"{_trust(one)}{_certain(one)}"
     )
 
 
@@ -267,6 +268,15 @@ def _trust(one: SeriesView) -> str:
     if one.trust is None or one.trust.trusted:
         return ""
     return f'<p class="bad">{text(sentence(one.trust))}</p>'
+
+
+def _certain(one: SeriesView) -> str:
+    if not one.certain:
+        return ""
+    return (
+        f'<p class="warn">Each score of {one.certain:,} answers is exactly 0 or 1, so every answer gets the '
+        "same confidence; send probabilities before rounding.</p>"
+    )
 
 
 def _untrusted(one: SeriesView, metric: str) -> bool:
