@@ -1,4 +1,4 @@
-"""What one of `init`, `replay` and `doctor` reads, all do, with the same counts: shapes in every format."""
+"""What one of `init`, `replay`, `doctor` and `run` reads, all do, with equal counts: shapes and formats."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from monitor.cli.doctor import examine_sources
 from monitor.cli.init import Asked, write_configuration
 from monitor.cli.replay import Replayed, replay
 from monitor.config.file import load_config
+from tests.daemon import DaemonProcess
 
 N = 300
 LOOKED_AT = 100
@@ -184,6 +185,39 @@ def test_what_init_reads_replay_and_doctor_read_with_the_same_counts(
     assert well, text
     assert (counts(text, "answers, "), counts(text, "records that cannot be used")) == (LOOKED_AT, 0)
     assert counts(text, "labels, ") == min(labelled, LOOKED_AT)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ("ours", "lines"),
+        ("classes as columns", "an array"),
+        ("NannyML of two classes", "CSV"),
+        ("an inference table", "Parquet"),
+        ("captures of SageMaker", "CSV"),
+        ("top class alone", "a packed array"),
+    ],
+)
+def test_run_reads_with_the_counts_of_replay(tmp_path: Path, shape: str, kind: str) -> None:
+    records, labelled = SHAPES[shape]
+    name, write = FILES[kind]
+    data, out = write(tmp_path / name, records), tmp_path / "c.yaml"
+    write_configuration(Asked(data), out)
+    replayed = read(filled(out), data, tmp_path)
+    config = yaml.safe_load(out.read_text())
+    config["export"] = {"listen": "127.0.0.1:0"}
+    (tmp_path / "quiet.ndjson").touch()  # followed, it keeps the daemon at work
+    config["sources"].append({"kind": "file", "path": str(tmp_path / "quiet.ndjson"), "follow": True})
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_used(N)
+        seen = daemon.metrics()
+    assert (seen.total("answers_received_total"), seen.used) == (
+        replayed.accounts.used,
+        replayed.accounts.used,
+    )
+    assert seen.total("rejected_total") == replayed.unused.answers.total() == 0
+    matched = seen.total("labels_total", outcome="matched")
+    assert matched == replayed.accounts.labels.matched == labelled
 
 
 @pytest.mark.parametrize("shape", ["ours", "an inference table", "captures of SageMaker"])
