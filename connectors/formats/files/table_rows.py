@@ -160,9 +160,11 @@ def _place_of(name: str) -> tuple[str | None, str | None]:
 
 
 def _converted(field: str, column: list[object]) -> Iterable[object]:
-    """The values of a column, converted all at once where they are numbers, or texts of numbers."""
+    """The values of a column, converted all at once where they are numbers, texts of numbers, or names."""
+    kinds = set(map(type, column))
+    if field in _NAMES and kinds <= _TEXT and "" not in column:
+        return column
     if field in _NUMBERS:
-        kinds = set(map(type, column))
         if kinds <= _PLAIN:
             return column
         if kinds == {str}:
@@ -175,6 +177,7 @@ def _converted(field: str, column: list[object]) -> Iterable[object]:
 
 _PLAIN = frozenset({float, int, NoneType})
 """Types of numbers that stay as they are."""
+_TEXT = frozenset({str, NoneType})
 
 
 def _converter(field: str) -> Callable[[object], object]:
