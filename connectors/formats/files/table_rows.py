@@ -13,7 +13,10 @@ import datetime
 import decimal
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from math import isinf
+from types import NoneType
 
 import msgspec
 import numpy as np
@@ -122,9 +125,8 @@ def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
         parent, key = _place_of(name)
         if key is None:
             continue
-        value_of = _converter(name if name in _DRAWS else parent or key)
-        for row, value in zip(rows, column, strict=False):
-            converted = value_of(value)
+        values = _converted(name if name in _DRAWS else parent or key, column)
+        for row, converted in zip(rows, values, strict=False):
             if converted is None:
                 continue
             if parent is None:
@@ -157,6 +159,27 @@ def _place_of(name: str) -> tuple[str | None, str | None]:
     return None, name if name in _FIELDS else None
 
 
+def _converted(field: str, column: list[object]) -> Iterable[object]:
+    """The values of a column, converted all at once where they are numbers, texts of numbers, or names."""
+    kinds = set(map(type, column))
+    if field in _NAMES and kinds <= _TEXT and "" not in column:
+        return column
+    if field in _NUMBERS:
+        if kinds <= _PLAIN:
+            return column
+        if kinds == {str}:
+            with suppress(ValueError):  # an empty cell, a list, or a time
+                numbers = list(map(float, column))  # type: ignore[arg-type]
+                if not any(map(isinf, numbers)) and not any("_" in text for text in column):  # type: ignore[operator]
+                    return numbers
+    return map(_converter(field), column)
+
+
+_PLAIN = frozenset({float, int, NoneType})
+"""Types of numbers that stay as they are."""
+_TEXT = frozenset({str, NoneType})
+
+
 def _converter(field: str) -> Callable[[object], object]:
     if field in _NUMBERS:
         return _number
@@ -177,14 +200,14 @@ def plain_cell(value: object) -> object:
         return value or None
     if value is None or isinstance(value, int | float):
         return value
+    if isinstance(value, list | tuple):
+        return value if value and type(value[0]) is float else list(map(plain_cell, value))
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return float("nan") if value.is_nan() else float(value)  # a signalling NaN is no float
     if isinstance(value, dict):
         return {_key(name): plain_cell(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return value if value and type(value[0]) is float else list(map(plain_cell, value))
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "surrogateescape") or None
     return str(value)
