@@ -277,7 +277,7 @@ class Agent:
             self._paint()
 
     def _forget(self, engine: Engine) -> None:
-        """Have sources let go of what the engine was asked to, before the next checkpoint."""
+        """Make sources drop the ids that the engine was asked to forget, before the next checkpoint."""
         forgotten, engine.forgotten = engine.forgotten, []
         for keys in forgotten:
             for feeder in self._feeders:
@@ -328,7 +328,7 @@ class Agent:
             )
 
     def _save_last(self, engine: Engine, delivery: OutputPolicy) -> bool:
-        """Save everything; whether that was done.
+        """Save everything, and return whether that succeeded.
 
         A request to stop leaves `FLUSH_SECONDS`. Where every source has ended, a slow disk has all the time
         that it takes: what came from a pipe cannot be read again.

@@ -66,7 +66,7 @@ class DecoderProcess:
     busy: bool = False
 
     def sent(self, message: bytes, timeout_seconds: float) -> bool:
-        """Send a message as `Connection.send_bytes` does, which has no limit; whether it was taken in time.
+        """Send a message as `Connection.send_bytes` does, but return False where it is not taken in time.
 
         The process may stand still for so long each time that its pipe is full.
 
@@ -87,7 +87,7 @@ class DecoderProcess:
         return True
 
     def received(self, timeout_seconds: float) -> bytes | None:
-        """The answer; None where nothing more of it comes for so long.
+        """Return the answer; None where nothing more of it comes within the time limit.
 
         Raises
         ------
@@ -234,7 +234,7 @@ def _death(code: int | None) -> str:
 
 
 def _is_ready(pipe: int, event: int, timeout_seconds: float) -> bool:
-    """Whether a pipe has room or bytes, or the other end is closed, within so long."""
+    """Return whether a pipe has room or bytes, or its other end is closed, within the time limit."""
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(1000 * timeout_seconds))

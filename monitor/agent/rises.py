@@ -1,4 +1,4 @@
-"""Says once when duplicates or labels without an answer rise in a task, or when scores are all 0 or 1."""
+"""Warnings, each given once: duplicates or unmatched labels rise in a task, or scores are all 0 or 1."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Share:
 
 
 class RisingShares:
-    """What is looked at in each picture of the engine, and was logged already.
+    """The shares that are watched in each view of the engine, and those that were logged already.
 
     A share is that of at least 200 answers or labels since the last look. It rises where it is above 5 % and
     twice what it was; it is over where it is below 5 % again.
@@ -52,7 +52,7 @@ class RisingShares:
         self._uncertain: set[tuple[str, str]] = set()  # models that need no look any more
 
     def saw(self, chunk: Chunk) -> None:
-        """Look at the scores of models of which none was other than 0 or 1 so far."""
+        """Check the scores of models that have had only scores of 0 and 1 so far."""
         for batch in chunk.batches:
             names = [(batch.task, model) for model in batch.models]
             if self._uncertain.issuperset(names):
@@ -118,7 +118,7 @@ class RisingShares:
                 )
 
     def _risen(self, name: tuple[str, str], counts: Counts) -> float | None:
-        """The share since the last look, where it has risen; None where it has not, or too few came."""
+        """Return the share since the last look if it has risen; None if it has not, or too few came."""
         known = self._shares.setdefault(name, _Share((0, 0)))
         # Labels that waited may have found their answers.
         lost, total = max(counts[0] - known.at[0], 0), counts[1] - known.at[1]

@@ -271,7 +271,7 @@ def _compared(task: str, chunks: Sequence[Chunk]) -> str:
 
 
 def _translated(task: str, chunks: Sequence[Chunk]) -> str:
-    """The sentence about keys of a mapping with which a label finds its answer; "" where none helps."""
+    """Return the sentence about mapping keys with which a label finds its answer; "" if none helps."""
     answers, labels = _ids(task, chunks)
     batches = [batch for chunk in chunks for batch in chunk.batches if batch.task == task]
     given = [batch for chunk in chunks for batch in chunk.labels if batch.task == task]

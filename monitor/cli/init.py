@@ -89,7 +89,7 @@ _REGRESSION = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What files to look at, and what is known of them.
+    """The files to look at, and what is known of them.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def _look(asked: Asked) -> _Found:
 
 
 def _checked(found: _Found, asked: Asked) -> _Found:
-    """With its notes on labels and scores that cannot be what they are taken for."""
+    """Add notes on labels and scores that cannot be what they seem to be."""
     notes = list(found.notes)
     if repeats_predictions(found.answers) and (asked.label or asked.labels):
         what = asked.label or asked.labels
@@ -286,7 +286,7 @@ def _checked(found: _Found, asked: Asked) -> _Found:
 
 
 def _label_of(asked: Asked, values: Sequence[Any]) -> str:
-    """The path of `--label`; "" where it is not given."""
+    """Return the path of `--label`; "" where it is not given."""
     if not asked.label:
         return ""
     paths = Sample(values).cells
@@ -300,7 +300,7 @@ def _label_of(asked: Asked, values: Sequence[Any]) -> str:
 
 
 def _names_models(values: Sequence[Any]) -> bool:
-    """Whether the records say which model answered."""
+    """Return whether the records say which model answered."""
     return named_path("model", values) is not None or any(
         isinstance(value.get("models"), dict) for value in values
     )
@@ -445,7 +445,7 @@ def _groups(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _readable(
     path: Path, raws: Sequence[Raw], values: Sequence[Any], layout: TaskLayout, label: str
 ) -> tuple[FieldMapping | None, tuple[str, ...]]:
-    """The mapping by which most of a file's records can be used (None: none is needed), and sentences."""
+    """Return the mapping that reads most of a file's records (None: none is needed), and notes."""
     mapping, looked = _examined(path, raws, layout)
     own = propose(values, layout, {"model": layout.models[0]} if layout.models else {}, label)
     tried = None if own is None else _tried(own, raws, layout, path.name)
@@ -468,7 +468,7 @@ def _readable(
 def _said_of(
     mapping: FieldMapping, chunk: Chunk, values: Sequence[Any], label: str
 ) -> tuple[FieldMapping, tuple[str, ...]]:
-    """A mapping without a label that was predicted, with other columns as features; and sentences on it."""
+    """Return a mapping with a predicted label as `prediction` and with features, and notes on it."""
     found = mapping.model_dump(exclude_defaults=True)
     notes = []
     if not label and mapping.label is not None and any(map(repeats_predictions, chunk.batches)):
@@ -498,7 +498,7 @@ def _said_of(
 
 
 def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
-    """Fields of a record itself that are numbers, or texts of few values, and that nothing else reads."""
+    """Return top-level fields that hold numbers, or texts of few values, and that nothing else reads."""
     taken = {parse_field_path(path)[0] for path in mapping.paths.values()}
     found = {}
     for path, cells in Sample(values).cells.items():
@@ -522,7 +522,7 @@ def _tried(mapping: FieldMapping, raws: Sequence[Raw], layout: TaskLayout, name:
 
 
 def _examined(path: Path, raws: Sequence[Raw], layout: TaskLayout) -> tuple[FieldMapping | None, Examination]:
-    """The mapping that most of a file's records need (None: it needs none), and what it gives."""
+    """Return the mapping that most of a file's records need (None: they need none), and its result."""
     looked = examine(raws, [layout], path.name, RECOGNISED)
     best = max(looked.proposals, key=lambda each: each.answers_first, default=None)
     if best is None:
@@ -543,7 +543,7 @@ def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
 
 
 def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...]]:
-    """All answers of a file with the labels that came along, each id of a model once; what does not count."""
+    """Return a file's answers with their labels, each id of a model once, and notes on the others."""
     batches, reasons, first = list[Batch](), Counter[str](), ""
     labels = 0
     for chunk in _decoded(source, layout):
@@ -574,7 +574,7 @@ def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...
 
 
 def _first_of_each_id(answers: Batch) -> Ints:
-    """The rows that are no duplicates, in their order; those without an id are none."""
+    """Return the rows that are not duplicates, in order; rows without an id are never duplicates."""
     known = answers.key != NO_ID
     pairs = np.stack([answers.key[known], answers.model[known].astype(np.uint64)])
     first = np.unique(pairs, axis=1, return_index=True)[1]

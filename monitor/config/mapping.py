@@ -175,7 +175,7 @@ _ONE_OR_MORE = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "
 
 
 def _placeholders(constants: Constants) -> Iterable[Problem]:
-    """The constants that are still to be filled in."""
+    """Return the constants that are still to be filled in."""
     for name, value in constants:
         if value is not None and is_placeholder(value):
             told = f"expected the {name} of every record, got the placeholder {value!r}"
@@ -298,7 +298,7 @@ class FieldMapping(Section):
     @field_validator("label_values", "where", mode="before")
     @classmethod
     def _texts(cls, given: Any, field: ValidationInfo) -> Any:
-        """Keys and values as text, whatever YAML made of them."""
+        """Convert keys and values to text, whatever YAML made of them."""
         if not isinstance(given, dict):
             return given
         keys = [_as_text(key) for key in given]
@@ -386,14 +386,14 @@ class FieldMapping(Section):
             )
 
     def _problems_of_ids(self) -> Iterable[Problem]:
-        """What is wrong with the translations of ids."""
+        """Return what is wrong with the translations of ids."""
         has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
         for name in ("id_hex_digits", "id_digits", "id_prefix", "id_case"):
             if getattr(self, name) is not None and not has_path:
                 yield "id", f"missing; {name} needs it: give its path, or leave {name} out"
 
     def _problems_of_values(self) -> Iterable[Problem]:
-        """What is wrong with label_values and where."""
+        """Return what is wrong with label_values and where."""
         if self.label_values and self.label is None:
             yield "label", "missing; label_values needs it: give its path, or leave label_values out"
         for path, value in self.where.items():
@@ -409,7 +409,7 @@ class FieldMapping(Section):
 
 
 def _as_text(value: Any) -> Any:
-    """A key or a value of YAML as JSON would write it; what is no single value as it is.
+    """Return a key or value of YAML as JSON would write it; anything but a single value unchanged.
 
     Examples
     --------
