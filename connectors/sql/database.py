@@ -94,13 +94,13 @@ class FetchedRows:
         self._failure: Exception | None = None
 
     def close(self) -> None:
-        """Let go of the statement, also where rows are left."""
+        """Close the statement, even if rows are left."""
         if not self._closed:
             self._closed = True
             self._close()
 
     def batch(self, most_rows: int, most_bytes: int, until: float) -> list[tuple[Row, int]]:
-        """Take rows until they are so many or so large, or it is late; nothing where there is none left.
+        """Take rows until they reach a limit of rows, bytes or time; return [] when none is left.
 
         Returns
         -------
@@ -148,13 +148,13 @@ class SqlDatabase:
 
     @property
     def waited_seconds(self) -> float:
-        """How long the database has owed an answer; 0 where it owes none."""
+        """Return how long the database has owed an answer; 0 if it owes none."""
         asked_at = self._asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Cut the connection where what is done inside takes longer than `timeout_seconds`.
+        """Cut the connection if the block takes longer than `timeout_seconds`.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class SqlDatabase:
             self._asked_at = None
 
     def cut(self) -> None:
-        """End what waits for the database, as far as the driver has a way to do so."""
+        """End every wait for the database, as far as the driver has a way to do so."""
         self._was_cut = True
         self._interrupt()
 
@@ -198,7 +198,7 @@ class SqlDatabase:
                 interrupt()
 
     def connect(self) -> None:
-        """Connect, only to read as far as the driver has words for it; nothing is ever committed."""
+        """Connect for reading only, as far as the driver can; nothing is ever committed."""
         if self._connection is not None:
             return
         self._was_cut = False
@@ -226,7 +226,7 @@ class SqlDatabase:
             _load_leniently(connection)
 
     def close(self) -> None:
-        """Disconnect. It never raises."""
+        """Disconnect, and never raise."""
         connection, self._connection = self._connection, None
         cursors, self._cursors = self._cursors, []
         for each in (*cursors, *([] if connection is None else [connection])):
@@ -234,7 +234,7 @@ class SqlDatabase:
                 each.close()
 
     def end_transaction(self) -> None:
-        """Let the database go on without what it shows to a transaction."""
+        """End the transaction, so that the database need not keep its snapshot any longer."""
         if self._connection is not None:
             self._connection.rollback()
             self._cursors.clear()
@@ -271,7 +271,7 @@ class SqlDatabase:
         return self._settings.table or f"({(self._settings.query or '').rstrip().rstrip(';')}\n) records"
 
     def _measuring(self) -> tuple[str, bool]:
-        """The beginning of a statement over all columns, of which large rows come without what is large."""
+        """Return the beginning of a statement that omits large cells, and whether it measures rows."""
         cursor = self._executed(f"SELECT * FROM {self._records}", " WHERE 1 = 0", ())
         names, kinds = [column[0] for column in cursor.description], self._kinds(cursor)
         cursor.close()
@@ -307,7 +307,7 @@ class SqlDatabase:
         ]
 
     def _size_of(self, name: str, kind: str) -> str | None:
-        """An expression for the bytes of a column; None where they are few."""
+        """Return an SQL expression for the bytes of a column; None for types of few bytes."""
         if self._kind == "sqlite3":  # from 3.43 on, it does not read the cell for this
             if self._driver.sqlite_version_info >= (3, 43):
                 return f"octet_length({name})"
@@ -323,7 +323,7 @@ class SqlDatabase:
         )
 
     def _executed(self, head: str, where: str, values: Sequence[Any]) -> Any:
-        """A cursor over what a statement gives."""
+        """Execute a statement and return its cursor."""
         text, given = self._bound(head, where, values)
         cursor = self._connection.cursor()
         self._cursors.append(cursor)
@@ -331,7 +331,7 @@ class SqlDatabase:
         return cursor
 
     def _bound(self, head: str, where: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
-        """A statement in the style of the driver, and its values."""
+        """Return a statement in the parameter style of the driver, and its values."""
         if not values:
             return head + where, []
         style = self._driver.paramstyle
@@ -343,7 +343,7 @@ class SqlDatabase:
     def _declared(
         self, head: str, where: str, tail: str, values: Sequence[Any], measured: bool
     ) -> FetchedRows:
-        """Rows of a cursor on PostgreSQL's side: it plans for the first rows, and holds the others back."""
+        """Return the rows of a cursor on PostgreSQL's side, which holds back all but the next ones."""
         names = [column.name for column in self._executed(head, " WHERE 1 = 0", ()).description]
         self._executed(f"DECLARE blindsight NO SCROLL CURSOR FOR {head}", f" WHERE {where}{tail}", values)
         connection = self._connection
@@ -372,14 +372,14 @@ class SqlDatabase:
 
 
 def _size(value: Any) -> int:
-    """About how many bytes the content of a cell takes."""
+    """Estimate how many bytes the content of a cell takes."""
     if isinstance(value, str | bytes | bytearray | memoryview):
         return len(value)
     return 8 if value is None or isinstance(value, int | float) else len(repr(value))
 
 
 def _cost(row: Row) -> int:
-    """About how much memory a row takes; what was JSON is an object a number or a name."""
+    """Estimate how much memory a row takes; parsed JSON has an object for each number and name."""
     cost = sum(map(sys.getsizeof, row)) + _POINTER_BYTES * len(row)
     if not _CONTAINERS.isdisjoint(map(type, row)):
         cost += _PARSED * sum(len(repr(value)) for value in row if type(value) in _CONTAINERS)
@@ -387,12 +387,12 @@ def _cost(row: Row) -> int:
 
 
 def _any_text(data: bytes) -> str:
-    """SQLite does not look whether text is UTF-8."""
+    """Decode text of SQLite, which does not check that it is UTF-8."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _load_leniently(connection: Any) -> None:
-    """Have psycopg give what is no value in Python, such as `infinity` or a time BC, as text."""
+    """Make psycopg return text for values that Python lacks, such as `infinity` or a time BC."""
     from psycopg.adapt import Loader
     from psycopg.pq import Format
 

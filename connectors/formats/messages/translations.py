@@ -1,4 +1,4 @@
-"""Which translations of a mapping would make labels join: guessed from ids and labels, and tried."""
+"""The translations with which labels would join: guesses from ids and labels, each of which is tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "fals
 def translated_ids(
     ids: Collection[str], wanted: Collection[str], knows: Callable[[str], bool] | None = None
 ) -> dict[str, Any]:
-    """The keys of a mapping by which most of these ids become one of the wanted ones; none where none helps.
+    """Return the keys of a mapping that turn most of these ids into wanted ones; none if none helps.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def translated_ids(
 
 
 def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Translations that the wanted ids suggest, those of few keys first."""
+    """Yield the translations that the wanted ids suggest, those with few keys first."""
     parts = [found.groups() for id_ in wanted if (found := _NUMBERED.fullmatch(id_)) is not None]
     digits = dict.fromkeys([1, *(len(number) for _, number in parts)])
     prefixes = dict.fromkeys(prefix for prefix, _ in parts if 0 < len(prefix) <= 100)
@@ -67,7 +67,7 @@ def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mapping[str, str]:
-    """The class for each value of a label that is none; nothing where one of them cannot be told.
+    """Return the class for each label value that is not a class; nothing if one value stays unknown.
 
     Numbers and words for yes and no are those of two classes, the second of which is the positive one.
 

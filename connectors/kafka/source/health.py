@@ -137,7 +137,7 @@ class Health:
         return self._find(reading, readable) if asked else []
 
     def _answered(self, ends: dict[str, int] | None) -> dict[str, int]:
-        """What was answered. Who does not answer is asked at each look until it does."""
+        """Return the answer. Brokers that do not answer are asked at each look until they do."""
         if ends is not None:
             if self._are_silent():
                 log.info("source %s: the brokers answer again", self._settings.label)
@@ -185,7 +185,7 @@ class Health:
 
 
 def _ends(driver: Driver, names: list[str]) -> dict[str, int] | None:
-    """The ends of these partitions' logs; None where the brokers do not name them in time."""
+    """Return the ends of these partitions' logs; None where the brokers do not name them in time."""
     if not names:
         return {}
     try:
