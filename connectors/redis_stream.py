@@ -190,12 +190,12 @@ class RedisStream(Source[Position]):
         self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
         if isinstance(error, MemoryError):
             self._most = max(self._most // 8, 1)
-        told = self._settings.explained(error)
+        failure = self._settings.explained(error)
         if not isinstance(error, _ERRORS):
-            self.trouble = str(told)
+            self.trouble = str(failure)
         elif not _passes(error):
-            raise told from error
-        log.log(logging.DEBUG if self._said_away else logging.WARNING, _AWAY, self.name, told)
+            raise failure from error
+        log.log(logging.DEBUG if self._said_away else logging.WARNING, _AWAY, self.name, failure)
         self._said_away = True
 
     def _begin(self) -> None:

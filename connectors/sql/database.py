@@ -109,13 +109,13 @@ class FetchedRows:
         """
         if self._failure is not None:
             raise self._failure
-        found: list[tuple[Row, int]] = []
+        rows: list[tuple[Row, int]] = []
         held = 0
-        while len(found) < most_rows and held < most_bytes and not (found and time.monotonic() > until):
+        while len(rows) < most_rows and held < most_bytes and not (rows and time.monotonic() > until):
             try:
                 row = next(self._rows, None)
             except Exception as error:
-                if not found:
+                if not rows:
                     raise
                 self._failure = error  # first, what came before it
                 break
@@ -123,8 +123,8 @@ class FetchedRows:
                 self.ended = True
                 break
             held += _cost(row)
-            found.append((row[:-1], row[-1]) if self._measured else (row, sum(map(_size, row))))
-        return found
+            rows.append((row[:-1], row[-1]) if self._measured else (row, sum(map(_size, row))))
+        return rows
 
 
 class SqlDatabase:
@@ -203,17 +203,20 @@ class SqlDatabase:
             return
         self._was_cut = False
         settings = self._settings
-        given: dict[str, Any] = dict(settings.options)
+        options: dict[str, Any] = dict(settings.options)
         dsn = settings.dsn
         if settings.password_file is not None:
-            given["password"] = read_secret("password_file", settings.password_file)
+            options["password"] = read_secret("password_file", settings.password_file)
         if self._kind == "sqlite3" and dsn is not None:  # mode=rw: a wrong path must not become an empty file
             dsn = f"{Path(dsn).absolute().as_uri()}?mode=rw"
-            given = {"uri": True, "check_same_thread": False, **given}
+            options = {"uri": True, "check_same_thread": False, **options}
         if self._kind == "psycopg":
-            given = {**{key: value for key, value in _PATIENCE.items() if key not in (dsn or "")}, **given}
+            options = {
+                **{key: value for key, value in _PATIENCE.items() if key not in (dsn or "")},
+                **options,
+            }
         try:
-            connection = self._driver.connect(*([] if dsn is None else [dsn]), **given)
+            connection = self._driver.connect(*([] if dsn is None else [dsn]), **options)
         except (TypeError, ValueError) as error:  # a keyword that it does not have
             raise SourceError(f"options: {settings.driver} does not take them: {error}") from error
         # Until here: rows that came before a cut are handed on first, and its error is met in a later step.
@@ -300,10 +303,10 @@ class SqlDatabase:
         if self._kind == "sqlite3":
             return ["" for _ in cursor.description]
         types = self._driver.adapters.types
-        found = [types.get(column.type_code) for column in cursor.description]
+        infos = [types.get(column.type_code) for column in cursor.description]
         return [
             each.name if each is not None and each.oid == column.type_code else ""  # else an array of it
-            for each, column in zip(found, cursor.description, strict=True)
+            for each, column in zip(infos, cursor.description, strict=True)
         ]
 
     def _size_of(self, name: str, kind: str) -> str | None:
@@ -324,10 +327,10 @@ class SqlDatabase:
 
     def _executed(self, head: str, where: str, values: Sequence[Any]) -> Any:
         """Execute a statement and return its cursor."""
-        text, given = self._bound(head, where, values)
+        text, arguments = self._bound(head, where, values)
         cursor = self._connection.cursor()
         self._cursors.append(cursor)
-        cursor.execute(text, *given)
+        cursor.execute(text, *arguments)
         return cursor
 
     def _bound(self, head: str, where: str, values: Sequence[Any]) -> tuple[str, list[Any]]:

@@ -84,7 +84,7 @@ class Progress:
         self._rows = _rows(saved.get("rows", b""))
         self._unusable = _rows(saved.get("unusable", b""))
         self._newest = _newest(self._rows)
-        self._former = _Former.of(saved)
+        self._former = _Former.from_saved(saved)
         if "salt" not in saved and self.high is not None:
             self._begin_from_former(restored_point(saved.get("floor")))
 
@@ -248,16 +248,16 @@ class Progress:
         A row that is in the table still is read again, or, below the look-back, not counted as late.
         """
         gone, low = set(self._salted(keys)), self.look_back()[1]
-        found = [row for row in self._rows if row[0] in gone]
+        dropped = [row for row in self._rows if row[0] in gone]
         hidden = [row for row in self._unusable if row[0] in gone]
-        if any(at < low for _, at in found):
+        if any(at < low for _, at in dropped):
             self.begin_again()
-        for row in found:
+        for row in dropped:
             self._rows.pop(row, None)
         for row in hidden:
             del self._unusable[row]
         self._newest = _newest(self._rows)
-        return bool(found or hidden)
+        return bool(dropped or hidden)
 
     def _salted(self, keys: Keys) -> list[int]:
         salted: list[int] = mix(keys ^ self._salt).tolist()
@@ -330,7 +330,7 @@ class _Former:
         self._without = set(np.frombuffer(without, dtype="<u8").tolist())
 
     @classmethod
-    def of(cls, saved: Mapping[str, Any]) -> _Former | None:
+    def from_saved(cls, saved: Mapping[str, Any]) -> _Former | None:
         return cls(saved["known"], saved.get("without", b"")) if "known" in saved else None
 
     def has(self, identity: object, at: float) -> bool:

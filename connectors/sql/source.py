@@ -43,7 +43,7 @@ _GONE = (
     "the table was replaced, emptied or restored, and lower values are not read; give the source another "
     "name to read it from its beginning"
 )
-_TIED = "source %s: none of the rows read last of those with the value %s is there any more; some may be lost"
+_TIED = "source %s: the rows read last with the value %s are all gone; other rows with it may be lost"
 _PLAIN = (str, int, float, date, list, dict, Decimal, type(None))
 _AS_THEY_ARE = {str, int, float, bool, datetime, date, type(None)}
 _TOO_LARGE = "a row of more than {} bytes; send less of it"
@@ -253,7 +253,7 @@ class SqlSource(Source[Position]):
         lower = [name.lower() for name in look.rows.names]
         rising, identity = lower.index(self._settings.cursor.lower()), lower.index(self._settings.id.lower())
         now = self._progress
-        kept: list[Row] = []
+        new: list[Row] = []
         broken: dict[int, str] = {}
         for (row, size), key in zip(rows, now.keys([row[identity] for row, _ in rows]), strict=True):
             is_new, why = now.is_unread(key, row[rising], row[identity], look.low)
@@ -262,15 +262,15 @@ class SqlSource(Source[Position]):
                 if size > MAX_LINE_BYTES:
                     why = why or _TOO_LARGE.format(MAX_LINE_BYTES)
                 if why is not None:
-                    broken[len(kept)] = why
-                kept.append(row)
+                    broken[len(new)] = why
+                new.append(row)
         last, _ = rows[-1]
         if now.trim(last[identity], last[rising]):
             log.warning(_NAMED, self.name, progress.MOST_KNOWN, last[rising])
-        if not kept:
+        if not new:
             return None
-        columns = {name: _cells([row[i] for row in kept]) for i, name in enumerate(look.rows.names)}
-        start, now.place = now.place, now.place + len(kept)
+        columns = {name: _cells([row[i] for row in new]) for i, name in enumerate(look.rows.names)}
+        start, now.place = now.place, now.place + len(new)
         return RawTable(columns, self.name, start, broken, self._position().after)
 
     def _position(self) -> RawPosition:

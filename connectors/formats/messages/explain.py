@@ -274,8 +274,8 @@ def spelling(value: object) -> str:
     if parts is None or not (parts[2] or parts[4]) or not (parts[3] == "," or parts[5]):
         return ""
     signs = [sign for sign, here in (("decimal comma", parts[3] == ","), ("per cent sign", parts[5])) if here]
-    told = f"; this is a {' and a '.join(signs)}"
+    hint = f"; this is a {' and a '.join(signs)}"
     if not values_are_shown():
-        return f"{told}: write a number from 0 to 1 with a point"
+        return f"{hint}: write a number from 0 to 1 with a point"
     number = float(f"{parts[1]}{parts[2] or 0}.{parts[4] or 0}") / (100 if parts[5] else 1)
-    return f"{told}: write {number:.10g}"
+    return f"{hint}: write {number:.10g}"

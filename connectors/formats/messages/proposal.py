@@ -137,8 +137,8 @@ def propose(
     if label:
         single["label"] = label
     elif "label" not in single and scores and layout.classes:
-        told = label_by_values(sample, layout.classes, scores, {*single.values()})
-        single |= {} if told is None else {"label": told}
+        truth = label_by_values(sample, layout.classes, scores, {*single.values()})
+        single |= {} if truth is None else {"label": truth}
     if not scores and ("label" not in single or _looks_scored(sample)):
         return None
     if not layout.classes:
@@ -345,9 +345,9 @@ def label_by_values(
     for path, cells in sample.cells.items():
         if path in known or path in of_scores or path.endswith("]") or len(cells) < _FEWEST:
             continue
-        told = named_classes(cells.values(), len(classes))
-        values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in told}
-        if len(told) < 2 or not told <= set(classes):
+        names = named_classes(cells.values(), len(classes))
+        values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in names}
+        if len(names) < 2 or not names <= set(classes):
             continue
         gain = _gain([(likely[row], name) for row, name in values.items() if row in likely])
         if gain > 0:
@@ -367,7 +367,7 @@ def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
     >>> two_classes_of(Sample(rows), "p")
     ('bad', 'good')
     """
-    found: dict[tuple[str, ...], float] = {}
+    gains: dict[tuple[str, ...], float] = {}
     for path, cells in sample.cells.items():
         values = named_classes(cells.values(), 2)
         if path == score or path.endswith("]") or len(values) != 2 or len(cells) < _FEWEST:
@@ -377,9 +377,9 @@ def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
             likely = _most_likely(sample, classes, {"scores": score})
             names = {row: class_name(cell) for row, cell in cells.items() if row in likely}
             gain = _gain([(likely[row], name) for row, name in names.items() if name in values])
-            found[pair] = max(found.get(pair, 0.0), gain)
-    best = sorted(found, key=lambda pair: -found[pair])
-    if not best or not found[best[0]] or (len(best) > 1 and found[best[1]] > 0.5 * found[best[0]]):
+            gains[pair] = max(gains.get(pair, 0.0), gain)
+    best = sorted(gains, key=lambda pair: -gains[pair])
+    if not best or not gains[best[0]] or (len(best) > 1 and gains[best[1]] > 0.5 * gains[best[0]]):
         return ()
     return best[0]
 
@@ -404,22 +404,22 @@ def _gain(pairs: Sequence[tuple[str, str]]) -> float:
 
 def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, Any]) -> dict[int, str]:
     """Return the class with the largest score for each record."""
-    found: dict[int, str] = {}
+    likely: dict[int, str] = {}
     if "class_scores" in scores:
         columns = {name: sample.column(path) for name, path in scores["class_scores"].items()}
         for row in range(sample.rows):
             values = {name: column[row] for name, column in columns.items() if column[row] is not None}
             if values:
-                found[row] = max(values, key=values.__getitem__)
-        return found
+                likely[row] = max(values, key=values.__getitem__)
+        return likely
     for row, value in sample.cells.get(scores.get("scores", ""), {}).items():
         if isinstance(value, dict):
-            found[row] = str(max(value, key=value.__getitem__))
+            likely[row] = str(max(value, key=value.__getitem__))
         elif isinstance(value, list) and len(value) == len(classes):
-            found[row] = classes[int(np.argmax(value))]
+            likely[row] = classes[int(np.argmax(value))]
         elif _is_number(value) and len(classes) == 2:
-            found[row] = classes[int(value > 0.5)]
-    return found
+            likely[row] = classes[int(value > 0.5)]
+    return likely
 
 
 def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
@@ -486,15 +486,15 @@ def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
         return None
     values = sample.cells[path]
     parent, _ = _parted(path)
-    wanted = _NAMES["prediction"] | {"label", "class"}
+    class_fields = _NAMES["prediction"] | {"label", "class"}
     for other, cells in sample.cells.items():
         where, name = _parted(other)
-        if where != parent or not name or _last(other) not in wanted or _last(other) in _TRUTHS:
+        if where != parent or not name or _last(other) not in class_fields or _last(other) in _TRUTHS:
             continue
         rows = [row for row in values if isinstance(cells.get(row), str | int | bool)]
-        told = {class_name(cells[row]) for row in rows}
+        names = {class_name(cells[row]) for row in rows}
         least = min((values[row] for row in rows), default=0.0)
-        if len(rows) >= _FEWEST and len(told) > 1 and least >= 1 / len(told) and least >= 1 / 3:
+        if len(rows) >= _FEWEST and len(names) > 1 and least >= 1 / len(names) and least >= 1 / 3:
             return other
     return None
 
@@ -665,8 +665,8 @@ def _scores(sample: Sample, layout: TaskLayout) -> dict[str, Any]:
 
 def _mostly(fits: Callable[[Any], bool], values: Any) -> bool:
     """Return whether at least half of the values fit."""
-    told = [fits(value) for value in values]
-    return 2 * sum(told) >= len(told)
+    fitting = [fits(value) for value in values]
+    return 2 * sum(fitting) >= len(fitting)
 
 
 def _of_class(name: str, sample: Sample) -> str | None:

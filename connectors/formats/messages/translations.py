@@ -38,12 +38,12 @@ def translated_ids(
     >>> translated_ids(["x"], ["y"])
     {}
     """
-    given, knows = list(ids)[:_MOST_TRIED], knows or frozenset(wanted).__contains__
+    sample, knows = list(ids)[:_MOST_TRIED], knows or frozenset(wanted).__contains__
     best: dict[str, Any] = {}
-    most = sum(map(knows, given))
+    most = sum(map(knows, sample))
     for keys in _candidates(list(wanted)[:_MOST_TRIED]):
         read = id_reader(FieldMapping.model_validate({"id": "id", **keys}))
-        joined = sum(knows(read(id_)) for id_ in given) if read is not None else 0
+        joined = sum(knows(read(id_)) for id_ in sample) if read is not None else 0
         if joined > most:  # of those that join as many, the first and shortest
             best, most = keys, joined
     return best
@@ -51,10 +51,10 @@ def translated_ids(
 
 def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the translations that the wanted ids suggest, those with few keys first."""
-    parts = [found.groups() for id_ in wanted if (found := _NUMBERED.fullmatch(id_)) is not None]
+    parts = [match.groups() for id_ in wanted if (match := _NUMBERED.fullmatch(id_)) is not None]
     digits = dict.fromkeys([1, *(len(number) for _, number in parts)])
     prefixes = dict.fromkeys(prefix for prefix, _ in parts if 0 < len(prefix) <= 100)
-    prefixes |= dict.fromkeys(found[0] for id_ in wanted if (found := re.match(r"[^\W\d_]+[-_:/.]", id_)))
+    prefixes |= dict.fromkeys(match[0] for id_ in wanted if (match := re.match(r"[^\W\d_]+[-_:/.]", id_)))
     singles: list[dict[str, Any]] = [
         {"id_case": "lower"},
         {"id_case": "upper"},
@@ -82,7 +82,7 @@ def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mappin
     """
     by_fold = {same_name(name).strip().casefold(): name for name in classes}
     known = frozenset(map(same_name, classes))
-    found: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for value in values:
         if value in classes or same_name(value) in known:
             continue
@@ -92,5 +92,5 @@ def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mappin
             name = classes[text in _TRUE]
         if name is None:
             return {}
-        found[value] = name
-    return found
+        translated[value] = name
+    return translated

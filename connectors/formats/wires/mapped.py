@@ -339,13 +339,13 @@ class MappedWire:
 
     def passed_over(self, raw: RawTable) -> frozenset[int]:
         """Return the rows of a table that `where` leaves out."""
-        found: set[int] = set()
+        rows: set[int] = set()
         for written in self.mapping.where:
             path = parse_field_path(written)
             column = _column(raw, written, path) or [None] * len(raw)
             texts = self._where[path]
-            found.update(i for i, value in enumerate(column) if not _is_one_of(plain_cell(value), texts))
-        return frozenset(found - raw.broken.keys())
+            rows.update(i for i, value in enumerate(column) if not _is_one_of(plain_cell(value), texts))
+        return frozenset(rows - raw.broken.keys())
 
     def rows_left(self, raw: RawTable) -> int:
         """Rows of a table's cells that are left, where a path leads into one that is an array."""
@@ -450,8 +450,8 @@ _FLAGS = ({"true", "True", "TRUE"}, {"false", "False", "FALSE"})
 
 def _spellings(texts: Sequence[str]) -> frozenset[str]:
     """Return the texts that records are compared with, with each spelling of true and false."""
-    given = set(texts)
-    return frozenset(given.union(*(flags for flags in _FLAGS if flags & given)))
+    spellings = set(texts)
+    return frozenset(spellings.union(*(flags for flags in _FLAGS if flags & spellings)))
 
 
 def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
@@ -500,8 +500,8 @@ def _column(raw: RawTable, written: str, path: FieldPath) -> list[object] | None
     inner = raw.columns.get(str(path[0]))
     if inner is None:
         return None
-    found = (lookup(_unpacked(value), path[1:]) for value in inner)
-    return [None if value is MISSING else value for value in found]
+    values = (lookup(_unpacked(value), path[1:]) for value in inner)
+    return [None if value is MISSING else value for value in values]
 
 
 def hexadecimal(id_: Any, digits: int) -> Any:
