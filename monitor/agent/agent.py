@@ -351,7 +351,7 @@ class Agent:
         if chunk.rejects:
             self._sinks.rejects(chunk)
         self._unjoined.saw(chunk)
-        self._rises.saw(chunk)
+        self._rises.check_scores(chunk)
         self._by_name[chunk.source].absorbed()
         shard.delivery.absorbed(chunk.source, chunk.positions)
 
@@ -406,7 +406,7 @@ class Agent:
             took = time.monotonic() - began
             self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
             self._unjoined.look(self._picture, ended=force and not self._stop.is_set())
-            self._rises.look(self._picture)
+            self._rises.log_rises(self._picture)
 
     def _seen(self) -> EngineView:
         if self._own is not None:

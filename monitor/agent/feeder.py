@@ -123,7 +123,7 @@ class Feeder:
         try:
             self._feed.acknowledge(positions)
         except Exception:
-            log.exception("%s: could not be told what is used.", self.name)
+            log.exception("%s: the acknowledgement failed; the next one covers it.", self.name)
 
     def forget(self, keys: Keys) -> None:
         """Make the source hand out positions without these records from now on."""

@@ -43,7 +43,7 @@ class RisingShares:
     Examples
     --------
     >>> rises = RisingShares()
-    >>> rises.look(EngineView())
+    >>> rises.log_rises(EngineView())
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class RisingShares:
         self._certain: dict[tuple[str, str], int] = {}  # answers, all with a score of 0 or 1
         self._uncertain: set[tuple[str, str]] = set()  # models that need no look any more
 
-    def saw(self, chunk: Chunk) -> None:
+    def check_scores(self, chunk: Chunk) -> None:
         """Check the scores of models that have had only scores of 0 and 1 so far."""
         for batch in chunk.batches:
             names = [(batch.task, model) for model in batch.models]
@@ -77,7 +77,7 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """The same, which says of each model with scores of 0 or 1 alone how many answers have them."""
+        """Return the view with the number of answers of each model whose scores are all 0 or 1."""
         certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
         if not certain:
             return view
@@ -87,7 +87,7 @@ class RisingShares:
         )
         return replace(view, series=tuple(series))
 
-    def look(self, view: EngineView) -> None:
+    def log_rises(self, view: EngineView) -> None:
         """Log each share that has risen."""
         answers: dict[str, Counts] = {}
         for one in view.series:

@@ -366,7 +366,7 @@ class Shards:
                 shard.number,
             )
         shard.leaving = True
-        past = self._with(shard)
+        past = self._past_with(shard)
         with self._lock:  # whoever counts sees it among those that work, or among those that are gone
             shard.ended, self._past = True, past
         thread = threading.Thread(
@@ -401,7 +401,7 @@ class Shards:
                     model,
                 )
 
-    def _with(self, shard: MovingShard) -> _Past:
+    def _past_with(self, shard: MovingShard) -> _Past:
         """Return the counts of the shards that are gone, with those of this one."""
         past, delivery = self._past, shard.delivery
         times = [each for each in (past.saved_time, delivery.saved_time) if each is not None]

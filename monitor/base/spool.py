@@ -177,7 +177,7 @@ class PostSpool(ABC):
         """Return why posts cannot be kept at present, without a full stop; None where they can."""
         since = self._busy_since
         if since is not None and (stands := time.monotonic() - since) > SLOW_SECONDS:
-            return f"posts cannot be kept: what keeps them has not answered for {stands:.0f} s"
+            return f"posts cannot be kept: the spool has not answered for {stands:.0f} s"
         return self._fault and f"posts cannot be kept: {self._fault}"
 
     @property

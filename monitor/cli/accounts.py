@@ -120,13 +120,13 @@ def _of_task(
     if not mine:
         return LabelCounts()
 
-    def of(view: EngineView, *outcomes: LabelOutcome) -> int:
+    def count(view: EngineView, *outcomes: LabelOutcome) -> int:
         return sum(view.labels.get((name, outcome), 0) for outcome in outcomes)
 
-    matched = [of(view, LabelOutcome.MATCHED) for view, _ in mine]
-    missed = [of(view, LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS) for view, _ in mine]
+    matched = [count(view, LabelOutcome.MATCHED) for view, _ in mine]
+    missed = [count(view, LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS) for view, _ in mine]
     again = [
-        max(of(view, outcome) for view, _ in mine)
+        max(count(view, outcome) for view, _ in mine)
         for outcome in (LabelOutcome.CONFLICTING, LabelOutcome.DUPLICATE)
     ]
     left = mine[0][1]

@@ -227,7 +227,7 @@ def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
         return []
     return [
         f"all {labels} are read as labels, though they name a model and have fields of scores: their scores "
-        "are not where they are looked for, and what they call label may be what the model answered"
+        "may be under another name, and their label may be the model's own answer"
     ]
 
 
@@ -255,12 +255,12 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
 
 def repeated_ids(batches: Sequence[Batch]) -> int:
     """Count the answers that have the id of an earlier one of their model."""
-    found = 0
+    repeated = 0
     for batch in batches:
         known = np.flatnonzero(batch.key != NO_ID)
         pairs = np.stack([batch.key[known], batch.model[known].astype(np.uint64)])
-        found += len(known) - np.unique(pairs, axis=1).shape[1]
-    return found
+        repeated += len(known) - np.unique(pairs, axis=1).shape[1]
+    return repeated
 
 
 def repeats_predictions(batch: Batch) -> bool:
@@ -273,9 +273,9 @@ def repeats_predictions(batch: Batch) -> bool:
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
         return False
     label = batch.label[known]
-    for told in (batch.scores[known].argmax(axis=1), batch.predicted[known]):
-        pairs = np.unique(np.stack([told, label]), axis=1).shape[1]
-        if 1 < pairs == len(np.unique(told)) == len(np.unique(label)):
+    for predicted in (batch.scores[known].argmax(axis=1), batch.predicted[known]):
+        pairs = np.unique(np.stack([predicted, label]), axis=1).shape[1]
+        if 1 < pairs == len(np.unique(predicted)) == len(np.unique(label)):
             return True
     return False
 
@@ -364,8 +364,8 @@ def _encoded(value: object) -> bytes:
 def _own_names(line: bytes) -> list[dict[str, Any]]:
     """Return the records in a value of a format, under our names; [] where it cannot be read."""
     records = [outcome for _, outcome in RECOGNISED.one(line) if isinstance(outcome, Record)]
-    told = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
-    return [{name: value for name, value in each.items() if value is not None} for each in told]
+    fields = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
+    return [{name: value for name, value in each.items() if value is not None} for each in fields]
 
 
 def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:

@@ -371,17 +371,17 @@ def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any], label: st
         return _Classes((), True)
     cells = [cell for rows in (values, labels) for _, column in _named_cells(rows) for cell in column]
     cells += sample.cells[label].values() if label else ()
-    told = named_classes(cells, width)
-    if not label and not told and width == 2:
-        told = set(two_classes_of(sample, field))
-    if len(told) > width:
+    names = named_classes(cells, width)
+    if not label and not names and width == 2:
+        names = set(two_classes_of(sample, field))
+    if len(names) > width:
         raise ConfigError(
-            f"--from: {path}: expected {width} classes, as {field} tells, got {len(told)} values of labels "
-            f"and predictions: {', '.join(sorted(told, key=_natural)[:10])}; give each class one spelling, "
+            f"--from: {path}: expected {width} classes, as {field} tells, got {len(names)} values of labels "
+            f"and predictions: {', '.join(sorted(names, key=_natural)[:10])}; give each class one spelling, "
             "or name the field of the truth with --label"
         )
-    if len(told) == width:
-        return _Classes(tuple(sorted(told, key=_natural)), False)
+    if len(names) == width:
+        return _Classes(tuple(sorted(names, key=_natural)), False)
     return _Classes(tuple(PLACEHOLDERS["class"].format(k) for k in range(width)), True)
 
 
@@ -462,18 +462,18 @@ def _readable(
         mapping = mapping or own
     if mapping is None:
         return None, ()
-    return _said_of(mapping, looked.chunk, values, label)
+    return _refined(mapping, looked.chunk, values, label)
 
 
-def _said_of(
+def _refined(
     mapping: FieldMapping, chunk: Chunk, values: Sequence[Any], label: str
 ) -> tuple[FieldMapping, tuple[str, ...]]:
     """Return a mapping with a predicted label as `prediction` and with features, and notes on it."""
-    found = mapping.model_dump(exclude_defaults=True)
+    fields = mapping.model_dump(exclude_defaults=True)
     notes = []
     if not label and mapping.label is not None and any(map(repeats_predictions, chunk.batches)):
-        found.setdefault("prediction", mapping.label)
-        found.pop("label")
+        fields.setdefault("prediction", mapping.label)
+        fields.pop("label")
         notes.append(
             f"{mapping.label} is the class with the largest score in every row: it is read as what the model "
             "predicted, not as the truth. --label COLUMN names the truth."
@@ -493,24 +493,24 @@ def _said_of(
         )
     features = _features(mapping, values)
     if features and not (mapping.format or mapping.features):
-        found["features"] = features
-    return FieldMapping(**found), tuple(notes)
+        fields["features"] = features
+    return FieldMapping(**fields), tuple(notes)
 
 
 def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
     """Return top-level fields that hold numbers, or texts of few values, and that nothing else reads."""
-    taken = {parse_field_path(path)[0] for path in mapping.paths.values()}
-    found = {}
+    mapped = {parse_field_path(path)[0] for path in mapping.paths.values()}
+    features = {}
     for path, cells in Sample(values).cells.items():
         (name, *deeper) = parse_field_path(path)
-        if deeper or name in taken or name in ("groups", "features") or not isinstance(name, str):
+        if deeper or name in mapped or name in ("groups", "features") or not isinstance(name, str):
             continue
-        told = list(cells.values())
-        numbers = all(isinstance(cell, int | float) for cell in told)
-        texts = all(isinstance(cell, str) for cell in told) and len(set(told)) <= MOST_VALUES
-        if (numbers or texts) and name.isidentifier() and len(set(told)) > 1:
-            found[name] = path
-    return dict(itertools.islice(found.items(), MOST_FEATURES))
+        filled = list(cells.values())
+        numbers = all(isinstance(cell, int | float) for cell in filled)
+        texts = all(isinstance(cell, str) for cell in filled) and len(set(filled)) <= MOST_VALUES
+        if (numbers or texts) and name.isidentifier() and len(set(filled)) > 1:
+            features[name] = path
+    return dict(itertools.islice(features.items(), MOST_FEATURES))
 
 
 def _labelled_rows(chunk: Chunk) -> int:
@@ -556,18 +556,18 @@ def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...
     known = np.flatnonzero((answers.label >= 0) & (answers.key != NO_ID))
     if len(known):  # a label of a request is that of each of its models
         answers = _labelled(answers, answers.key[known], answers.label[known])
-    kept = _first_of_each_id(answers)
+    distinct = _first_of_each_id(answers)
     dropped = []
     if reasons:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         dropped.append(f"Not used: {_count(reasons.total(), 'row')} ({counts}). The first: {first}")
-    if len(kept) < len(answers):
-        again = len(answers) - len(kept)
+    if len(distinct) < len(answers):
+        again = len(answers) - len(distinct)
         dropped.append(
             f"{again:,} of {_count(len(answers), 'answer')} have the id of an earlier one of their model, "
             "and do not count (duplicates): give each answer an id of its own, not that of its user."
         )
-        answers = take(answers, kept)
+        answers = take(answers, distinct)
     if labels and labels * 20 > len(answers):
         dropped.append(f"{_count(labels, 'row')} of the file are labels without scores.")
     return answers, tuple(dropped)

@@ -219,20 +219,20 @@ class FieldMapping(Section):
         default=None,
         ge=1,
         le=128,
-        description="Number of digits to which an id that is a whole number is filled up with zeros, as the "
-        "labels have it. With 1, 7.0 becomes 7, and 007 stays.",
+        description="Number of digits to which an id that is a whole number is padded with zeros, as in the "
+        "labels. With 1, 7.0 becomes 7, and 007 stays.",
         examples=[8],
     )
     id_prefix: str | None = Field(
         default=None,
         min_length=1,
         max_length=100,
-        description="Text that ids begin with, as the labels have them; it is put before an id without it.",
+        description="Text with which ids begin in the labels; it is put before an id without it.",
         examples=["req-"],
     )
     id_case: Literal["lower", "upper"] | None = Field(
         default=None,
-        description="Small or capital letters for all of an id, where answers and labels differ in that.",
+        description="Convert ids to small or capital letters, if answers and labels differ in that.",
         examples=["lower"],
     )
     time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.", "ts")
@@ -273,7 +273,8 @@ class FieldMapping(Section):
     label: str | None = _path("Path of the true class.", "truth")
     label_values: dict[str, str] = Field(
         default={},
-        description="The class for each value of a label that is no class. Keys are read as text: 1, true.",
+        description="The class for each label value that does not name a class. Keys are read as text: 1, "
+        "true.",
         examples=[{"1": "toxic", "0": "ok"}],
     )
     where: dict[str, Annotated[tuple[str, ...], _ONE_OR_MORE]] = Field(

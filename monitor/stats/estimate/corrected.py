@@ -142,10 +142,10 @@ def _motion(rows: float) -> tuple[Floats, Floats]:
 @lru_cache(maxsize=256)
 def _loading(rows: int) -> Floats:
     """Return the share of each component in the mean bias of a block of `rows`, (hypotheses, 4)."""
-    found = np.zeros((_MANY, 4))
-    found[:, 0] = 1.0
-    found[:, 1:3] = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
-    return found
+    loading = np.zeros((_MANY, 4))
+    loading[:, 0] = 1.0
+    loading[:, 1:3] = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
+    return loading
 
 
 class _Belief(NamedTuple):
@@ -178,13 +178,13 @@ def _started(at: float, variance: float, weight: Floats) -> _Belief:
     return _Belief(at, weight, state)
 
 
-def _moved(belief: _Belief, at: float, prior: Floats, kept: float) -> _Belief:
-    """Return the belief at a later place, without labels; `kept` is the share of its weights that stays."""
+def _moved(belief: _Belief, at: float, prior: Floats, share: float) -> _Belief:
+    """Return the belief at a later place, without labels, with this share of its weights kept."""
     rows = at - belief.at
     if rows <= 0:
         return belief
     factors, added = _motion(rows)
-    return _Belief(at, prior + kept * (belief.weight - prior), belief.state * factors + added)
+    return _Belief(at, prior + share * (belief.weight - prior), belief.state * factors + added)
 
 
 def _after_block(belief: _Belief, rows: int, gains: Floats | None, expected: Floats | None) -> _Belief:
@@ -266,35 +266,35 @@ def _stretched(confidence: Floats, weight: Floats) -> Floats:
     """
     inside = np.clip(confidence.astype(np.float32).astype(np.float64), _NEAREST, 1 - _NEAREST)
     factor = math.sqrt(1 + math.pi / 8 * float(weight @ _VARIANCE.sum(axis=1)))
-    found: Floats = scipy.special.expit(factor * scipy.special.logit(inside))
-    return found
+    stretched: Floats = scipy.special.expit(factor * scipy.special.logit(inside))
+    return stretched
 
 
 def _expected(stretched: Floats) -> Ints:
     """Return the chance of each row to be right at `NODES`, (n, 21), in whole `UNIT`."""
     odds = stretched[:, None] * _ODDS
-    found: Ints = np.rint(odds / (odds + (1 - stretched)[:, None]) / UNIT).astype(np.int64)
-    return found
+    chances: Ints = np.rint(odds / (odds + (1 - stretched)[:, None]) / UNIT).astype(np.int64)
+    return chances
 
 
 def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
     """Return the log-likelihood of each outcome at `NODES`, (n, 21), in whole `UNIT`; 0 without a bias."""
     gains = right[:, None] * NODES - np.log(stretched[:, None] * _ODDS + (1 - stretched)[:, None])
-    found: Ints = np.rint(gains / UNIT).astype(np.int64)
-    return found
+    units: Ints = np.rint(gains / UNIT).astype(np.int64)
+    return units
 
 
 def _on_lattice(units: Ints) -> Floats:
     """Convert sums at `NODES`, (21,), to values on `LATTICE`, (401,)."""
-    found: Floats = _TO_LATTICE @ (units * UNIT)
-    return found
+    values: Floats = _TO_LATTICE @ (units * UNIT)
+    return values
 
 
 def _likelihood(gains: Ints) -> Floats:
     """Return the log-likelihood of labels with these sums on `LATTICE`; its maximum is 0."""
-    found = _on_lattice(gains)
-    found -= np.max(found)
-    return found
+    likelihood = _on_lattice(gains)
+    likelihood -= np.max(likelihood)
+    return likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -523,11 +523,15 @@ class CorrectionLogic:
             As `close` took it; rows with NaN are ignored.
         right : (m,) bool
         """
-        told, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
-        known = ~np.isnan(told)
+        confidences, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
+        known = ~np.isnan(confidences)
         if not known.any():
             return
-        block, stretched, hits = block[known], _stretched(told[known], self._settings.weights), hits[known]
+        block, stretched, hits = (
+            block[known],
+            _stretched(confidences[known], self._settings.weights),
+            hits[known],
+        )
         low, high = int(np.min(block)), int(np.max(block))
         if low < 0 or high >= self._rows:
             raise ValueError(f"block must be one that close returned, got {low} to {high}")
@@ -746,8 +750,8 @@ class CorrectionLogic:
         return self._drifted(belief, at)
 
     def _drifted(self, belief: _Belief, at: float) -> _Belief:
-        kept = _KEPT ** ((at - belief.at) / self._settings.block_rows)
-        return _moved(belief, at, self._settings.weights, kept)
+        share = _KEPT ** ((at - belief.at) / self._settings.block_rows)
+        return _moved(belief, at, self._settings.weights, share)
 
 
 def _interval(belief: _Belief, expected: Floats, level: float) -> tuple[float, float, float]:
