@@ -83,7 +83,7 @@ def test_the_page_says_that_scores_are_all_0_or_1_until_one_is_not() -> None:
         rows = [answer(id=f"a{begin + i}", scores=[p, 1 - p]) for i, p in enumerate(scores)]
         chunk = decode(*rows, layouts=layouts)
         engine.absorb(chunk, 0.0)
-        rises.saw(chunk)
+        rises.check_scores(chunk)
         view = AgentView(engine=rises.marked(engine.view()))
         data = Data(lambda: view, RecentWindows())
         own = render_model(data, NamedModelQuery(task="toxicity", model="erm"), "")
