@@ -1,9 +1,9 @@
 """A database by a DB-API driver: a connection that only reads, and rows that come one by one.
 
-A driver may fetch rows by number only, and of a thousand each may be of a megabyte. So rows are taken one by
-one until they make a batch, from psycopg in libpq's single-row mode, where the socket holds the others back.
-Of PostgreSQL and SQLite a row that is too large never leaves the database: it comes with NULL in the place of
-what is large.
+Drivers limit a fetch by its number of rows only, and each of a thousand rows may have a megabyte. So rows are
+taken one by one until they make a batch. psycopg does this in libpq's single-row mode, in which the socket
+holds back the other rows. The large cells of a row that is too large never leave PostgreSQL and SQLite: they
+come as NULL.
 """
 
 from __future__ import annotations

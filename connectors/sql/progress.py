@@ -4,11 +4,11 @@ The state is the **greatest** value of the rising column that was read, and **ro
 that were read. A look at the table begins `overlap_seconds` below the greatest value. Its laws:
 
 * A row within a look is new if it is not among the rows. It becomes one of them, and is handed out once.
-* All rows that were read are kept, from those with a value above `start` on. So what the table has between
-  `start` and the look-back, and the rows have not, was never read: it came late, and is counted, once.
-* `start` rises where the rows would be too many. What lies below it is neither looked for nor counted.
-* Where more rows than may be kept have one value, `tied`, the last ones read stand for all before them in the
-  order of their ids.
+* All rows that were read with a value above `start` are kept. So a row of the table between `start` and the
+  look-back that is not kept was never read: it came late, and is counted once.
+* `start` rises if there are too many rows to keep. Rows below it are neither looked for nor counted.
+* If too many rows to keep have one value, `tied`, the last ones read stand for all before them in the order
+  of their ids.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from connectors.sql.values import at_most, below, low_rank, rank, restored, stor
 from monitor.base.records import Keys, id_keys, mix, text_codes
 
 MOST_KNOWN = 100_000
-"""Rows that are kept, in all."""
+"""The largest number of rows that are kept."""
 MOST_COUNTED = 20_000
-"""Rows that are kept below the look-back, to tell by them which others came late."""
+"""The largest number of rows kept below the look-back, by which late rows are recognised."""
 MOST_UNUSABLE = 10_000
 """Rows without a usable value that are counted."""
 TIED = 1_000

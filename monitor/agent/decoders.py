@@ -68,7 +68,7 @@ class DecoderProcess:
     def send(self, message: bytes, timeout_seconds: float) -> bool:
         """Send a message as `Connection.send_bytes` does, but return False where it is not taken in time.
 
-        The process may stand still for so long each time that its pipe is full.
+        The limit holds for each wait until the full pipe has room again.
 
         Raises
         ------

@@ -15,7 +15,7 @@ from monitor.reports.views import EngineView, LabelOutcome
 log = logging.getLogger("blindsight")
 
 FEW = 0.05
-"""Of answers or labels: a smaller share is no rise."""
+"""A share of answers or labels that is not above this is no rise."""
 
 _FEWEST = 200  # answers or labels between two looks at a share
 _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
@@ -37,8 +37,8 @@ class _Share:
 class RisingShares:
     """The shares that are watched in each view of the engine, and those that were logged already.
 
-    A share is that of at least 200 answers or labels since the last look. It rises where it is above 5 % and
-    twice what it was; it is over where it is below 5 % again.
+    Each share is measured over at least 200 answers or labels since the last look. A rise begins when the
+    share is above 5 % and twice the former one, and ends when it is at most 5 % again.
 
     Examples
     --------

@@ -21,7 +21,7 @@ from monitor.base.errors import BlindsightError
 log = logging.getLogger("blindsight")
 
 SLOW_SECONDS = 10.0
-"""A group of posts that takes longer is told of; it takes some milliseconds."""
+"""A write of a group of posts that takes longer counts as trouble; it normally takes some milliseconds."""
 
 AGAIN_SECONDS = 1.0
 """How long after a failure to look whether posts can be kept again."""

@@ -14,10 +14,10 @@ from monitor.engine.planning import Facts
 from monitor.reports.views import EngineView, LabelOutcome
 
 FEW = 0.05
-"""Of answers or labels; where more are not used, it is said in words too."""
+"""If a larger share of the answers or labels is not used, the table ends with a warning."""
 
 Waiting = Mapping[str, Keys]
-"""By task the keys of labels that wait for their answer, as `Engine.waiting_labels` gives them."""
+"""The keys of labels that wait for their answer, by task, as `Engine.waiting_labels` returns them."""
 
 
 @dataclass(frozen=True, slots=True)

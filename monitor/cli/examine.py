@@ -266,8 +266,8 @@ def repeated_ids(batches: Sequence[Batch]) -> int:
 def repeats_predictions(batch: Batch) -> bool:
     """Return whether all labels are what the model predicted, which the truth hardly ever is.
 
-    Where the order of the classes is not known, it is enough that each predicted class has one label of its
-    own. Where only one class occurs, nothing is told.
+    If the order of the classes is not known, it is enough that each predicted class has one label of its
+    own. If only one class occurs, the answer is False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
@@ -341,7 +341,7 @@ def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
 def answers_in(raws: Sequence[Raw]) -> Iterable[dict[str, Any]]:
     """Yield the records of a source without a mapping, those of a format under our names.
 
-    What a format cannot read comes as it is.
+    A value that a format cannot read comes unchanged.
     """
     for raw in raws:
         if isinstance(raw, RawTable) and RECOGNISED.reads_rows(raw.columns):

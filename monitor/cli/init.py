@@ -181,9 +181,9 @@ class _Found:
     seen: tuple[str, ...] = ()
     """The classes, where nothing tells their order."""
     dropped: tuple[str, ...] = ()
-    """What of the files does not count, as sentences."""
+    """Sentences on what in the files does not count."""
     notes: tuple[str, ...] = ()
-    """What else whoever runs it should know, as sentences."""
+    """Sentences on what else the user should know."""
 
     @property
     def per_model(self) -> dict[str, Ints]:

@@ -22,7 +22,7 @@ _SUM_TOLERANCE = 1e-3
 
 _NO_VALUE = frozenset(("", "null", "nan", "none", "na", "n/a", "<na>", "\\n"))
 _FEWEST = 10
-"""Fewer records tell nothing of what a field says."""
+"""With fewer records the values of a field prove nothing."""
 
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
@@ -473,7 +473,7 @@ def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> 
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
     """Return the path of the class whose probability the scores are, as in ``{"label": …, "score": …}``.
 
-    Then no score is below that of a guess, whichever class it is of: a probability of one class would be.
+    Such a score is never below that of a guess, for any class; the probability of a fixed class sometimes is.
 
     Examples
     --------
