@@ -178,8 +178,8 @@ def _placeholders(constants: Constants) -> Iterable[Problem]:
     """Return the constants that are still to be filled in."""
     for name, value in constants:
         if value is not None and is_placeholder(value):
-            told = f"expected the {name} of every record, got the placeholder {value!r}"
-            yield f"constants.{name}", f"{told}: write its name here"
+            problem = f"expected the {name} of every record, got the placeholder {value!r}"
+            yield f"constants.{name}", f"{problem}: write its name here"
 
 
 class FieldMapping(Section):

@@ -23,7 +23,7 @@ ASK_SECONDS = 1.0
 """How long the brokers may take to name the ends of logs; reading waits meanwhile."""
 
 SILENT_SECONDS = 10.0
-"""Brokers that are connected and answer nothing for so long after they were asked are told of."""
+"""Connected brokers that do not answer a request for so long are reported as silent."""
 
 ASKS_A_STALL = 6
 """How often within `stall_seconds` the ends of logs are asked for, of the partitions that stand still."""

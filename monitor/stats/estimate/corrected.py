@@ -496,7 +496,7 @@ class CorrectionLogic:
         Returns
         -------
         (n,) int64
-            What `push` is told of a label's row. Numbers rise along the stream.
+            The block of each row, for `push`. Numbers rise along the stream.
         """
         checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
         if self._windows and window <= self._windows[-1].number:
