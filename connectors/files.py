@@ -401,7 +401,7 @@ class FileSource(Source[Any]):
         return found
 
     def _leave(self) -> None:
-        """Let go of a reader that has failed: nobody knows what it has read and not handed out."""
+        """Close a reader that has failed, as nobody knows which rows it has read and not handed out."""
         gaps = self.counts
         self._has_failed, self._former_gaps = True, gaps.gap_records if gaps else 0
         with suppress(Exception):
@@ -422,7 +422,7 @@ class FileSource(Source[Any]):
 
     @property
     def trouble(self) -> str | None:
-        """Why something of a folder is not read."""
+        """Return why a file of the folder is not read."""
         reader = self._reader
         return reader.trouble if isinstance(reader, Folder) else None
 

@@ -72,7 +72,7 @@ def _order(entry: bytes) -> tuple[int, ...]:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether waiting helps, or `_begin` makes anew what is missing."""
+    """Return whether waiting helps, or `_begin` creates again what is missing."""
     gone = "NOGROUP" in str(error) or "no such key" in str(error)
     return gone or (isinstance(error, _PASSING) and not isinstance(error, exceptions.AuthenticationError))
 
@@ -162,7 +162,7 @@ class RedisStream(Source[Position]):
                 client.close()
 
     def _try(self, step: Callable[[], RawMessages | None]) -> RawMessages | None:
-        """What a step brings; None where the server is away, or was a moment ago.
+        """Return the result of a step; None if the server is away, or was a moment ago.
 
         A step that fails changes nothing: what it had read is pending in the group, and is read again.
         """
@@ -185,17 +185,17 @@ class RedisStream(Source[Position]):
             return None
 
     def _failed(self, error: Exception) -> None:
-        """Let go of the connection, and say why; raises a `SourceError` where somebody must act."""
+        """Close the connection and log the reason; raise a `SourceError` where somebody must act."""
         self._drop()
         self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
         if isinstance(error, MemoryError):
             self._most = max(self._most // 8, 1)
-        told = self._settings.explained(error)
+        failure = self._settings.explained(error)
         if not isinstance(error, _ERRORS):
-            self.trouble = str(told)
+            self.trouble = str(failure)
         elif not _passes(error):
-            raise told from error
-        log.log(logging.DEBUG if self._said_away else logging.WARNING, _AWAY, self.name, told)
+            raise failure from error
+        log.log(logging.DEBUG if self._said_away else logging.WARNING, _AWAY, self.name, failure)
         self._said_away = True
 
     def _begin(self) -> None:
@@ -292,7 +292,7 @@ class RedisStream(Source[Position]):
         return self._new()
 
     def _again(self, consumer: str, after: bytes) -> list[Entry]:
-        """Entries that a consumer of ours holds; of one that does not fit into memory only its id."""
+        """Return entries that a consumer of ours holds; only the id of one that does not fit into memory."""
         if self._too_large != consumer:
             try:
                 return self._given(consumer, after, self._most)
@@ -308,7 +308,7 @@ class RedisStream(Source[Position]):
         return [] if new is None else [(new, {self._settings.field.encode(): _TOO_LARGE})]
 
     def _ids(self, consumer: str, first: str, last: str, most: int) -> list[bytes]:
-        """Ids of entries that a consumer of ours holds."""
+        """Return the ids of entries that a consumer of ours holds."""
         held = self._client.xpending_range(self._stream, self._group, first, last, most, consumer)
         return [each["message_id"] for each in held]
 

@@ -107,7 +107,7 @@ class StdinSource(Source[int]):
         raise EndOfSource
 
     def _take(self, stream: BinaryIO, timeout_seconds: float) -> bytes | None:
-        """What is there, nothing where the other end is closed; None where nothing came in time."""
+        """Return the available bytes, none where the other end is closed; None where nothing came in time."""
         try:
             if self._selector is None:
                 return stream.read(BLOCK_BYTES)

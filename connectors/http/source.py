@@ -164,13 +164,13 @@ class HttpSource(Source[int]):
 
     @property
     def up(self) -> bool:
-        """Whether it listens, and can keep what is posted."""
+        """Return whether the source listens, and can keep what is posted."""
         server = self._server
         return server is not None and server.up and self._spool.trouble is None
 
     @property
     def trouble(self) -> str | None:
-        """Why it cannot keep what is posted."""
+        """Return why the source cannot keep what is posted."""
         return self._spool.trouble if self._server is not None else None
 
     @property

@@ -281,7 +281,7 @@ class Spool(PostSpool):
         self.absorbed(self._absorbed)
 
     def _look(self) -> None:
-        """Write what nobody reads."""
+        """Test the disk by writing a file that nobody reads."""
         probe = self.folder / "probe"
         try:
             with probe.open("wb") as file:
@@ -331,7 +331,7 @@ class Spool(PostSpool):
 
 
 def _reason(error: Exception) -> object:
-    """What an error says of its cause."""
+    """Return the cause that an error names."""
     return getattr(error, "strerror", None) or error
 
 

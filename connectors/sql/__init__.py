@@ -1,1 +1,1 @@
-"""Rows of a database by any DB-API driver, as a rising column goes on: docs/tables.md."""
+"""Rows of a database, read by any DB-API driver as a column rises: docs/tables.md."""

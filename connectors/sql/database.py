@@ -1,9 +1,9 @@
 """A database by a DB-API driver: a connection that only reads, and rows that come one by one.
 
-A driver may fetch rows by number only, and of a thousand each may be of a megabyte. So rows are taken one by
-one until they make a batch, from psycopg in libpq's single-row mode, where the socket holds the others back.
-Of PostgreSQL and SQLite a row that is too large never leaves the database: it comes with NULL in the place of
-what is large.
+Drivers limit a fetch by its number of rows only, and each of a thousand rows may have a megabyte. So rows are
+taken one by one until they make a batch. psycopg does this in libpq's single-row mode, in which the socket
+holds back the other rows. The large cells of a row that is too large never leave PostgreSQL and SQLite: they
+come as NULL.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ class FetchedRows:
         self._failure: Exception | None = None
 
     def close(self) -> None:
-        """Let go of the statement, also where rows are left."""
+        """Close the statement, even if rows are left."""
         if not self._closed:
             self._closed = True
             self._close()
 
     def batch(self, most_rows: int, most_bytes: int, until: float) -> list[tuple[Row, int]]:
-        """Take rows until they are so many or so large, or it is late; nothing where there is none left.
+        """Take rows until they reach a limit of rows, bytes or time; return [] when none is left.
 
         Returns
         -------
@@ -109,13 +109,13 @@ class FetchedRows:
         """
         if self._failure is not None:
             raise self._failure
-        found: list[tuple[Row, int]] = []
+        rows: list[tuple[Row, int]] = []
         held = 0
-        while len(found) < most_rows and held < most_bytes and not (found and time.monotonic() > until):
+        while len(rows) < most_rows and held < most_bytes and not (rows and time.monotonic() > until):
             try:
                 row = next(self._rows, None)
             except Exception as error:
-                if not found:
+                if not rows:
                     raise
                 self._failure = error  # first, what came before it
                 break
@@ -123,8 +123,8 @@ class FetchedRows:
                 self.ended = True
                 break
             held += _cost(row)
-            found.append((row[:-1], row[-1]) if self._measured else (row, sum(map(_size, row))))
-        return found
+            rows.append((row[:-1], row[-1]) if self._measured else (row, sum(map(_size, row))))
+        return rows
 
 
 class SqlDatabase:
@@ -148,13 +148,13 @@ class SqlDatabase:
 
     @property
     def waited_seconds(self) -> float:
-        """How long the database has owed an answer; 0 where it owes none."""
+        """Return how long the database has owed an answer; 0 if it owes none."""
         asked_at = self._asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Cut the connection where what is done inside takes longer than `timeout_seconds`.
+        """Cut the connection if the block takes longer than `timeout_seconds`.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class SqlDatabase:
             self._asked_at = None
 
     def cut(self) -> None:
-        """End what waits for the database, as far as the driver has a way to do so."""
+        """End every wait for the database, as far as the driver has a way to do so."""
         self._was_cut = True
         self._interrupt()
 
@@ -198,22 +198,25 @@ class SqlDatabase:
                 interrupt()
 
     def connect(self) -> None:
-        """Connect, only to read as far as the driver has words for it; nothing is ever committed."""
+        """Connect for reading only, as far as the driver can; nothing is ever committed."""
         if self._connection is not None:
             return
         self._was_cut = False
         settings = self._settings
-        given: dict[str, Any] = dict(settings.options)
+        options: dict[str, Any] = dict(settings.options)
         dsn = settings.dsn
         if settings.password_file is not None:
-            given["password"] = read_secret("password_file", settings.password_file)
+            options["password"] = read_secret("password_file", settings.password_file)
         if self._kind == "sqlite3" and dsn is not None:  # mode=rw: a wrong path must not become an empty file
             dsn = f"{Path(dsn).absolute().as_uri()}?mode=rw"
-            given = {"uri": True, "check_same_thread": False, **given}
+            options = {"uri": True, "check_same_thread": False, **options}
         if self._kind == "psycopg":
-            given = {**{key: value for key, value in _PATIENCE.items() if key not in (dsn or "")}, **given}
+            options = {
+                **{key: value for key, value in _PATIENCE.items() if key not in (dsn or "")},
+                **options,
+            }
         try:
-            connection = self._driver.connect(*([] if dsn is None else [dsn]), **given)
+            connection = self._driver.connect(*([] if dsn is None else [dsn]), **options)
         except (TypeError, ValueError) as error:  # a keyword that it does not have
             raise SourceError(f"options: {settings.driver} does not take them: {error}") from error
         # Until here: rows that came before a cut are handed on first, and its error is met in a later step.
@@ -226,7 +229,7 @@ class SqlDatabase:
             _load_leniently(connection)
 
     def close(self) -> None:
-        """Disconnect. It never raises."""
+        """Disconnect, and never raise."""
         connection, self._connection = self._connection, None
         cursors, self._cursors = self._cursors, []
         for each in (*cursors, *([] if connection is None else [connection])):
@@ -234,7 +237,7 @@ class SqlDatabase:
                 each.close()
 
     def end_transaction(self) -> None:
-        """Let the database go on without what it shows to a transaction."""
+        """End the transaction, so that the database need not keep its snapshot any longer."""
         if self._connection is not None:
             self._connection.rollback()
             self._cursors.clear()
@@ -271,7 +274,7 @@ class SqlDatabase:
         return self._settings.table or f"({(self._settings.query or '').rstrip().rstrip(';')}\n) records"
 
     def _measuring(self) -> tuple[str, bool]:
-        """The beginning of a statement over all columns, of which large rows come without what is large."""
+        """Return the beginning of a statement that omits large cells, and whether it measures rows."""
         cursor = self._executed(f"SELECT * FROM {self._records}", " WHERE 1 = 0", ())
         names, kinds = [column[0] for column in cursor.description], self._kinds(cursor)
         cursor.close()
@@ -300,14 +303,14 @@ class SqlDatabase:
         if self._kind == "sqlite3":
             return ["" for _ in cursor.description]
         types = self._driver.adapters.types
-        found = [types.get(column.type_code) for column in cursor.description]
+        infos = [types.get(column.type_code) for column in cursor.description]
         return [
             each.name if each is not None and each.oid == column.type_code else ""  # else an array of it
-            for each, column in zip(found, cursor.description, strict=True)
+            for each, column in zip(infos, cursor.description, strict=True)
         ]
 
     def _size_of(self, name: str, kind: str) -> str | None:
-        """An expression for the bytes of a column; None where they are few."""
+        """Return an SQL expression for the bytes of a column; None for types of few bytes."""
         if self._kind == "sqlite3":  # from 3.43 on, it does not read the cell for this
             if self._driver.sqlite_version_info >= (3, 43):
                 return f"octet_length({name})"
@@ -323,15 +326,15 @@ class SqlDatabase:
         )
 
     def _executed(self, head: str, where: str, values: Sequence[Any]) -> Any:
-        """A cursor over what a statement gives."""
-        text, given = self._bound(head, where, values)
+        """Execute a statement and return its cursor."""
+        text, arguments = self._bound(head, where, values)
         cursor = self._connection.cursor()
         self._cursors.append(cursor)
-        cursor.execute(text, *given)
+        cursor.execute(text, *arguments)
         return cursor
 
     def _bound(self, head: str, where: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
-        """A statement in the style of the driver, and its values."""
+        """Return a statement in the parameter style of the driver, and its values."""
         if not values:
             return head + where, []
         style = self._driver.paramstyle
@@ -343,7 +346,7 @@ class SqlDatabase:
     def _declared(
         self, head: str, where: str, tail: str, values: Sequence[Any], measured: bool
     ) -> FetchedRows:
-        """Rows of a cursor on PostgreSQL's side: it plans for the first rows, and holds the others back."""
+        """Return the rows of a cursor on PostgreSQL's side, which holds back all but the next ones."""
         names = [column.name for column in self._executed(head, " WHERE 1 = 0", ()).description]
         self._executed(f"DECLARE blindsight NO SCROLL CURSOR FOR {head}", f" WHERE {where}{tail}", values)
         connection = self._connection
@@ -372,14 +375,14 @@ class SqlDatabase:
 
 
 def _size(value: Any) -> int:
-    """About how many bytes the content of a cell takes."""
+    """Estimate how many bytes the content of a cell takes."""
     if isinstance(value, str | bytes | bytearray | memoryview):
         return len(value)
     return 8 if value is None or isinstance(value, int | float) else len(repr(value))
 
 
 def _cost(row: Row) -> int:
-    """About how much memory a row takes; what was JSON is an object a number or a name."""
+    """Estimate how much memory a row takes; parsed JSON has an object for each number and name."""
     cost = sum(map(sys.getsizeof, row)) + _POINTER_BYTES * len(row)
     if not _CONTAINERS.isdisjoint(map(type, row)):
         cost += _PARSED * sum(len(repr(value)) for value in row if type(value) in _CONTAINERS)
@@ -387,12 +390,12 @@ def _cost(row: Row) -> int:
 
 
 def _any_text(data: bytes) -> str:
-    """SQLite does not look whether text is UTF-8."""
+    """Decode text of SQLite, which does not check that it is UTF-8."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _load_leniently(connection: Any) -> None:
-    """Have psycopg give what is no value in Python, such as `infinity` or a time BC, as text."""
+    """Make psycopg return text for values that Python lacks, such as `infinity` or a time BC."""
     from psycopg.adapt import Loader
     from psycopg.pq import Format
 

@@ -1,14 +1,14 @@
-"""What was read of a table, as a state machine that knows no database.
+"""The reading progress of a table, as a state machine that knows no database.
 
 The state is the **greatest** value of the rising column that was read, and **rows**: by id and value, those
 that were read. A look at the table begins `overlap_seconds` below the greatest value. Its laws:
 
 * A row within a look is new if it is not among the rows. It becomes one of them, and is handed out once.
-* All rows that were read are kept, from those with a value above `start` on. So what the table has between
-  `start` and the look-back, and the rows have not, was never read: it came late, and is counted, once.
-* `start` rises where the rows would be too many. What lies below it is neither looked for nor counted.
-* Where more rows than may be kept have one value, `tied`, the last ones read stand for all before them in the
-  order of their ids.
+* All rows that were read with a value above `start` are kept. So a row of the table between `start` and the
+  look-back that is not kept was never read: it came late, and is counted once.
+* `start` rises if there are too many rows to keep. Rows below it are neither looked for nor counted.
+* If too many rows to keep have one value, `tied`, the last ones read stand for all before them in the order
+  of their ids.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from connectors.sql.values import at_most, below, low_rank, rank, restored, stor
 from monitor.base.records import Keys, id_keys, mix, text_codes
 
 MOST_KNOWN = 100_000
-"""Rows that are kept, in all."""
+"""The largest number of rows that are kept."""
 MOST_COUNTED = 20_000
-"""Rows that are kept below the look-back, to tell by them which others came late."""
+"""The largest number of rows kept below the look-back, by which late rows are recognised."""
 MOST_UNUSABLE = 10_000
 """Rows without a usable value that are counted."""
 TIED = 1_000
@@ -41,14 +41,14 @@ Row = tuple[int, float]
 
 
 class LateRows(NamedTuple):
-    """How many rows came late, and how many of those beside them had been read."""
+    """The numbers of rows that came late, and of rows beside them that had been read."""
 
     late: int
     known: int
 
 
 class Progress:
-    """What was read of a table.
+    """The reading progress of a table.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Progress:
         self._rows = _rows(saved.get("rows", b""))
         self._unusable = _rows(saved.get("unusable", b""))
         self._newest = _newest(self._rows)
-        self._former = _Former.of(saved)
+        self._former = _Former.from_saved(saved)
         if "salt" not in saved and self.high is not None:
             self._begin_from_former(restored_point(saved.get("floor")))
 
@@ -103,11 +103,11 @@ class Progress:
         }
 
     def keys(self, identities: Sequence[object]) -> list[int]:
-        """Return what ids are known by: their `id_keys`, salted with a number of this position's own."""
+        """Return the `id_keys` of ids, salted with a number of this position's own."""
         return self._salted(id_keys([_text(each) for each in identities]))
 
     def look_back(self) -> tuple[Any, float]:
-        """Return where a look begins: a value, or None for the beginning of the table; and its rank."""
+        """Return the value where a look begins (None: the beginning of the table), and its rank."""
         if self.high is None:
             return None, -math.inf
         low = low_rank(self.high, self._overlap)
@@ -118,7 +118,7 @@ class Progress:
         return below(self.high, self._overlap), low
 
     def is_unread(self, key: int, value: Any, identity: object, low: float) -> tuple[bool, str | None]:
-        """Take a row of a look: say whether it is new, and what is wrong with it.
+        """Add a row of a look, and return whether it is new and what is wrong with it.
 
         Parameters
         ----------
@@ -147,7 +147,7 @@ class Progress:
         return True, wrong
 
     def trim(self, identity: object, value: object) -> bool:
-        """Let go of the lowest rows where they are too many, after a row with this id and value.
+        """Drop the lowest rows where they are too many, after a row with this id and value.
 
         Returns
         -------
@@ -172,7 +172,7 @@ class Progress:
         return self.start >= low and not was_later
 
     def late_range(self) -> tuple[Any, Any] | None:
-        """Return between which values the table has no row that was not read, unless it came late."""
+        """Return the values between which each row of the table was read, unless it came late."""
         _, low = self.look_back()
         end = None if self.high is None else below(self.high, self._overlap)
         if end is None or self.start >= low:
@@ -206,27 +206,27 @@ class Progress:
         return LateRows(count, known)
 
     def end_look(self) -> None:
-        """Let go of what an older version knew: a whole look has found it again."""
+        """Drop what an older version knew: a whole look has found it again."""
         self._former = None
 
     @property
     def oldest_kept(self) -> Any:
-        """A value that no row which is kept lies below; None where every row that was read is kept."""
+        """Return a value with no kept row below it; None if every row that was read is kept."""
         return None if not self._rows or self.start == -math.inf else at_most(self.high, self.start)
 
     def begin_again(self) -> None:
-        """Keep no row below the look-back."""
+        """Drop all rows below the look-back."""
         low = self.look_back()[1]
         self._drop_below(low)
         self.start = max(self.start, math.nextafter(low, -math.inf))
 
     def keep_none(self) -> None:
-        """Keep no row: none is there any more."""
+        """Drop all rows, as the table has none of them any more."""
         self._drop_below(math.inf)
         self.start = max(self.start, math.nextafter(self.look_back()[1], -math.inf))
 
     def knows_last_of_tied(self, rows: Iterable[tuple[int, object]]) -> bool:
-        """Find the last row read of those with the value `tied`, by keys and ids in the order of the ids."""
+        """Find the last row read with the value `tied`, among keys and ids in the order of the ids."""
         at = rank(self.tied)
         for key, identity in rows:
             if (key, at) in self._rows:
@@ -234,30 +234,30 @@ class Progress:
         return self.passed is not None
 
     def leave_tied(self) -> None:
-        """Go on behind the rows with the value `tied`."""
+        """Continue behind the rows with the value `tied`."""
         self.start, self.tied = rank(self.tied) or 0.0, None
 
     @property
     def unusable_is_full(self) -> bool:
-        """Whether so many rows without a usable value were counted that no more are."""
+        """Return whether the limit of counted rows without a usable value is reached."""
         return len(self._unusable) >= MOST_UNUSABLE
 
     def forget(self, keys: Keys) -> bool:
-        """Let go of rows with these `id_keys`; say whether there was any.
+        """Drop the rows with these `id_keys`, and return whether there were any.
 
         A row that is in the table still is read again, or, below the look-back, not counted as late.
         """
         gone, low = set(self._salted(keys)), self.look_back()[1]
-        found = [row for row in self._rows if row[0] in gone]
+        dropped = [row for row in self._rows if row[0] in gone]
         hidden = [row for row in self._unusable if row[0] in gone]
-        if any(at < low for _, at in found):
+        if any(at < low for _, at in dropped):
             self.begin_again()
-        for row in found:
+        for row in dropped:
             self._rows.pop(row, None)
         for row in hidden:
             del self._unusable[row]
         self._newest = _newest(self._rows)
-        return bool(found or hidden)
+        return bool(dropped or hidden)
 
     def _salted(self, keys: Keys) -> list[int]:
         salted: list[int] = mix(keys ^ self._salt).tolist()
@@ -288,7 +288,7 @@ class Progress:
         return is_new
 
     def _keep_highest(self, ranks: list[float], most: int) -> int:
-        """Of these ranks keep the highest, whole values only; say how many rows are left."""
+        """Keep the highest of these ranks, whole values only, and return how many rows are left."""
         if len(ranks) > most:
             highest = sorted(ranks)[len(ranks) - most - 1]
             if highest == max(at for _, at in self._rows):
@@ -304,7 +304,7 @@ class Progress:
         self._newest = _newest(self._rows)
 
     def _tie(self, value: object, identity: object) -> None:
-        """All rows have one value: keep the last ones read."""
+        """Keep the last rows read, as all rows have one value."""
         top = max(at for _, at in self._rows)
         tied = next((each for each in (value, self.high) if rank(each) == top), None)
         last = [row for row in self._rows if row[1] == top][-TIED:] if tied is not None else []
@@ -314,7 +314,7 @@ class Progress:
         self.passed = identity if rank(value) == top else None
 
     def _begin_from_former(self, floor: tuple[Any, Any] | None) -> None:
-        """Go on from what an older version saved; it does not say which rows lie below the look-back."""
+        """Continue from an older version's position, which does not tell rows below the look-back apart."""
         self.start = math.nextafter(low_rank(self.high, self._overlap), -math.inf)
         if floor is not None and (at := rank(floor[0])) is not None and at > self.start:
             self.start, self.tied, self.passed = math.nextafter(at, -math.inf), *floor
@@ -322,7 +322,7 @@ class Progress:
 
 
 class _Former:
-    """Rows as a version knew them whose digests had no salt."""
+    """Rows in the position of an older version, whose digests had no salt."""
 
     def __init__(self, known: bytes, without: bytes) -> None:
         self.saved = {"known": known, "without": without}
@@ -330,7 +330,7 @@ class _Former:
         self._without = set(np.frombuffer(without, dtype="<u8").tolist())
 
     @classmethod
-    def of(cls, saved: Mapping[str, Any]) -> _Former | None:
+    def from_saved(cls, saved: Mapping[str, Any]) -> _Former | None:
         return cls(saved["known"], saved.get("without", b"")) if "known" in saved else None
 
     def has(self, identity: object, at: float) -> bool:
@@ -372,7 +372,7 @@ def _newest(rows: Iterable[Row]) -> dict[int, float]:
 
 
 def _text(value: object) -> str:
-    """An id as a record has it."""
+    """Return an id as a record has it."""
     if isinstance(value, str):
         return value
     if value is None:

@@ -1,4 +1,4 @@
-"""The source of kind sql: looks at a table again and again, and hands out each row once."""
+"""The source of kind sql, which reads a table again and again and hands out each row once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _GONE = (
     "the table was replaced, emptied or restored, and lower values are not read; give the source another "
     "name to read it from its beginning"
 )
-_TIED = "source %s: none of the rows read last of those with the value %s is there any more; some may be lost"
+_TIED = "source %s: the rows read last with the value %s are all gone; other rows with it may be lost"
 _PLAIN = (str, int, float, date, list, dict, Decimal, type(None))
 _AS_THEY_ARE = {str, int, float, bool, datetime, date, type(None)}
 _TOO_LARGE = "a row of more than {} bytes; send less of it"
@@ -76,7 +76,7 @@ class Look:
 
 
 class SqlSource(Source[Position]):
-    """Each row once, and again when its rising column has risen: docs/tables.md."""
+    """A source of rows, each once and again when its rising column has risen: docs/tables.md."""
 
     counts = SourceCounts()
 
@@ -91,7 +91,7 @@ class SqlSource(Source[Position]):
         self._resume({})
 
     def _resume(self, position: Mapping[str, Any]) -> None:
-        """Go on from a position; what was read since is read again."""
+        """Continue from a position; rows that were read since are read again."""
         self._handed = position
         self._progress = _progress_of(self._settings, position)
 
@@ -125,7 +125,7 @@ class SqlSource(Source[Position]):
         return 0.0 if self._database is None else self._database.waited_seconds
 
     def keep_alive(self) -> None:
-        """End a look that nobody goes on with: the database keeps what it shows for as long as it lasts."""
+        """End a look that nobody continues, as the database keeps its snapshot for as long as it lasts."""
         if self._look is not None and time.monotonic() > self._look.used + IDLE_SECONDS:
             self._guarded(self._give_up_look)
 
@@ -166,7 +166,7 @@ class SqlSource(Source[Position]):
         return self._guarded(self._advance)
 
     def _guarded(self, step: Callable[[], Result]) -> Result:
-        """Do a step; whatever a driver raises, go on from the last position that was handed out."""
+        """Do a step; whatever a driver raises, continue from the last position that was handed out."""
         try:
             return step()
         except Exception as error:
@@ -196,7 +196,7 @@ class SqlSource(Source[Position]):
         return raw
 
     def _begin(self) -> Look:
-        """Begin a look from the look-back on."""
+        """Begin a look at the look-back."""
         cursor, identity, now = self._settings.cursor, self._settings.id, self._progress
         value, low = now.look_back()
         where, values = f"{cursor} IS NOT NULL", list[Any]()
@@ -208,7 +208,7 @@ class SqlSource(Source[Position]):
         return self._started(where, values, low)
 
     def _find_passed(self) -> bool:
-        """Find the last row read of those with one value again; else go on behind all of them."""
+        """Find the last row read of those with one value again; else continue behind all of them."""
         now, cursor = self._progress, self._settings.cursor
         ids = (
             (key, identity)
@@ -230,7 +230,7 @@ class SqlSource(Source[Position]):
         return look
 
     def _check(self, look: Look) -> None:
-        """See that the columns are there."""
+        """Check that the columns exist."""
         names, problem = look.rows.names, ""
         lower = [name.lower() for name in names]
         for key, name in (("cursor", self._settings.cursor), ("id", self._settings.id)):
@@ -253,7 +253,7 @@ class SqlSource(Source[Position]):
         lower = [name.lower() for name in look.rows.names]
         rising, identity = lower.index(self._settings.cursor.lower()), lower.index(self._settings.id.lower())
         now = self._progress
-        kept: list[Row] = []
+        new: list[Row] = []
         broken: dict[int, str] = {}
         for (row, size), key in zip(rows, now.keys([row[identity] for row, _ in rows]), strict=True):
             is_new, why = now.is_unread(key, row[rising], row[identity], look.low)
@@ -262,15 +262,15 @@ class SqlSource(Source[Position]):
                 if size > MAX_LINE_BYTES:
                     why = why or _TOO_LARGE.format(MAX_LINE_BYTES)
                 if why is not None:
-                    broken[len(kept)] = why
-                kept.append(row)
+                    broken[len(new)] = why
+                new.append(row)
         last, _ = rows[-1]
         if now.trim(last[identity], last[rising]):
             log.warning(_NAMED, self.name, progress.MOST_KNOWN, last[rising])
-        if not kept:
+        if not new:
             return None
-        columns = {name: _cells([row[i] for row in kept]) for i, name in enumerate(look.rows.names)}
-        start, now.place = now.place, now.place + len(kept)
+        columns = {name: _cells([row[i] for row in new]) for i, name in enumerate(look.rows.names)}
+        start, now.place = now.place, now.place + len(new)
         return RawTable(columns, self.name, start, broken, self._position().after)
 
     def _position(self) -> RawPosition:
@@ -278,7 +278,7 @@ class SqlSource(Source[Position]):
         return RawPosition(self.name, self._handed)
 
     def _ended(self, look: Look) -> Raw | None:
-        """After the rows read those without a value; after these the look is over."""
+        """Look at the rows without a value after the others, then end the look."""
         if look.without or self._progress.unusable_is_full:
             return self._finished(look)
         look.rows.close()
@@ -299,7 +299,7 @@ class SqlSource(Source[Position]):
         return RawPosition(self.name, self._handed) if lost else None
 
     def _late_rows(self, look: Look) -> int:
-        """Count the rows below the look-back that came late; 1 where the table went back altogether."""
+        """Count the rows below the look-back that came late; 1 if the whole table went back."""
         cursor, now = self._settings.cursor, self._progress
         late = known = 0
         if (between := now.late_range()) is not None:
@@ -317,7 +317,7 @@ class SqlSource(Source[Position]):
         return late
 
     def _went_back(self) -> bool:
-        """Whether none of the rows read last is in the table any more, but others below them are."""
+        """Return whether the table has none of the rows read last any more, but others below them."""
         now, cursor = self._progress, self._settings.cursor
         if now.tied is not None:
             where = f"{cursor} = {{}} AND {self._settings.id} = {{}}"
@@ -341,7 +341,7 @@ class SqlSource(Source[Position]):
         rows.close()
 
     def _count_gap(self, records: int) -> None:
-        """Count records as lost, once: also where what follows fails."""
+        """Count records as lost, and only once, even if a later step fails."""
         self.counts = replace(self.counts, gap_records=self.counts.gap_records + records)
         self._handed = self._progress.saved()
 
@@ -363,12 +363,12 @@ def _progress_of(settings: SqlSourceConfig, position: Mapping[str, Any]) -> Prog
 
 
 def _cells(column: list[Any]) -> list[object]:
-    """A column as a table of a file could have it."""
+    """Return a column as a table of a file could have it."""
     return column if _AS_THEY_ARE.issuperset(map(type, column)) else list(map(_cell, column))
 
 
 def _cell(value: Any) -> object:
-    """A cell as a table of a file could have it."""
+    """Return a cell as a table of a file could have it."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "surrogateescape")
     finite = not isinstance(value, Decimal) or value.is_finite()

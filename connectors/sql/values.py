@@ -1,4 +1,4 @@
-"""Values of a rising column: how they compare, and the value that lies a distance below another one."""
+"""Values of a rising column: their order, and the value that lies a distance below another one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEXT = re.compile(
 
 
 def rank(value: object) -> float | None:
-    """Return the order of a value: a number, or microseconds since 1970; None where it is neither.
+    """Return the rank of a value: a number, or microseconds since 1970; None for any other value.
 
     Examples
     --------
@@ -136,7 +136,7 @@ _KINDS: Mapping[str, tuple[type, Any]] = {
 
 
 def stored(value: Any) -> Any:
-    """Return a value as a store can hold it; `restored` gives it back.
+    """Return a value in a form that a store can hold; `restored` reverses it.
 
     Examples
     --------
@@ -152,5 +152,5 @@ def stored(value: Any) -> Any:
 
 
 def restored(value: Any) -> Any:
-    """Return what `stored` was given."""
+    """Return the value from which `stored` made this one."""
     return _KINDS[value[0]][1](value[1]) if isinstance(value, list | tuple) else value

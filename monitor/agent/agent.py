@@ -277,7 +277,7 @@ class Agent:
             self._paint()
 
     def _forget(self, engine: Engine) -> None:
-        """Have sources let go of what the engine was asked to, before the next checkpoint."""
+        """Make sources drop the ids that the engine was asked to forget, before the next checkpoint."""
         forgotten, engine.forgotten = engine.forgotten, []
         for keys in forgotten:
             for feeder in self._feeders:
@@ -328,7 +328,7 @@ class Agent:
             )
 
     def _save_last(self, engine: Engine, delivery: OutputPolicy) -> bool:
-        """Save everything; whether that was done.
+        """Save everything, and return whether that succeeded.
 
         A request to stop leaves `FLUSH_SECONDS`. Where every source has ended, a slow disk has all the time
         that it takes: what came from a pipe cannot be read again.
@@ -351,7 +351,7 @@ class Agent:
         if chunk.rejects:
             self._sinks.rejects(chunk)
         self._unjoined.saw(chunk)
-        self._rises.saw(chunk)
+        self._rises.check_scores(chunk)
         self._by_name[chunk.source].absorbed()
         shard.delivery.absorbed(chunk.source, chunk.positions)
 
@@ -406,7 +406,7 @@ class Agent:
             took = time.monotonic() - began
             self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
             self._unjoined.look(self._picture, ended=force and not self._stop.is_set())
-            self._rises.look(self._picture)
+            self._rises.log_rises(self._picture)
 
     def _seen(self) -> EngineView:
         if self._own is not None:

@@ -65,10 +65,10 @@ class DecoderProcess:
     ready: bool = False
     busy: bool = False
 
-    def sent(self, message: bytes, timeout_seconds: float) -> bool:
-        """Send a message as `Connection.send_bytes` does, which has no limit; whether it was taken in time.
+    def send(self, message: bytes, timeout_seconds: float) -> bool:
+        """Send a message as `Connection.send_bytes` does, but return False where it is not taken in time.
 
-        The process may stand still for so long each time that its pipe is full.
+        The limit holds for each wait until the full pipe has room again.
 
         Raises
         ------
@@ -86,21 +86,21 @@ class DecoderProcess:
                         return False
         return True
 
-    def received(self, timeout_seconds: float) -> bytes | None:
-        """The answer; None where nothing more of it comes for so long.
+    def receive(self, timeout_seconds: float) -> bytes | None:
+        """Return the answer; None where nothing more of it comes within the time limit.
 
         Raises
         ------
         EOFError, OSError
             The process is gone.
         """
-        head = self._received(_HEAD.size, timeout_seconds)
+        head = self._receive_bytes(_HEAD.size, timeout_seconds)
         if head is None or (size := _HEAD.unpack(head)[0]) >= 0:
-            return head and self._received(size, timeout_seconds)
-        head = self._received(_LONG_HEAD.size, timeout_seconds)
-        return head and self._received(_LONG_HEAD.unpack(head)[0], timeout_seconds)
+            return head and self._receive_bytes(size, timeout_seconds)
+        head = self._receive_bytes(_LONG_HEAD.size, timeout_seconds)
+        return head and self._receive_bytes(_LONG_HEAD.unpack(head)[0], timeout_seconds)
 
-    def _received(self, size: int, timeout_seconds: float) -> bytes | None:
+    def _receive_bytes(self, size: int, timeout_seconds: float) -> bytes | None:
         pipe, parts = self.chunks.fileno(), []
         while size:
             if not _is_ready(pipe, select.POLLIN, timeout_seconds):
@@ -168,7 +168,7 @@ class Decoders:
                 return None
             free.busy = True
         try:
-            if free.sent(pickle.dumps((source, raws), protocol=5), SILENT_SECONDS):
+            if free.send(pickle.dumps((source, raws), protocol=5), SILENT_SECONDS):
                 return free
             self._lose(free, f"took nothing for {SILENT_SECONDS:.0f} s")
         except OSError:
@@ -178,7 +178,7 @@ class Decoders:
     def take(self, given: DecoderProcess) -> Chunk | None:
         """The chunk of the read that a process was given, once it is there; None where none will come."""
         try:
-            answer = given.received(SILENT_SECONDS)
+            answer = given.receive(SILENT_SECONDS)
         except (EOFError, OSError):
             self._lose(given)
             return None
@@ -234,7 +234,7 @@ def _death(code: int | None) -> str:
 
 
 def _is_ready(pipe: int, event: int, timeout_seconds: float) -> bool:
-    """Whether a pipe has room or bytes, or the other end is closed, within so long."""
+    """Return whether a pipe has room or bytes, or its other end is closed, within the time limit."""
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(1000 * timeout_seconds))

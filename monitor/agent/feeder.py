@@ -119,18 +119,18 @@ class Feeder:
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Tell the source what is used and saved. It never raises: what comes next is told with it."""
+        """Tell the source what is used and saved. It never raises, as the next call covers a failed one."""
         try:
             self._feed.acknowledge(positions)
         except Exception:
-            log.exception("%s: could not be told what is used.", self.name)
+            log.exception("%s: the acknowledgement failed; the next one covers it.", self.name)
 
     def forget(self, keys: Keys) -> None:
-        """Tell the source of which records no position may say anything from now on."""
+        """Make the source hand out positions without these records from now on."""
         self._feed.forget(keys)
 
     def without(self, position: Any, keys: Keys) -> Any:
-        """Return a position of the source that says nothing of these records."""
+        """Return a position of the source without these records."""
         return self._feed.without(position, keys)
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class Feeder:
             self._stop.wait(_REOPEN_SECONDS)
 
     def _decoded(self, raws: Sequence[Raw]) -> Chunk:
-        """The chunk of a read; where our decoder fails, each record of it counts as rejected."""
+        """Decode a read; where our decoder fails, count each record of it as rejected."""
         try:
             return self._decode(raws)
         except Exception as error:
@@ -260,7 +260,7 @@ class Feeder:
                 self._given_changed.notify_all()
 
     def _taken(self, given: GivenRead) -> Chunk:
-        """The chunk of a read that a process was given."""
+        """Return the chunk of a read that was sent to a process."""
         assert self._decoders is not None
         return self._decoders.take(given.process) or self._decoded(given.raws)
 
@@ -308,7 +308,7 @@ class Feeder:
 
 
 def _rejected(source: str, raws: Sequence[Raw], why: str) -> Chunk:
-    """A chunk that uses none of the records of a read, and counts each."""
+    """Return a chunk that counts each record of a read as rejected."""
     rejects = tuple(
         Reject(RejectReason.MALFORMED, why, b"", raw.partition, 0, answers=count)
         for raw in raws

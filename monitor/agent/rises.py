@@ -1,4 +1,4 @@
-"""Says once when duplicates or labels without an answer rise in a task, or when scores are all 0 or 1."""
+"""Warnings, each given once: duplicates or unmatched labels rise in a task, or scores are all 0 or 1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monitor.reports.views import EngineView, LabelOutcome
 log = logging.getLogger("blindsight")
 
 FEW = 0.05
-"""Of answers or labels: a smaller share is no rise."""
+"""A share of answers or labels that is not above this is no rise."""
 
 _FEWEST = 200  # answers or labels between two looks at a share
 _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
@@ -35,15 +35,15 @@ class _Share:
 
 
 class RisingShares:
-    """What is looked at in each picture of the engine, and was logged already.
+    """The shares that are watched in each view of the engine, and those that were logged already.
 
-    A share is that of at least 200 answers or labels since the last look. It rises where it is above 5 % and
-    twice what it was; it is over where it is below 5 % again.
+    Each share is measured over at least 200 answers or labels since the last look. A rise begins when the
+    share is above 5 % and twice the former one, and ends when it is at most 5 % again.
 
     Examples
     --------
     >>> rises = RisingShares()
-    >>> rises.look(EngineView())
+    >>> rises.log_rises(EngineView())
     """
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class RisingShares:
         self._certain: dict[tuple[str, str], int] = {}  # answers, all with a score of 0 or 1
         self._uncertain: set[tuple[str, str]] = set()  # models that need no look any more
 
-    def saw(self, chunk: Chunk) -> None:
-        """Look at the scores of models of which none was other than 0 or 1 so far."""
+    def check_scores(self, chunk: Chunk) -> None:
+        """Check the scores of models that have had only scores of 0 and 1 so far."""
         for batch in chunk.batches:
             names = [(batch.task, model) for model in batch.models]
             if self._uncertain.issuperset(names):
@@ -77,7 +77,7 @@ class RisingShares:
             )
 
     def marked(self, view: EngineView) -> EngineView:
-        """The same, which says of each model with scores of 0 or 1 alone how many answers have them."""
+        """Return the view with the number of answers of each model whose scores are all 0 or 1."""
         certain = {name: rows for name, rows in self._certain.items() if rows >= _FEWEST}
         if not certain:
             return view
@@ -87,7 +87,7 @@ class RisingShares:
         )
         return replace(view, series=tuple(series))
 
-    def look(self, view: EngineView) -> None:
+    def log_rises(self, view: EngineView) -> None:
         """Log each share that has risen."""
         answers: dict[str, Counts] = {}
         for one in view.series:
@@ -118,7 +118,7 @@ class RisingShares:
                 )
 
     def _risen(self, name: tuple[str, str], counts: Counts) -> float | None:
-        """The share since the last look, where it has risen; None where it has not, or too few came."""
+        """Return the share since the last look if it has risen; None if it has not, or too few came."""
         known = self._shares.setdefault(name, _Share((0, 0)))
         # Labels that waited may have found their answers.
         lost, total = max(counts[0] - known.at[0], 0), counts[1] - known.at[1]

@@ -318,7 +318,7 @@ class Shards:
         return tuple(found.values())
 
     def _counted(self) -> tuple[list[MovingShard], _Past]:
-        """Those that work, and what those counted that are gone: each shard is in one of both."""
+        """Return the shards that work and the counts of those that are gone: each shard is in one of both."""
         with self._lock:
             return self.live(), self._past
 
@@ -366,7 +366,7 @@ class Shards:
                 shard.number,
             )
         shard.leaving = True
-        past = self._with(shard)
+        past = self._past_with(shard)
         with self._lock:  # whoever counts sees it among those that work, or among those that are gone
             shard.ended, self._past = True, past
         thread = threading.Thread(
@@ -401,8 +401,8 @@ class Shards:
                     model,
                 )
 
-    def _with(self, shard: MovingShard) -> _Past:
-        """What shards counted here that are gone, and this one."""
+    def _past_with(self, shard: MovingShard) -> _Past:
+        """Return the counts of the shards that are gone, with those of this one."""
         past, delivery = self._past, shard.delivery
         times = [each for each in (past.saved_time, delivery.saved_time) if each is not None]
         counted = since(shard.engine.view(), shard.before)

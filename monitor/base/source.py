@@ -217,7 +217,7 @@ _CELL_BYTES = 8
 
 
 def bytes_in(raw: Raw) -> int:
-    """About how many bytes were read: of lines, of messages, of the cells of a table.
+    """Estimate how many bytes were read, of lines, of messages or of the cells of a table.
 
     Examples
     --------
@@ -427,7 +427,7 @@ class Source(ABC, Generic[Position]):
         """Hear that everything before these positions is used and saved; each is one that `read` gave."""
 
     def forget(self, keys: Keys) -> None:
-        """Hear that no position which is handed out from now on may say anything of records with these ids.
+        """Drop records with these ids from every position that is handed out from now on.
 
         Parameters
         ----------
@@ -437,7 +437,7 @@ class Source(ABC, Generic[Position]):
 
     @classmethod
     def without(cls, position: Position, keys: Keys) -> Position:
-        """Return a saved position that says nothing of records with these ids; most kinds never do."""
+        """Return a saved position without records with these ids; most kinds never hold any."""
         return position
 
     def share(self, shards: ShardOwner) -> None:

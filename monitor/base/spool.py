@@ -21,7 +21,7 @@ from monitor.base.errors import BlindsightError
 log = logging.getLogger("blindsight")
 
 SLOW_SECONDS = 10.0
-"""A group of posts that takes longer is told of; it takes some milliseconds."""
+"""A write of a group of posts that takes longer counts as trouble; it normally takes some milliseconds."""
 
 AGAIN_SECONDS = 1.0
 """How long after a failure to look whether posts can be kept again."""
@@ -174,10 +174,10 @@ class PostSpool(ABC):
 
     @property
     def trouble(self) -> str | None:
-        """Why posts cannot be kept at present: a sentence without its full stop; None where they can."""
+        """Return why posts cannot be kept at present, without a full stop; None where they can."""
         since = self._busy_since
         if since is not None and (stands := time.monotonic() - since) > SLOW_SECONDS:
-            return f"posts cannot be kept: what keeps them has not answered for {stands:.0f} s"
+            return f"posts cannot be kept: the spool has not answered for {stands:.0f} s"
         return self._fault and f"posts cannot be kept: {self._fault}"
 
     @property
@@ -210,7 +210,7 @@ class PostSpool(ABC):
 
     @abstractmethod
     def _look(self) -> None:
-        """See whether posts could be kept, by keeping none.
+        """Test whether posts can be kept, by keeping none.
 
         Raises
         ------
@@ -255,7 +255,7 @@ class PostSpool(ABC):
             self._next_look = time.monotonic() + (pause or 0.0)
 
     def _next_group(self) -> list[SpoolPost] | None:
-        """Some that wait; none where something is to go, or to be looked at; None at the end."""
+        """Return posts that wait; none where something is to be tidied or looked at; None at the end."""
         with self._lock:
             while not (self._waiting or self._closing or self._untidy() or self._is_look_due()):
                 self._to_write.wait(self._idle_seconds())
@@ -270,14 +270,14 @@ class PostSpool(ABC):
             return group
 
     def _looks(self) -> bool:
-        """Whether to look now and then: posts may never come again where nobody is told that they could."""
+        """Return whether to look now and then: clients that were refused may never post again."""
         return self._fault is not None or self._look_seconds is not None
 
     def _is_look_due(self) -> bool:
         return self._looks() and time.monotonic() >= self._next_look
 
     def _idle_seconds(self) -> float | None:
-        """How long to wait for posts at most."""
+        """Return how long to wait for posts at most."""
         look = max(self._next_look - time.monotonic(), 0.0) if self._looks() else None
         return min((each for each in (self._untidy_seconds(), look) if each is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""What became of each record of a replay: the table that ends it, and warnings where too much is not used."""
+"""The account of each record of a replay: the table that ends it, and warnings where too much is not used."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from monitor.engine.planning import Facts
 from monitor.reports.views import EngineView, LabelOutcome
 
 FEW = 0.05
-"""Of answers or labels; where more are not used, it is said in words too."""
+"""If a larger share of the answers or labels is not used, the table ends with a warning."""
 
 Waiting = Mapping[str, Keys]
-"""By task the keys of labels that wait for their answer, as `Engine.waiting_labels` gives them."""
+"""The keys of labels that wait for their answer, by task, as `Engine.waiting_labels` returns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """What became of the labels that could be read.
+    """The outcomes of the labels that could be read.
 
     Parameters
     ----------
@@ -49,13 +49,13 @@ class LabelCounts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum of all counts."""
         return self.matched + self.unmatched + self.conflicting + self.duplicate
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What became of the answers and labels of a replay.
+    """The outcomes of the answers and labels of a replay.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def accounts_of(
     waiting: Sequence[Waiting],
     facts: Sequence[Facts],
 ) -> Accounts:
-    """The accounts of engines, each of which has models of its own.
+    """Return the accounts of engines, each of which has models of its own.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def accounts_of(
 def _of_task(
     config: Config, name: str, views: Sequence[EngineView], waiting: Sequence[Waiting]
 ) -> LabelCounts:
-    """The labels of one task, which go to every engine that has a model of it."""
+    """Count the labels of one task, which go to every engine that has a model of it."""
     mine = [
         (view, keys.get(name, np.zeros(0, dtype=np.uint64)))
         for view, keys in zip(views, waiting, strict=True)
@@ -120,13 +120,13 @@ def _of_task(
     if not mine:
         return LabelCounts()
 
-    def of(view: EngineView, *outcomes: LabelOutcome) -> int:
+    def count(view: EngineView, *outcomes: LabelOutcome) -> int:
         return sum(view.labels.get((name, outcome), 0) for outcome in outcomes)
 
-    matched = [of(view, LabelOutcome.MATCHED) for view, _ in mine]
-    missed = [of(view, LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS) for view, _ in mine]
+    matched = [count(view, LabelOutcome.MATCHED) for view, _ in mine]
+    missed = [count(view, LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS) for view, _ in mine]
     again = [
-        max(of(view, outcome) for view, _ in mine)
+        max(count(view, outcome) for view, _ in mine)
         for outcome in (LabelOutcome.CONFLICTING, LabelOutcome.DUPLICATE)
     ]
     left = mine[0][1]
@@ -144,7 +144,7 @@ def _of_task(
 
 
 def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: Counter[str]) -> Iterator[str]:
-    """The lines of the table, those of nothing left out; then what is to be said of it.
+    """Yield the lines of the table without empty ones, then the warnings.
 
     Examples
     --------

@@ -271,11 +271,11 @@ def _compared(task: str, chunks: Sequence[Chunk]) -> str:
 
 
 def _translated(task: str, chunks: Sequence[Chunk]) -> str:
-    """The sentence about keys of a mapping with which a label finds its answer; "" where none helps."""
+    """Return the sentence about mapping keys with which a label finds its answer; "" if none helps."""
     answers, labels = _ids(task, chunks)
     batches = [batch for chunk in chunks for batch in chunk.batches if batch.task == task]
-    given = [batch for chunk in chunks for batch in chunk.labels if batch.task == task]
-    for ours, others, side in ((labels, answers, batches), (answers, labels, given)):
+    label_batches = [batch for chunk in chunks for batch in chunk.labels if batch.task == task]
+    for ours, others, side in ((labels, answers, batches), (answers, labels, label_batches)):
         known = frozenset(key for batch in side for key in batch.key.tolist())
 
         def knows(text: str, known: frozenset[int] = known) -> bool:

@@ -70,7 +70,7 @@ class Proposal:
 
     @property
     def answers_first(self) -> tuple[int, int]:
-        """Answers that it gives, and answers and labels: a mapping that turns answers into labels is none."""
+        """Return the number of answers, then of answers and labels: labels made of answers are no gain."""
         return sum(map(len, self.chunk.batches)), self.used
 
     @property
@@ -221,18 +221,18 @@ def _held(chunk: Chunk) -> Iterable[str]:
 
 
 def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
-    """The sentence about records that are read as labels, and are answers by what stands in them."""
+    """Return the sentence about records that are read as labels, but look like answers."""
     labels = sum(map(len, chunk.labels))
     if chunk.batches or not labels or not looks_scored(values) or named_path("model", values) is None:
         return []
     return [
         f"all {labels} are read as labels, though they name a model and have fields of scores: their scores "
-        "are not where they are looked for, and what they call label may be what the model answered"
+        "may be under another name, and their label may be the model's own answer"
     ]
 
 
 def _suspicious(chunk: Chunk) -> Iterable[str]:
-    """What is odd about answers that can be used."""
+    """Yield what is odd about answers that can be used."""
     answers = sum(map(len, chunk.batches))
     if again := repeated_ids(chunk.batches):
         yield (
@@ -254,34 +254,34 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
 
 
 def repeated_ids(batches: Sequence[Batch]) -> int:
-    """How many answers have the id of an earlier one of their model."""
-    found = 0
+    """Count the answers that have the id of an earlier one of their model."""
+    repeated = 0
     for batch in batches:
         known = np.flatnonzero(batch.key != NO_ID)
         pairs = np.stack([batch.key[known], batch.model[known].astype(np.uint64)])
-        found += len(known) - np.unique(pairs, axis=1).shape[1]
-    return found
+        repeated += len(known) - np.unique(pairs, axis=1).shape[1]
+    return repeated
 
 
 def repeats_predictions(batch: Batch) -> bool:
-    """Whether the labels of all answers are what the model predicted: the truth hardly ever is.
+    """Return whether all labels are what the model predicted, which the truth hardly ever is.
 
-    Where the order of the classes is not known, it is enough that each predicted class has one label of its
-    own. Where only one class occurs, nothing is told.
+    If the order of the classes is not known, it is enough that each predicted class has one label of its
+    own. If only one class occurs, the answer is False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
         return False
     label = batch.label[known]
-    for told in (batch.scores[known].argmax(axis=1), batch.predicted[known]):
-        pairs = np.unique(np.stack([told, label]), axis=1).shape[1]
-        if 1 < pairs == len(np.unique(told)) == len(np.unique(label)):
+    for predicted in (batch.scores[known].argmax(axis=1), batch.predicted[known]):
+        pairs = np.unique(np.stack([predicted, label]), axis=1).shape[1]
+        if 1 < pairs == len(np.unique(predicted)) == len(np.unique(label)):
             return True
     return False
 
 
 def _unread(raws: Sequence[Raw], values: Sequence[Any], wire: Wire, chunk: Chunk) -> Iterable[str]:
-    """The fields that records have and nobody reads."""
+    """Yield the sentence on fields that records have and nobody reads."""
     if not chunk.batches:
         return
     names = unread_fields(raws, values, wire)
@@ -291,7 +291,7 @@ def _unread(raws: Sequence[Raw], values: Sequence[Any], wire: Wire, chunk: Chunk
 
 
 def unread_fields(raws: Sequence[Raw], values: Sequence[Any], wire: Wire) -> list[str]:
-    """Names of the records' fields, or of a table's columns, that a wire does not read."""
+    """Return the names of the records' fields, or of a table's columns, that a wire does not read."""
     if isinstance(wire, MappedWire):
         read: frozenset[str] = wire.columns
     elif any(isinstance(raw, RawTable) and wire.reads_rows(raw.columns) for raw in raws) or any(
@@ -339,9 +339,9 @@ def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
 
 
 def answers_in(raws: Sequence[Raw]) -> Iterable[dict[str, Any]]:
-    """The records that a source without a mapping holds: those of a format under our names.
+    """Yield the records of a source without a mapping, those of a format under our names.
 
-    What a format cannot read comes as it is.
+    A value that a format cannot read comes unchanged.
     """
     for raw in raws:
         if isinstance(raw, RawTable) and RECOGNISED.reads_rows(raw.columns):
@@ -362,10 +362,10 @@ def _encoded(value: object) -> bytes:
 
 
 def _own_names(line: bytes) -> list[dict[str, Any]]:
-    """The records that a value of a format holds, under our names; [] where it cannot be read."""
+    """Return the records in a value of a format, under our names; [] where it cannot be read."""
     records = [outcome for _, outcome in RECOGNISED.one(line) if isinstance(outcome, Record)]
-    told = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
-    return [{name: value for name, value in each.items() if value is not None} for each in told]
+    fields = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
+    return [{name: value for name, value in each.items() if value is not None} for each in fields]
 
 
 def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:

@@ -89,7 +89,7 @@ _REGRESSION = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What files to look at, and what is known of them.
+    """The files to look at, and what is known of them.
 
     Parameters
     ----------
@@ -181,9 +181,9 @@ class _Found:
     seen: tuple[str, ...] = ()
     """The classes, where nothing tells their order."""
     dropped: tuple[str, ...] = ()
-    """What of the files does not count, as sentences."""
+    """Sentences on what in the files does not count."""
     notes: tuple[str, ...] = ()
-    """What else whoever runs it should know, as sentences."""
+    """Sentences on what else the user should know."""
 
     @property
     def per_model(self) -> dict[str, Ints]:
@@ -270,7 +270,7 @@ def _look(asked: Asked) -> _Found:
 
 
 def _checked(found: _Found, asked: Asked) -> _Found:
-    """With its notes on labels and scores that cannot be what they are taken for."""
+    """Add notes on labels and scores that cannot be what they seem to be."""
     notes = list(found.notes)
     if repeats_predictions(found.answers) and (asked.label or asked.labels):
         what = asked.label or asked.labels
@@ -286,7 +286,7 @@ def _checked(found: _Found, asked: Asked) -> _Found:
 
 
 def _label_of(asked: Asked, values: Sequence[Any]) -> str:
-    """The path of `--label`; "" where it is not given."""
+    """Return the path of `--label`; "" where it is not given."""
     if not asked.label:
         return ""
     paths = Sample(values).cells
@@ -300,7 +300,7 @@ def _label_of(asked: Asked, values: Sequence[Any]) -> str:
 
 
 def _names_models(values: Sequence[Any]) -> bool:
-    """Whether the records say which model answered."""
+    """Return whether the records say which model answered."""
     return named_path("model", values) is not None or any(
         isinstance(value.get("models"), dict) for value in values
     )
@@ -371,17 +371,17 @@ def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any], label: st
         return _Classes((), True)
     cells = [cell for rows in (values, labels) for _, column in _named_cells(rows) for cell in column]
     cells += sample.cells[label].values() if label else ()
-    told = named_classes(cells, width)
-    if not label and not told and width == 2:
-        told = set(two_classes_of(sample, field))
-    if len(told) > width:
+    names = named_classes(cells, width)
+    if not label and not names and width == 2:
+        names = set(two_classes_of(sample, field))
+    if len(names) > width:
         raise ConfigError(
-            f"--from: {path}: expected {width} classes, as {field} tells, got {len(told)} values of labels "
-            f"and predictions: {', '.join(sorted(told, key=_natural)[:10])}; give each class one spelling, "
+            f"--from: {path}: expected {width} classes, as {field} tells, got {len(names)} values of labels "
+            f"and predictions: {', '.join(sorted(names, key=_natural)[:10])}; give each class one spelling, "
             "or name the field of the truth with --label"
         )
-    if len(told) == width:
-        return _Classes(tuple(sorted(told, key=_natural)), False)
+    if len(names) == width:
+        return _Classes(tuple(sorted(names, key=_natural)), False)
     return _Classes(tuple(PLACEHOLDERS["class"].format(k) for k in range(width)), True)
 
 
@@ -445,7 +445,7 @@ def _groups(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _readable(
     path: Path, raws: Sequence[Raw], values: Sequence[Any], layout: TaskLayout, label: str
 ) -> tuple[FieldMapping | None, tuple[str, ...]]:
-    """The mapping by which most of a file's records can be used (None: none is needed), and sentences."""
+    """Return the mapping that reads most of a file's records (None: none is needed), and notes."""
     mapping, looked = _examined(path, raws, layout)
     own = propose(values, layout, {"model": layout.models[0]} if layout.models else {}, label)
     tried = None if own is None else _tried(own, raws, layout, path.name)
@@ -462,18 +462,18 @@ def _readable(
         mapping = mapping or own
     if mapping is None:
         return None, ()
-    return _said_of(mapping, looked.chunk, values, label)
+    return _refined(mapping, looked.chunk, values, label)
 
 
-def _said_of(
+def _refined(
     mapping: FieldMapping, chunk: Chunk, values: Sequence[Any], label: str
 ) -> tuple[FieldMapping, tuple[str, ...]]:
-    """A mapping without a label that was predicted, with other columns as features; and sentences on it."""
-    found = mapping.model_dump(exclude_defaults=True)
+    """Return a mapping with a predicted label as `prediction` and with features, and notes on it."""
+    fields = mapping.model_dump(exclude_defaults=True)
     notes = []
     if not label and mapping.label is not None and any(map(repeats_predictions, chunk.batches)):
-        found.setdefault("prediction", mapping.label)
-        found.pop("label")
+        fields.setdefault("prediction", mapping.label)
+        fields.pop("label")
         notes.append(
             f"{mapping.label} is the class with the largest score in every row: it is read as what the model "
             "predicted, not as the truth. --label COLUMN names the truth."
@@ -493,24 +493,24 @@ def _said_of(
         )
     features = _features(mapping, values)
     if features and not (mapping.format or mapping.features):
-        found["features"] = features
-    return FieldMapping(**found), tuple(notes)
+        fields["features"] = features
+    return FieldMapping(**fields), tuple(notes)
 
 
 def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
-    """Fields of a record itself that are numbers, or texts of few values, and that nothing else reads."""
-    taken = {parse_field_path(path)[0] for path in mapping.paths.values()}
-    found = {}
+    """Return top-level fields that hold numbers, or texts of few values, and that nothing else reads."""
+    mapped = {parse_field_path(path)[0] for path in mapping.paths.values()}
+    features = {}
     for path, cells in Sample(values).cells.items():
         (name, *deeper) = parse_field_path(path)
-        if deeper or name in taken or name in ("groups", "features") or not isinstance(name, str):
+        if deeper or name in mapped or name in ("groups", "features") or not isinstance(name, str):
             continue
-        told = list(cells.values())
-        numbers = all(isinstance(cell, int | float) for cell in told)
-        texts = all(isinstance(cell, str) for cell in told) and len(set(told)) <= MOST_VALUES
-        if (numbers or texts) and name.isidentifier() and len(set(told)) > 1:
-            found[name] = path
-    return dict(itertools.islice(found.items(), MOST_FEATURES))
+        filled = list(cells.values())
+        numbers = all(isinstance(cell, int | float) for cell in filled)
+        texts = all(isinstance(cell, str) for cell in filled) and len(set(filled)) <= MOST_VALUES
+        if (numbers or texts) and name.isidentifier() and len(set(filled)) > 1:
+            features[name] = path
+    return dict(itertools.islice(features.items(), MOST_FEATURES))
 
 
 def _labelled_rows(chunk: Chunk) -> int:
@@ -522,7 +522,7 @@ def _tried(mapping: FieldMapping, raws: Sequence[Raw], layout: TaskLayout, name:
 
 
 def _examined(path: Path, raws: Sequence[Raw], layout: TaskLayout) -> tuple[FieldMapping | None, Examination]:
-    """The mapping that most of a file's records need (None: it needs none), and what it gives."""
+    """Return the mapping that most of a file's records need (None: they need none), and its result."""
     looked = examine(raws, [layout], path.name, RECOGNISED)
     best = max(looked.proposals, key=lambda each: each.answers_first, default=None)
     if best is None:
@@ -543,7 +543,7 @@ def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
 
 
 def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...]]:
-    """All answers of a file with the labels that came along, each id of a model once; what does not count."""
+    """Return a file's answers with their labels, each id of a model once, and notes on the others."""
     batches, reasons, first = list[Batch](), Counter[str](), ""
     labels = 0
     for chunk in _decoded(source, layout):
@@ -556,25 +556,25 @@ def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...
     known = np.flatnonzero((answers.label >= 0) & (answers.key != NO_ID))
     if len(known):  # a label of a request is that of each of its models
         answers = _labelled(answers, answers.key[known], answers.label[known])
-    kept = _first_of_each_id(answers)
+    distinct = _first_of_each_id(answers)
     dropped = []
     if reasons:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         dropped.append(f"Not used: {_count(reasons.total(), 'row')} ({counts}). The first: {first}")
-    if len(kept) < len(answers):
-        again = len(answers) - len(kept)
+    if len(distinct) < len(answers):
+        again = len(answers) - len(distinct)
         dropped.append(
             f"{again:,} of {_count(len(answers), 'answer')} have the id of an earlier one of their model, "
             "and do not count (duplicates): give each answer an id of its own, not that of its user."
         )
-        answers = take(answers, kept)
+        answers = take(answers, distinct)
     if labels and labels * 20 > len(answers):
         dropped.append(f"{_count(labels, 'row')} of the file are labels without scores.")
     return answers, tuple(dropped)
 
 
 def _first_of_each_id(answers: Batch) -> Ints:
-    """The rows that are no duplicates, in their order; those without an id are none."""
+    """Return the rows that are not duplicates, in order; rows without an id are never duplicates."""
     known = answers.key != NO_ID
     pairs = np.stack([answers.key[known], answers.model[known].astype(np.uint64)])
     first = np.unique(pairs, axis=1, return_index=True)[1]

@@ -155,13 +155,13 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         written.period.histories.alarms(),
         unused_of([facts]),
         out / REJECTS if config.rejects else None,
-        noted([facts], accounts),
+        order_notes([facts], accounts),
         accounts,
     )
 
 
-def noted(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
-    """What is to be said of the order of files, where labels found their answers at all."""
+def order_notes(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
+    """Return notes on the order of files, if any label found its answer."""
     from monitor.engine.planning import notes_of_order
 
     return tuple(notes_of_order(facts)) if accounts.labels.matched else ()

@@ -34,7 +34,7 @@ from monitor.cli.replay import (
     arenas_of,
     check_files,
     draw,
-    noted,
+    order_notes,
     replay,
     series_of,
     unused_of,
@@ -187,7 +187,7 @@ def _told(
         written.period.histories.alarms(),
         unused_of([run.facts]),
         out / REJECTS if config.rejects else None,
-        (*notes_of(units, reasons, len(ended)), *noted([run.facts], accounts), memory),
+        (*notes_of(units, reasons, len(ended)), *order_notes([run.facts], accounts), memory),
         accounts,
         tuple(one.seconds for one in ended),
     )

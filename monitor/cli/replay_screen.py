@@ -155,7 +155,7 @@ def _of_rejects(done: Replayed) -> Iterator[str]:
         yield f"The mapping reads {path} alone, and leaves {_count(rows, 'row')} that stand beside it."
     if not unused.first:
         return
-    yield "The first rejected (a place in a file counts from 0, of an unpacked one where it was packed):"
+    yield "The first rejected (places count from 0, in a compressed file after unpacking):"
     yield from (f"  {message}" for message in unused.first)
     if done.rejects:
         yield f"All of them, as far as rejects.max_bytes allows: {done.rejects}"

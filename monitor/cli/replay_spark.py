@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError
 from monitor.cli.accounts import accounts_of
-from monitor.cli.replay import OURS, REJECTS, Replayed, Written, arenas_of, draw, noted, series_of, unused_of
+from monitor.cli.replay import (
+    OURS,
+    REJECTS,
+    Replayed,
+    Written,
+    arenas_of,
+    draw,
+    order_notes,
+    series_of,
+    unused_of,
+)
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
@@ -109,7 +119,7 @@ def _replayed(
         period.histories.alarms(),
         unused_of(done.facts),
         out / REJECTS if config.rejects else None,
-        (*done.notes, *noted(done.facts, accounts)),
+        (*done.notes, *order_notes(done.facts, accounts)),
         accounts,
     )
 

@@ -220,7 +220,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 def _keep_texts(root: yaml.Node) -> None:
-    """Have what labels and records are compared with stay as it is written: no number, no boolean."""
+    """Keep the texts that labels and records are compared with as written, not as numbers or booleans."""
     waiting, done = [root], set()
     while waiting:
         node = waiting.pop()

@@ -175,11 +175,11 @@ _ONE_OR_MORE = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "
 
 
 def _placeholders(constants: Constants) -> Iterable[Problem]:
-    """The constants that are still to be filled in."""
+    """Return the constants that are still to be filled in."""
     for name, value in constants:
         if value is not None and is_placeholder(value):
-            told = f"expected the {name} of every record, got the placeholder {value!r}"
-            yield f"constants.{name}", f"{told}: write its name here"
+            problem = f"expected the {name} of every record, got the placeholder {value!r}"
+            yield f"constants.{name}", f"{problem}: write its name here"
 
 
 class FieldMapping(Section):
@@ -219,20 +219,20 @@ class FieldMapping(Section):
         default=None,
         ge=1,
         le=128,
-        description="Number of digits to which an id that is a whole number is filled up with zeros, as the "
-        "labels have it. With 1, 7.0 becomes 7, and 007 stays.",
+        description="Number of digits to which an id that is a whole number is padded with zeros, as in the "
+        "labels. With 1, 7.0 becomes 7, and 007 stays.",
         examples=[8],
     )
     id_prefix: str | None = Field(
         default=None,
         min_length=1,
         max_length=100,
-        description="Text that ids begin with, as the labels have them; it is put before an id without it.",
+        description="Text with which ids begin in the labels; it is put before an id without it.",
         examples=["req-"],
     )
     id_case: Literal["lower", "upper"] | None = Field(
         default=None,
-        description="Small or capital letters for all of an id, where answers and labels differ in that.",
+        description="Convert ids to small or capital letters, if answers and labels differ in that.",
         examples=["lower"],
     )
     time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.", "ts")
@@ -273,7 +273,8 @@ class FieldMapping(Section):
     label: str | None = _path("Path of the true class.", "truth")
     label_values: dict[str, str] = Field(
         default={},
-        description="The class for each value of a label that is no class. Keys are read as text: 1, true.",
+        description="The class for each label value that does not name a class. Keys are read as text: 1, "
+        "true.",
         examples=[{"1": "toxic", "0": "ok"}],
     )
     where: dict[str, Annotated[tuple[str, ...], _ONE_OR_MORE]] = Field(
@@ -298,7 +299,7 @@ class FieldMapping(Section):
     @field_validator("label_values", "where", mode="before")
     @classmethod
     def _texts(cls, given: Any, field: ValidationInfo) -> Any:
-        """Keys and values as text, whatever YAML made of them."""
+        """Convert keys and values to text, whatever YAML made of them."""
         if not isinstance(given, dict):
             return given
         keys = [_as_text(key) for key in given]
@@ -386,14 +387,14 @@ class FieldMapping(Section):
             )
 
     def _problems_of_ids(self) -> Iterable[Problem]:
-        """What is wrong with the translations of ids."""
+        """Return what is wrong with the translations of ids."""
         has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
         for name in ("id_hex_digits", "id_digits", "id_prefix", "id_case"):
             if getattr(self, name) is not None and not has_path:
                 yield "id", f"missing; {name} needs it: give its path, or leave {name} out"
 
     def _problems_of_values(self) -> Iterable[Problem]:
-        """What is wrong with label_values and where."""
+        """Return what is wrong with label_values and where."""
         if self.label_values and self.label is None:
             yield "label", "missing; label_values needs it: give its path, or leave label_values out"
         for path, value in self.where.items():
@@ -409,7 +410,7 @@ class FieldMapping(Section):
 
 
 def _as_text(value: Any) -> Any:
-    """A key or a value of YAML as JSON would write it; what is no single value as it is.
+    """Return a key or value of YAML as JSON would write it; anything but a single value unchanged.
 
     Examples
     --------

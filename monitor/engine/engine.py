@@ -424,7 +424,7 @@ class Engine:
         }
 
     def waiting_labels(self) -> dict[str, Keys]:
-        """By task, the keys of labels that wait for their answer."""
+        """Return by task the keys of labels that wait for their answer."""
         return {name: join.waiting_keys for name, join in self._joins().items() if join.waiting}
 
     def _joins(self) -> dict[str, LabelJoinLogic]:

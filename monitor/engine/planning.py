@@ -139,7 +139,7 @@ class Facts:
 
 
 def certain_rows(scores: Floats) -> NDArray[np.bool_]:
-    """(n,) bool, True where the largest of (n, K) scores is exactly 1; of a confidence, where it is 0 or 1.
+    """Return (n,) bool, True where the largest of (n, K) scores is 1, or a confidence is 0 or 1, exactly.
 
     Of three classes, say, a forest gives many a score of exactly 0, which says nothing of the largest one.
 

@@ -162,7 +162,7 @@ def _cells(values: Any, what: str) -> Cells:
 
 
 def _plain(value: Any) -> Any:
-    """A value as plain Python has it, and so what stands in its lists and dicts.
+    """Return a value, and the contents of its lists and dicts, as plain Python objects.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_nan(cells: Cells) -> Cells:
-    """Numbers with NaN where there is none: a score that is missing is not a label without scores.
+    """Replace missing numbers by NaN, as a row without a score is not a label without scores.
 
     Examples
     --------

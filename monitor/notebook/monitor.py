@@ -439,7 +439,7 @@ def _path(column: str) -> str:
 
 
 def _read(frame: Any, what: str, places: Mapping[str, str], optional: Sequence[str] = ()) -> dict[str, Cells]:
-    """The columns of a frame by their names; a score that is missing is NaN."""
+    """Return the columns of a frame by name, with NaN for missing scores."""
     columns = ReadFrame(frame, what).columns(places, optional)
     for field, name in places.items():
         if field.partition(".")[0] in ("scores", "confidence"):

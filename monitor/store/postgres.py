@@ -248,7 +248,7 @@ class PostgresDatabase(Database):
 
 
 class PostgresConnection:
-    """A connection that is spoken to as to SQLite's, and is made anew where it was lost or has failed.
+    """A PostgreSQL connection with the interface of SQLite's, which reconnects after a loss or a failure.
 
     A session keeps what held when it began (that the database only reads, how long a statement may take), so
     that after an error another session is asked. After a failed attempt none is made for a while, twice as
@@ -325,7 +325,7 @@ class PostgresConnection:
         self._of.close()
 
     def cut(self, after_seconds: float) -> None:
-        """End the wait of another thread that has waited so long for the server: its connection is lost."""
+        """End the wait of another thread that has waited too long for the server: its connection is lost."""
         asked = self._asked
         if asked is None or time.monotonic() - asked < after_seconds:
             return
@@ -352,7 +352,7 @@ class PostgresConnection:
             self._of.close()
 
     def _drop_after(self, error: BaseException) -> None:
-        """Let the next statement begin a session, but where it only met another transaction."""
+        """Close the session after an error, unless the error only met another transaction."""
         if isinstance(error, self._errors) and (getattr(error, "sqlstate", None) or "")[:2] not in _MEETS:
             self._of.close()
 

@@ -236,7 +236,7 @@ class SpoolTable(PostSpool):
         self._say(None)
 
     def _watch(self) -> None:
-        """The watcher's thread: end each wait for a server that does not answer."""
+        """Run the watcher's thread, which ends each wait for a server that does not answer."""
         while not self._watched.wait(_WATCH_SECONDS):
             for connection in self._connections.copy():
                 connection.cut(_ANSWER_SECONDS)

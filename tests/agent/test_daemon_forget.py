@@ -225,7 +225,7 @@ def test_nothing_of_an_id_is_left_in_the_position_of_a_table(
     settings = configuration(sources=[section | {"poll_seconds": 0.1}], store=where | {"every_seconds": 0.1})
 
     def rests(name: str) -> bool:
-        """Whether the id, its key, or its hash in the position is in the store."""
+        """Return whether the id, its key, or its hash in the position is in the store."""
         held = [path.read_bytes() for path in tmp_path.rglob("state/*") if path.is_file()]
         if store == "postgres":
             held = [bytes(row[0]) for row in postgres_rows(postgres_server, schema)]
@@ -258,7 +258,7 @@ def test_nothing_of_an_id_is_left_in_the_position_of_a_table(
 
 
 def held_parts(folder: Path, server: PostgresServer, store: str, schema: str) -> dict[str, bytes]:
-    """The pieces of the state, by name."""
+    """Return the pieces of the state, by name."""
     if store == "folder":
         with closing(sqlite3.connect(folder / "state" / "blindsight.sqlite")) as connection:
             return dict(connection.execute("SELECT name, state FROM part"))
@@ -268,7 +268,7 @@ def held_parts(folder: Path, server: PostgresServer, store: str, schema: str) ->
 
 
 def postgres_rows(server: PostgresServer, schema: str) -> list[Any]:
-    """Every value of bytes or text in every table of a schema, as bytes."""
+    """Return every value of bytes or text in every table of a schema, as bytes."""
     found = []
     with server.connection() as connection:
         asked = b"SELECT table_name FROM information_schema.tables WHERE table_schema = %s"

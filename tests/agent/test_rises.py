@@ -28,7 +28,7 @@ def test_a_rise_of_unmatched_labels_is_logged_once_and_again_after_it_was_over(
 ) -> None:
     rises = RisingShares()
     for counts in ((1000, 10), (1100, 200), (1150, 250), (1200, 700), (3000, 700), (3000, 1000)):
-        rises.look(labels(*counts))
+        rises.log_rises(labels(*counts))
     assert [line.split(" of the newest")[0] for line in caplog.messages] == ["Task t: 66 %", "Task t: 100 %"]
     assert "`blindsight doctor` compares ids" in caplog.text
 
@@ -36,8 +36,8 @@ def test_a_rise_of_unmatched_labels_is_logged_once_and_again_after_it_was_over(
 def test_few_labels_and_labels_of_which_none_ever_joined_are_left_to_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    RisingShares().look(labels(10, 189))
-    RisingShares().look(labels(0, 0, waiting=500))
+    RisingShares().log_rises(labels(10, 189))
+    RisingShares().log_rises(labels(0, 0, waiting=500))
     assert not caplog.messages
 
 
@@ -48,7 +48,7 @@ def test_a_stream_whose_ids_are_those_of_users_is_told_of_its_duplicates(
     rises = RisingShares()
     for begin in range(0, 600, 100):
         engine.absorb(answers_of_users(begin, 100), 0.0)
-        rises.look(engine.view())
+        rises.log_rises(engine.view())
     (line,) = caplog.messages
     assert line == (
         "Task toxicity: 80 % of the newest answers have the id of an earlier one of their model. They do not "
@@ -67,7 +67,7 @@ def test_scores_that_are_all_0_or_1_are_told_of_once(caplog: pytest.LogCaptureFi
     for begin in range(0, 400, 100):
         sure = [answer(id=f"a{begin + i}", scores=[float(i % 2), float(1 - i % 2)]) for i in range(100)]
         others = [answer(id=f"b{begin + i}", model="irm", scores=[1.0, 0.0]) for i in range(99)]
-        rises.saw(decode(*sure, *others, answer(id=f"c{begin}", model="irm"), layouts=layouts))
+        rises.check_scores(decode(*sure, *others, answer(id=f"c{begin}", model="irm"), layouts=layouts))
     assert caplog.messages == [
         "Task toxicity, model erm: each score of 200 answers is exactly 0 or 1, so every answer gets the "
         "same confidence; send probabilities before rounding."
@@ -83,7 +83,7 @@ def test_the_page_says_that_scores_are_all_0_or_1_until_one_is_not() -> None:
         rows = [answer(id=f"a{begin + i}", scores=[p, 1 - p]) for i, p in enumerate(scores)]
         chunk = decode(*rows, layouts=layouts)
         engine.absorb(chunk, 0.0)
-        rises.saw(chunk)
+        rises.check_scores(chunk)
         view = AgentView(engine=rises.marked(engine.view()))
         data = Data(lambda: view, RecentWindows())
         own = render_model(data, NamedModelQuery(task="toxicity", model="erm"), "")

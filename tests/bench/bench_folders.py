@@ -25,7 +25,7 @@ QUIET_SECONDS = 10.0
 
 
 def fill(folder: Path, files: int, end: str) -> None:
-    """So many files of one answer each."""
+    """Write `files` files of one answer each."""
     for number in range(files):
         if end == "csv":
             text = f"id,model,scores.no,scores.yes\n{number},m,0.3,0.7\n"

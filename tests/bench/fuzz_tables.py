@@ -274,7 +274,7 @@ def _write_sqlite(path: Path, columns: dict[str, Column], rows: int) -> None:
 
 
 def _read(path: Path, mapped: FieldMapping | None) -> list[Raw]:
-    """What the source of this file gives, to its end."""
+    """Return all that the source of this file yields."""
     if path.suffix == ".db":
         settings = SqlSourceConfig.model_validate(
             {
@@ -329,7 +329,7 @@ def feed(rng: random.Random, number: int, folder: Path) -> tuple[str, Chunk | No
 
 
 def table(tables: int = 20_000, seed: int = 0) -> Iterator[str]:
-    """What became of the tables."""
+    """Return the outcomes of the tables."""
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()

@@ -24,7 +24,7 @@ N = 2 * FEWEST_REFERENCE
 
 
 def write_configuration(predictions: Path, labels: Path | None, out: Path, **asked: str) -> str:
-    """What init says of the files."""
+    """Return the text that init prints on the files."""
     return written(Asked(predictions, labels, **asked), out)[0]
 
 

@@ -1,4 +1,4 @@
-"""What one of `init`, `replay`, `doctor` and `run` reads, all do, with equal counts: shapes and formats."""
+"""`init`, `replay`, `doctor` and `run` read the same records with equal counts: shapes and formats."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ SHAPES: Mapping[str, tuple[Rows, int]] = {
 
 
 def cell(value: Any) -> Any:
-    """As a writer of CSV or SQL without arrays has it."""
+    """Return a value as a writer of CSV or SQL without arrays writes it."""
     return json.dumps(value, default=float) if isinstance(value, list | dict) else value
 
 

@@ -84,7 +84,7 @@ class Call(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What a log has lost while nobody read it.
+    """The records that a log has lost while nobody read it.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Case(ABC):
 
     @property
     def section(self) -> Mapping[str, Any]:
-        """What its section of the configuration says besides the kind."""
+        """Return the section of the configuration without the kind."""
         return {}
 
     @abstractmethod

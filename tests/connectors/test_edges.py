@@ -1,4 +1,4 @@
-"""What goes wrong at the edge of a source, held for every kind to which it can happen by the same tests.
+"""Failures at the edge of a source, tested in the same way for every kind that can have them.
 
 A library raises what it should not; a peer stands still; a log loses records. In each case nothing is lost
 without a count, each wait has a limit, and the source says that it is not up.
@@ -43,7 +43,7 @@ class Raising:
         self.errors, self.real = errors, getattr(call.owner, call.name)
 
     def __get__(self, owner: object, kind: type | None = None) -> Callable[..., object]:
-        """As a method of the class in which it stands."""
+        """Bind to an instance like a method of the class."""
         return partial(self._called, self.real.__get__(owner, kind))
 
     def __call__(self, *rest: object, **more: object) -> object:
@@ -55,12 +55,12 @@ class Raising:
         return real(*rest, **more)
 
     def done(self) -> bool:
-        """Whether each exception was raised."""
+        """Return whether each exception was raised."""
         return not self.errors
 
 
 def step(reader: Reader, done: Callable[[], bool]) -> bool:
-    """Whether it is done after one more read; what came is used at once."""
+    """Return whether it is done after one more read, whose records are used at once."""
     reader.once()
     reader.source.acknowledge(reader.saved())
     return done()

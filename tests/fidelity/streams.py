@@ -146,7 +146,7 @@ def corrected(
 
 
 def today(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
-    """The same of today's interval."""
+    """Return the same for today's interval."""
     logic, found = stream.settings.build(), []
     for k in range(len(stream.right) // n):
         rows = slice(k * n, (k + 1) * n)
@@ -165,7 +165,7 @@ def today(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95
 
 
 def alone(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
-    """The same of the window's own labels at its close."""
+    """Return the same for the window's own labels at its close."""
     z, found = float(norm.ppf((1 + level) / 2)), []
     for k in range(len(stream.right) // n):
         own = picked[(picked // n == k) & (known <= k)]
@@ -182,7 +182,7 @@ def alone(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95
 
 
 def constant(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
-    """The same of the reference's accuracy, always."""
+    """Return the same for the reference's accuracy, always."""
     p = float(stream.held.mean())
     half = float(norm.ppf((1 + level) / 2)) * sqrt(p * (1 - p) * (1 / n + 1 / len(stream.held)))
     return np.tile([p, p - half, p + half], (len(stream.right) // n, 1))
@@ -197,7 +197,7 @@ METHODS: dict[str, Callable[[Stream, int, Ints, Ints, float], Floats]] = {
 
 
 def judged(stream: Stream, n: int, found: Floats, level: float = 0.95) -> Judged:
-    """What the ends, (windows, 3), of the first windows are worth."""
+    """Judge the ends, (windows, 3), of the first windows."""
     truth = stream.right[: len(found) * n].reshape(-1, n).mean(axis=1)
     value, low, high = found.T
     missed = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
@@ -208,7 +208,7 @@ def judged(stream: Stream, n: int, found: Floats, level: float = 0.95) -> Judged
 
 
 def mean_of(found: list[Judged]) -> Judged:
-    """Of several streams."""
+    """Return the mean over several streams."""
     return Judged(*np.mean(found, axis=0).tolist())
 
 

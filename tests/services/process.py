@@ -137,7 +137,7 @@ def wait_until(
 
 
 def programs_a_core() -> float:
-    """How many programs have wanted each core in the last five minutes; 1 where there were fewer."""
+    """Return how many programs have wanted each core in the last five minutes; 1 where there were fewer."""
     return max(1.0, os.getloadavg()[1] / (os.cpu_count() or 1))
 
 
@@ -151,7 +151,7 @@ def answers(port: int) -> bool:
 
 
 def end_of(process: subprocess.Popen[bytes] | ForkedProcess, seconds: float = PATIENCE_SECONDS) -> int:
-    """The exit code of a process, waited for as `wait_until` does; raises `subprocess.TimeoutExpired`."""
+    """Return the exit code of a process; raise `subprocess.TimeoutExpired` as late as `wait_until` does."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -171,7 +171,7 @@ def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool 
 
 
 def children() -> set[int]:
-    """The processes that this one has started, itself or by its server of forks, and not waited for."""
+    """Return the processes that this one or its server of forks has started, and not waited for."""
     found = set(forks)
     threads = Path("/proc/self/task")
     for thread in threads.iterdir() if threads.is_dir() else ():  # Linux
@@ -182,7 +182,7 @@ def children() -> set[int]:
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """What is started inside the block serves more than one test."""
+    """Mark processes that are started inside the block as shared by several tests."""
     before = children()
     try:
         yield

@@ -114,7 +114,7 @@ class Columns:
 
 
 def known(labels: list[Any], no_label: Collection[str]) -> list[Any]:
-    """Labels, None in the place of those that say that there is none, as NaN does.
+    """Replace labels that stand for a missing label, such as NaN, by None.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class RejectList:
         self._found.append(((records_before, 0), self._keep(_quotable(reject))))
 
     def add(self, record: int, fault: Fault, answers: int, task: str, along: bool = False) -> None:
-        """Add a record that was read, or one of its answers; `task` is "" where that is the fault.
+        """Add a record or one of its answers; `task` is "" where the task is at fault.
 
         With `along` it is the label alone, whose answers are used.
         """

@@ -73,7 +73,7 @@ def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> 
 
 
 def read_rows(raw: RawTable, max_line_bytes: int, wire: Wire) -> Reading:
-    """The records of a table's rows, each read as JSON."""
+    """Read each row of a table as JSON, and return the records."""
     rows = list(json_rows(raw))
     good = [i for i in range(len(rows)) if i not in raw.broken]
     positions = np.array(good, dtype=np.int64) + raw.start

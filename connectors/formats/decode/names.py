@@ -198,7 +198,7 @@ NO_VALUE = frozenset(
 
 
 def same_name(text: str) -> str:
-    """A class's name as it is compared: in NFC, and of a whole number without a decimal point.
+    """Normalize a class's name for comparison: to NFC, and a whole number to no decimal point.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def same_name(text: str) -> str:
 
 
 def same_names(names: Iterable[str]) -> dict[str, int]:
-    """The places of names as they are compared; none of those that are then alike.
+    """Return the place of each normalized name, without names that become equal.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def _place(
     layout: TaskLayout,
     add: Callable[..., None],
 ) -> int:
-    """The class that a value names in another way, -1 with what is wrong; -1 alone of a label to come."""
+    """Return the class that another spelling names; -1 with a fault, or -1 alone for a label to come."""
     text = text_of(value) if isinstance(value, str | int | float) else None
     missing = text in NO_VALUE or (isinstance(value, float) and value != value)
     if text is None:
@@ -295,7 +295,7 @@ def encode_group(
 
 
 def _group_fault(value: object, text: str | None, name: str, layout: TaskLayout) -> Fault | None:
-    """What is wrong with the value of a group, None where nothing is."""
+    """Return what is wrong with the value of a group, None where nothing is."""
     if text is None or isinstance(value, TooLarge) or (isinstance(value, float) and not isfinite(value)):
         reason = RejectReason.WRONG_TYPE if text is None else RejectReason.NOT_A_NUMBER
         reason = RejectReason.OUT_OF_RANGE if isinstance(value, TooLarge) else reason

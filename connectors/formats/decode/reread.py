@@ -1,4 +1,4 @@
-"""One record read again without types, of whatever format: a fault costs what it stands in, and no more.
+"""A second reading of one record without types, of any format: a fault costs only the value that has it.
 
 The typed decoder refuses a whole record for a NaN that nobody reads, half a character in a label, or an id
 that is `81.0`. Here the same record keeps what can be used, and the columns judge the rest. All formats end
@@ -29,7 +29,7 @@ _EXACT = 1 << 53
 
 
 def whole_number(value: object) -> object:
-    """A float that is a whole number as an integer, where it is exact; anything else as it is.
+    """Return a float that is a whole number as an integer where that is exact; anything else unchanged.
 
     A table with gaps, and JavaScript, have floats in the place of integers.
 
@@ -43,7 +43,7 @@ def whole_number(value: object) -> object:
 
 
 def read_again(data: bytes, error: Exception) -> Record | Fault:
-    """The record that these bytes are, or why they are none.
+    """Return the record that these bytes hold, or why they hold none.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def read_again(data: bytes, error: Exception) -> Record | Fault:
 
 
 def _explained(data: bytes, error: Exception, fault: Fault | None) -> Fault:
-    """What is wrong with a record: its bytes first, which are named by their place."""
+    """Explain what is wrong with a record: first with its bytes, whose faults are named by position."""
     if fault is None or fault[0] is RejectReason.ENCODING:
         return explain_text(data, error)
     return fault
 
 
 def lenient_value(data: bytes) -> Any:
-    """What bytes of JSON hold, with NaN, Infinity and what is no UTF-8; None of what is no JSON.
+    """Parse JSON that may hold NaN, Infinity and invalid UTF-8; return None for what is not JSON.
 
     Bytes that are not UTF-8 come as lone surrogates.
     """
@@ -80,7 +80,7 @@ def lenient_value(data: bytes) -> Any:
 
 
 def lenient_elements(data: bytes) -> list[bytes] | None:
-    """The elements of an array that is JSON but for NaN, Infinity and bytes that are no UTF-8; else None.
+    """Return the elements of a JSON array that may hold NaN, Infinity and invalid UTF-8; else None.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def _next_token(text: str, at: int) -> int:
 
 
 def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]
-    """The record that a decoded value is, of whatever format, or what is wrong with it.
+    """Return the record that a decoded value of any format holds, or what is wrong with it.
 
     Parameters
     ----------

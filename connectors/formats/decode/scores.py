@@ -140,7 +140,7 @@ def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path,
 def _as_named(
     value: dict[str, float], names: frozenset[str], layout: TaskLayout
 ) -> Mapping[str, float] | None:
-    """The scores by class, in whatever form of Unicode it is named; None where others are."""
+    """Return the scores by class, whose names may be in any form of Unicode; None where others are named."""
     if value.keys() == names:
         return value
     if len(value) != len(names):

@@ -156,7 +156,7 @@ def _texts(values: Sequence[str], rows: Ints, faults: Faults) -> Floats:
 
 
 def _read_offsets(values: Sequence[str], unread: Sequence[int], times: Floats) -> None:
-    """Read those times whose offsets are written otherwise than in RFC 3339."""
+    """Read the times whose offsets differ from the form of RFC 3339."""
     by_length: dict[int, list[tuple[int, str]]] = {}
     for i in unread:
         parts = _OFFSET.fullmatch(values[i][:_LONGEST])

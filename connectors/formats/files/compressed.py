@@ -139,7 +139,7 @@ DECOMPRESSORS: Mapping[str, Callable[[Path], Any]] = {".gz": open_gzip, ".zst": 
 
 
 def is_array(path: Path) -> bool:
-    """Whether a file, compressed or not, is one JSON array of objects.
+    """Return whether a file, compressed or not, is one JSON array of objects.
 
     Raises
     ------

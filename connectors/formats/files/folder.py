@@ -45,7 +45,7 @@ def is_folder(path: str) -> bool:
 
 
 class Files(Protocol):
-    """The files of a pattern. No method waits for longer than it is told to."""
+    """The files of a pattern; each method waits at most as long as its argument says."""
 
     look_seconds: float
     looks_again: bool
@@ -53,11 +53,11 @@ class Files(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing comes, as a sentence without its full stop."""
+        """Return why no file comes, as a sentence without its full stop."""
         ...
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str] | None:
-        """By name, what changes where the file does; None if that is not known yet.
+        """Return by name a mark that changes when the file does; None if the marks are not known yet.
 
         Raises
         ------
@@ -67,11 +67,11 @@ class Files(Protocol):
         ...
 
     def mark(self, name: str) -> str | None:
-        """What `marks` would say of one file now, as far as that costs nothing."""
+        """Return the mark of one file now, as far as that costs nothing."""
         ...
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """The first of these files, to be read; None if it is not there yet. The others are asked for next.
+        """Return the first of these files for reading, None if it is not there yet; fetch the others next.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class Files(Protocol):
         ...
 
     def release(self, name: str) -> None:
-        """Let go of a file that was read."""
+        """Release a file that was read."""
         ...
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class LocalFiles:
         """Nothing was fetched."""
 
     def close(self) -> None:
-        """Nothing was fetched."""
+        """Do nothing: no file was fetched."""
 
 
 def _mark(now: os.stat_result) -> str:
@@ -194,16 +194,16 @@ class Folder:
 
     @property
     def up(self) -> bool:
-        """Whether the files are known, and those that are complete can be read."""
+        """Return whether the files are known, and those that are complete can be read."""
         return self._is_listed and self.trouble is None
 
     @property
     def trouble(self) -> str | None:
-        """Why something is not read: a sentence without its full stop."""
+        """Return why a file is not read, as a sentence without its full stop."""
         return self._files.trouble or next(iter([*self._unreadable.values()]), None)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Some thousand rows of one or more files, or positions alone; [] if nothing came in time.
+        """Return some thousand rows of one or more files, or positions alone; [] if nothing came in time.
 
         One file that cannot be had holds up no other.
 
@@ -234,7 +234,7 @@ class Folder:
         return found
 
     def _step(self, timeout_seconds: float) -> list[Raw] | None:
-        """What comes next; None if nothing can be done now."""
+        """Return what comes next; None if nothing can be done now."""
         if self._open is not None:
             return self._next()
         now = time.monotonic()
@@ -245,7 +245,7 @@ class Folder:
         return self._begin(timeout_seconds) if self._ready else None
 
     def _look(self, now: float, timeout_seconds: float) -> list[Raw] | None:
-        """See what has come and gone; None if there is nothing to say of it."""
+        """List the files, and see which came and went; return None if there is nothing to report."""
         try:
             found = self._files.marks(timeout_seconds)
         except SourceError:
@@ -274,7 +274,7 @@ class Folder:
             raise SourceError(f"There is no file {self._pattern}; it is waited for.")
 
     def _line_up(self, now: float) -> None:
-        """Put what is to be read into its order, what could not be read behind what was not tried yet."""
+        """Put what is to be read into its order: files that could not be read come after untried ones."""
         ready: list[tuple[float, str]] = []
         later: list[tuple[float, str]] = []
         for name, (mark, since) in self._seen.items():
@@ -289,7 +289,7 @@ class Folder:
         self._ready, self._later = deque(name for _, name in sorted(ready)), deque(sorted(later))
 
     def _begin(self, timeout_seconds: float) -> list[Raw] | None:
-        """Open the next file that is complete; None if it is not there yet."""
+        """Open the next file that is complete; return None if it is not there yet."""
         name = self._ready[0]
         mark = self._seen[name][0]
         if self._files.mark(name) != mark:  # it changes, or has gone: the next look will say
@@ -340,7 +340,7 @@ class Folder:
         return [replace(table, position=self._places[name])]
 
     def _leave(self) -> None:
-        """Let go of the file that is open."""
+        """Close the open file."""
         opened, self._open = self._open, None
         if opened is not None:
             end = getattr(opened[2], "close", None)
@@ -349,7 +349,7 @@ class Folder:
             self._files.release(opened[0])
 
     def _try_again(self, name: str, longest: float) -> _Failing:
-        """Put a file off, each time for twice as long."""
+        """Postpone a file, each time for twice as long."""
         now = time.monotonic()
         failing = self._failing.setdefault(name, _Failing(now))
         pause = min(self._files.look_seconds * 2.0 ** min(failing.tries, 20), longest)
@@ -369,7 +369,7 @@ class Folder:
         return [RawDamaged(why, head, name, place["at"]), RawPosition(name, place)]
 
     def _failed(self, name: str, error: Exception) -> list[Raw]:
-        """Leave a file with which a reader fails in a way of its own, and read it again later.
+        """Close a file whose reader failed unexpectedly, and read it again later.
 
         After a minute what was not read is counted, once, as one record.
         """

@@ -435,13 +435,13 @@ class Following:
 
     @property
     def inode(self) -> tuple[int, int] | None:
-        """Device and inode of the file that is read; None before the first."""
+        """Return the device and inode of the file that is read; None before the first."""
         if self._main is not None:
             return self._main.id
         return None if self._place is None else (self._place.device, self._place.inode)
 
     def has_ended(self, is_there: bool = False) -> bool:
-        """Whether the file has gone, with nothing of it left to be read.
+        """Return whether the file is gone and was read to its end.
 
         Parameters
         ----------
@@ -542,7 +542,7 @@ class FollowingPattern:
         return self._gaps + sum(each.gaps for each in [*self._files.values()])
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """About 1 MiB of whole lines of one or more files, or positions alone; [] if nothing came in time.
+        """Return about 1 MiB of whole lines of some files, or positions alone; [] if nothing came in time.
 
         Raises
         ------
@@ -576,7 +576,7 @@ class FollowingPattern:
         return found
 
     def _turn(self, deadline: float) -> tuple[list[Raw], SourceError | None]:
-        """What waiting files have now, up to about 1 MiB, and why one cannot be read."""
+        """Return what waiting files hold now, up to about 1 MiB, and why one cannot be read."""
         found: list[Raw] = []
         size, error = 0, None
         while self._waiting and size < BLOCK_BYTES and len(found) < _MOST_RAWS:
@@ -628,7 +628,7 @@ class FollowingPattern:
         return changed
 
     def _take_up(self, names: Sequence[str]) -> list[Raw]:
-        """Begin files, or go on in those that had another name of the pattern."""
+        """Open new files, and continue those that had another name of the pattern."""
         changed: list[Raw] = []
         inodes = {file.inode: name for name, file in self._files.items()} if names else {}
         for name in names:

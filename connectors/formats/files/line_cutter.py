@@ -102,7 +102,7 @@ _BLANK = np.frombuffer(b"\r\n", dtype=np.uint8)
 
 
 class ArrayCutter(LineCutter):
-    """Takes the bytes of a file that is one JSON array, and gives each element as a line.
+    """A cutter of one JSON array, the content of a file, into lines: one for each element.
 
     A comma between two elements becomes the end of a line; brackets of the array, and line breaks within it,
     become blanks. Each byte keeps its place, so that positions are those in the file. Of several arrays, one
@@ -130,7 +130,7 @@ class ArrayCutter(LineCutter):
         self._escapes = False  # whether the last byte was a backslash that escapes the next one
 
     def feed(self, data: bytes) -> list[Raw]:
-        """Take the next bytes; give what they completed."""
+        """Take the next bytes and return the lines that they complete."""
         return super().feed(self._as_lines(data)) if data else []
 
     def _as_lines(self, data: bytes) -> bytes:
@@ -149,7 +149,7 @@ class ArrayCutter(LineCutter):
         return found.tobytes()
 
     def _escaped(self, data: np.ndarray) -> np.ndarray:
-        """(n,) bool, True behind a backslash that is not escaped itself."""
+        """Return (n,) bool, True where a byte follows a backslash that is not escaped itself."""
         escaped = np.zeros(len(data) + 1, dtype=bool)
         escaped[0] = self._escapes
         for place in np.flatnonzero(data == _BACKSLASH).tolist():
@@ -159,7 +159,7 @@ class ArrayCutter(LineCutter):
 
 
 def begins_array(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is one JSON array of objects.
+    """Return whether a file that begins with these bytes is one JSON array of objects.
 
     Examples
     --------

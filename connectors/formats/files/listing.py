@@ -1,4 +1,4 @@
-"""The files of a pattern as the shell's, each folder looked at once, whatever links lead back to it."""
+"""The files of a shell pattern; each folder is listed once, whatever links lead back to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ANY_FOLDERS = "**"
 
 
 def listed(pattern: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The plain files of a pattern, each with what `os.stat` says of it.
+    """Return the plain files of a pattern, each with its `os.stat` result.
 
     Names are those of `glob.glob`; ``**`` stands for any number of folders. Below it each folder is visited
     once, under its own name rather than that of a link to it, so that links in a circle come to an end. What
@@ -60,7 +60,7 @@ def _below(folder: str, parts: Sequence[str]) -> Iterator[tuple[str, os.stat_res
 
 
 def _folders(root: str) -> Iterator[str]:
-    """A folder and all below it but for hidden ones, each once; those behind links come last."""
+    """Yield a folder and all below it except hidden ones, each once, those behind links last."""
     visited: set[tuple[int, int]] = set()
     waiting, links = [root], list[str]()
     while waiting or links:
@@ -83,7 +83,7 @@ def _folders(root: str) -> Iterator[str]:
 
 
 def _entries(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """What is in a folder, each with its name in the words of the pattern."""
+    """Yield the entries of a folder, each with its name as the pattern spells it."""
     before = os.path.join(folder, "")
     try:
         with os.scandir(folder or os.curdir) as entries:

@@ -24,12 +24,12 @@ _EXTRAS = {
 
 
 def is_address(path: str) -> bool:
-    """Whether a path is one of another file system: ``s3://bucket/labels/*.parquet``."""
+    """Return whether a path is an address of another file system: ``s3://bucket/labels/*.parquet``."""
     return "://" in path
 
 
 class _Call(Generic[Answer]):
-    """A call of a library in a thread of its own, so that one that hangs holds up nobody."""
+    """A call of a library in a thread of its own, so that a call that hangs delays nothing else."""
 
     def __init__(self, function: Callable[[], Answer]) -> None:
         self._function = function
@@ -47,23 +47,23 @@ class _Call(Generic[Answer]):
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Return how long the call has taken so far."""
         return time.monotonic() - self._began
 
     def ended(self, timeout_seconds: float) -> bool:
-        """Whether it ends within so long."""
+        """Return whether the call ends within the time limit."""
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def answer(self) -> Answer:
-        """What it returned; raises what it raised."""
+        """Return the result of the call, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._answer  # type: ignore[return-value]
 
 
 class RemoteFiles:
-    """Files by fsspec, some of them fetched at once.
+    """The files of an fsspec file system, several of which are fetched at once.
 
     Raises
     ------
@@ -101,7 +101,7 @@ class RemoteFiles:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing comes, where the store does not answer."""
+        """Return why nothing comes, where the store does not answer."""
         seconds = max(
             (call.seconds for call in (self._listing, self._fetching) if call is not None), default=0.0
         )
@@ -131,7 +131,7 @@ class RemoteFiles:
         }
 
     def mark(self, name: str) -> str | None:
-        """As the last listing has it."""
+        """Return the mark of the last listing."""
         return self._known[name][0] if name in self._known else None
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
@@ -155,7 +155,7 @@ class RemoteFiles:
         return self._here.get(name)
 
     def _some(self, names: Sequence[str]) -> list[str]:
-        """The files that are fetched at once: the first, and others as far as they are small."""
+        """Return the files to fetch at once: the first, and others as long as they are small."""
         several, size = [names[0]], self._known.get(names[0], ("", 0))[1]
         for name in names[1 : self._at_once]:
             size += self._known.get(name, ("", _BYTES_AT_ONCE))[1]
@@ -187,7 +187,7 @@ class RemoteFiles:
 
 
 def _end(name: str) -> str:
-    """From the first dot of a file's name on."""
+    """Return the end of a file's name, from its first dot on."""
     return "".join(Path(name).suffixes[-2:])
 
 
@@ -196,6 +196,6 @@ def _told(error: Exception) -> str:
 
 
 def _mark(info: Mapping[str, Any]) -> str:
-    """The size of a file, and its tag or the time of its last change."""
+    """Return the size of a file, and its tag or the time of its last change."""
     known = (info.get(key) for key in ("ETag", "etag", "mtime", "LastModified", "updated", "created"))
     return f"{info.get('size')} {next((each for each in known if each), '')}"

@@ -315,7 +315,7 @@ def rotated_beside(path: Path) -> list[Rotated]:
 
 
 class _FolderNames:
-    """The names in folders, with their inodes: each folder is listed again once its time of change has moved.
+    """A cache of the names and inodes in folders; a folder is listed again once its change time has moved.
 
     A change soon after another one may leave that time as it is, so a listing is kept only if the last change
     before it is old enough.
@@ -325,7 +325,7 @@ class _FolderNames:
         self._kept: dict[Path, tuple[int, list[str], dict[str, int]]] = {}
 
     def beginning_with(self, stem: str, folder: Path) -> dict[str, int]:
-        """Those of a folder that begin so, with their inodes; none if it cannot be listed."""
+        """Return the names of a folder that begin so, with inodes; none if it cannot be listed."""
         try:
             changed = os.stat(folder).st_mtime_ns
             kept = self._kept.get(folder)

@@ -1,4 +1,4 @@
-"""Rows of a table as JSON: for formats whose records are objects, and for a look at what a table holds."""
+"""Rows of a table as JSON, for formats whose records are objects and for the inspection of tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.base.source import RawTable
 
 
 def json_cell(cell: object) -> Any:
-    """A cell as JSON has it, with what stands within it; text that is a JSON object or array is opened.
+    """Return a cell and its contents as JSON has them; text that is a JSON object or array is parsed.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def _plain(value: Any) -> Any:
 
 
 def json_rows(raw: RawTable) -> Iterator[bytes]:
-    """Each row as a JSON object without the cells that are empty."""
+    """Yield each row as a JSON object without the cells that are empty."""
     columns = {name: map(json_cell, column) for name, column in raw.columns.items() if column}
     for row in zip(*columns.values(), strict=True):
         value = {name: cell for name, cell in zip(columns, row, strict=True) if cell is not None}

@@ -109,7 +109,7 @@ _AS_TEXT = "have it write ids as text"
 
 
 def _is_odd(columns: Mapping[str, list[object]]) -> bool:
-    """Whether the rows have to be looked at one by one: a text is not UTF-8, or an id may be rounded."""
+    """Return whether the rows must be checked one by one: a text is not UTF-8, or an id may be rounded."""
     texts = {
         name: "".join([value for value in columns.get(name, ()) if isinstance(value, str)])
         for name in _OWN_TEXT

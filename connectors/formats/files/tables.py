@@ -48,7 +48,7 @@ EVERY_COLUMN: frozenset[str] = _EveryColumn()
 
 
 def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str]:
-    """Those of a table's columns that are read.
+    """Return the columns of a table that are read.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _open_text(path: Path) -> TextIO:
 
 
 def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], str | None]:
-    """The names of the columns, and what is wrong with them, as the end of a sentence."""
+    """Return the names of the columns, and what is wrong with them as the end of a sentence."""
     cells, broken = next(_rows(lines), ([], None))
     if not cells and broken is None:  # what is wrong shows only once that row was asked for
         broken = f"it is damaged: {lines.fault}" if lines.fault else "it is empty"
@@ -217,12 +217,12 @@ class _BoundedLines:
 
     @property
     def first(self) -> int:
-        """The number of the row's first line, counted from 1."""
+        """Return the number of the row's first line, counted from 1."""
         return self._number - len(self.row) + 1
 
     @property
     def too_many(self) -> bool:
-        """Whether the row has more lines than are read as one."""
+        """Return whether the row has more lines than one row may have."""
         return len(self.row) > 1 and (len(self.row) > _MOST_LINES or self._size > self.max)
 
     def begin(self) -> None:
@@ -232,7 +232,7 @@ class _BoundedLines:
         self.cut = self.ended = False
 
     def keep_first(self) -> str:
-        """The first line of the row; the others will be read again."""
+        """Return the first line of the row; the others will be read again."""
         self._again.extendleft(reversed(self.row[1:]))
         self._number -= len(self.row) - 1
         self.characters -= sum(map(len, self.row[1:]))
@@ -254,7 +254,7 @@ class _BoundedLines:
 
 
 def _rows(lines: _BoundedLines, width: int = 0) -> Iterator[tuple[list[str], str | None]]:
-    """Cells of each row, and why it is none; blank lines are passed over.
+    """Yield the cells of each row, and why it is none; blank lines are skipped.
 
     A quote that is not closed makes one cell of all that follows. So a row of several lines is looked at: if
     it is none, its first line alone is broken, and the others are read again.
@@ -290,7 +290,7 @@ def _rows(lines: _BoundedLines, width: int = 0) -> Iterator[tuple[list[str], str
 def _some(
     rows: Iterator[tuple[list[str], str | None]], lines: _BoundedLines, most_characters: int
 ) -> list[tuple[list[str], str | None]]:
-    """The rows of one table."""
+    """Return the rows of one table."""
     some, end = [], lines.characters + most_characters
     for row in rows:
         some.append(row)
@@ -300,7 +300,7 @@ def _some(
 
 
 def _why_no_row(lines: _BoundedLines, cells: list[str], width: int) -> str | None:
-    """What is wrong with a row of several lines, or of the last one; None where nothing is."""
+    """Return what is wrong with a row of several lines, or with the last one; None where nothing is."""
     begins = f"in line {lines.first} a quote opens a cell"
     if lines.ended:
         return f"{begins} that does not end before the file does"
@@ -320,7 +320,7 @@ def _why_no_row(lines: _BoundedLines, cells: list[str], width: int) -> str | Non
 
 
 def _cells_of(line: str) -> list[str]:
-    """The cells of one line, whatever its quotes are."""
+    """Return the cells of one line, whatever its quotes are."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:
@@ -363,7 +363,7 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
 
 
 def _is_small(metadata: Any) -> bool:
-    """Whether all rows fit into the memory, even if each had the largest cell of its column."""
+    """Return whether all rows fit into the memory, even if each had the largest cell of its column."""
     if metadata.num_rows > ROWS:
         return False
     groups = map(metadata.row_group, range(metadata.num_row_groups))
@@ -376,7 +376,7 @@ def _is_small(metadata: Any) -> bool:
 
 
 def _packed_texts(file: Any) -> list[str]:
-    """The columns of text that stand in the file as dictionaries with indices."""
+    """Return the columns of text that the file stores as dictionaries with indices."""
     names = {field.name for field in file.schema_arrow if _is_text(field.type)}
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
     found = []
@@ -464,7 +464,7 @@ def _tables(
 
 
 class _HeldRows:
-    """Rows of Parquet that wait for their table to be full.
+    """Rows of Parquet that are collected until they fill a table.
 
     Where tables end depends on the rows alone, not on where reading began, as long as that is where one
     ended: what a full memory lets go of depends on it.
@@ -492,7 +492,7 @@ class _HeldRows:
         self._begin = self.end = begin
 
     def add(self, batch: Any) -> Iterator[RawTable]:
-        """Take rows; give the tables that they fill."""
+        """Add rows, and yield the tables that they fill."""
         sizes = _row_bytes(batch)
         while len(sizes):
             count = min(len(sizes), (self._begin // ROWS + 1) * ROWS - self.end)
@@ -510,7 +510,7 @@ class _HeldRows:
                 yield from self.finish()
 
     def finish(self) -> Iterator[RawTable]:
-        """Give the table of the rows that wait, if there are any."""
+        """Yield the table of the remaining rows, if there are any."""
         parts, self._parts = self._parts, []
         start, self._begin = self._begin, self.end
         size, self._bytes = self._bytes, 0
@@ -535,7 +535,7 @@ class _HeldRows:
 
 
 def _row_bytes(batch: Any) -> NDArray[np.int64]:
-    """About how many bytes each row takes once it is unpacked."""
+    """Estimate how many bytes each row takes once it is unpacked."""
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for column in batch.columns:
         sizes += _cell_bytes(column)
@@ -556,7 +556,7 @@ def _cell_bytes(column: Any) -> NDArray[np.int64] | int:
 
 
 def _values(column: Any, usable: NDArray[np.bool_]) -> Sequence[object]:
-    """The values of a column; None where a row is not used."""
+    """Return the values of a column; None where a row is not used."""
     from pyarrow import types
 
     if types.is_dictionary(column.type):
@@ -578,7 +578,7 @@ def _mask(usable: NDArray[np.bool_]) -> Any:
 
 
 def _rows_at_once(file: Any, groups: Sequence[int], wanted: Collection[str]) -> int:
-    """How many rows to unpack at once: fewer where a row group is large, or its size does not show.
+    """Return how many rows to unpack at once: fewer where a row group is large, or its size does not show.
 
     It does not show of texts within lists, and of those that are encoded by what they share with the row
     before (DELTA_BYTE_ARRAY): few bytes may become many.
@@ -603,7 +603,7 @@ def _first(name: str) -> str:
 
 
 def _cells(column: Any) -> list[object]:
-    """The cells of a column; what Python cannot hold as text, so that it costs its row alone."""
+    """Return the cells of a column, those that Python cannot hold as text: they cost their rows alone."""
     if "map<" not in str(column.type):
         try:
             values: list[object] = column.to_pylist()
@@ -636,7 +636,7 @@ def _value(scalar: Any) -> object:
 
 
 def _as_text(scalar: Any) -> str:
-    """A text with lone surrogates for bytes that are not UTF-8; a time as ISO 8601 writes those years."""
+    """Return text with lone surrogates for invalid UTF-8, and a time of such a year in ISO 8601."""
     from pyarrow import types
 
     kind = scalar.type

@@ -35,7 +35,7 @@ class TooLarge(str):
 
 
 def float_of(text: str) -> float | TooLarge:
-    """The number that a text spells, NaN and Infinity among them; a ValueError if it spells none.
+    """Return the number that a text spells, also NaN and Infinity; raise a ValueError if it spells none.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def _int(text: str) -> int | TooLarge:
 
 
 def json_value(text: str) -> Any:
-    """The value of a JSON text, in which Python's NaN and Infinity are numbers.
+    """Parse a JSON text, in which Python's NaN and Infinity are numbers.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def explain_text(record: bytes, error: Exception) -> Fault:
 
 
 def _other_bytes(record: bytes) -> Fault | None:
-    """What is wrong with bytes of another kind of file, or of another encoding."""
+    """Return what is wrong with bytes of another kind of file, or of another encoding."""
     for bytes_, (name, ending) in _OTHER_FILES.items():
         if record.startswith(bytes_):
             message = f"$: these are bytes of {name}, not JSON; end the name of such a file in {ending}"
@@ -182,7 +182,7 @@ def text_fault(value: object, path: str = "$") -> Fault | None:
 
 
 def unicode_fault(text: str, path: str) -> Fault:
-    """What is wrong with a text that UTF-8 cannot hold: bytes of another encoding, or half of a character."""
+    """Explain why UTF-8 cannot hold a text: bytes of another encoding, or half of a character."""
     message = (
         "text with half of a surrogate pair, as cutting it within a character leaves; send whole characters"
     )
@@ -246,7 +246,7 @@ def _number_fault(given: Any, path: str, expected: str = "a number from 0 to 1")
 
 
 def has_room(value: object) -> bool:
-    """Whether a float can hold a number; True of what is none."""
+    """Return whether a float can hold a number; True for any other value."""
     try:
         return not isinstance(value, int) or math.isfinite(value)
     except OverflowError:
@@ -263,7 +263,7 @@ _SPELLED = re.compile(r"\s*([-+]?)(\d*)([.,]?)(\d*)\s*(%?)\s*")
 
 
 def spelling(value: object) -> str:
-    """The clause about a text that is a number with a decimal comma or a per cent sign; "" of any other.
+    """Return the hint for a number with a decimal comma or a per cent sign; "" for any other text.
 
     Examples
     --------
@@ -274,8 +274,8 @@ def spelling(value: object) -> str:
     if parts is None or not (parts[2] or parts[4]) or not (parts[3] == "," or parts[5]):
         return ""
     signs = [sign for sign, here in (("decimal comma", parts[3] == ","), ("per cent sign", parts[5])) if here]
-    told = f"; this is a {' and a '.join(signs)}"
+    hint = f"; this is a {' and a '.join(signs)}"
     if not values_are_shown():
-        return f"{told}: write a number from 0 to 1 with a point"
+        return f"{hint}: write a number from 0 to 1 with a point"
     number = float(f"{parts[1]}{parts[2] or 0}.{parts[4] or 0}") / (100 if parts[5] else 1)
-    return f"{told}: write {number:.10g}"
+    return f"{hint}: write {number:.10g}"

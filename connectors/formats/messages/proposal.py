@@ -22,7 +22,7 @@ _SUM_TOLERANCE = 1e-3
 
 _NO_VALUE = frozenset(("", "null", "nan", "none", "na", "n/a", "<na>", "\\n"))
 _FEWEST = 10
-"""Fewer records tell nothing of what a field says."""
+"""With fewer records the values of a field prove nothing."""
 
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
@@ -64,7 +64,7 @@ _UNITS: Sequence[tuple[float, TimeUnit]] = (
 
 
 class Sample:
-    """Some records, and what stands at each path of them.
+    """A sample of records, with the values at each path.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ class Sample:
                     self.cells.setdefault(path, {})[row] = value
 
     def first(self, path: str) -> Any:
-        """What stands at a path first; None where nothing does."""
+        """Return the first value at a path; None where there is none."""
         return next(iter(self.cells.get(path, {}).values()), None)
 
     def column(self, path: str) -> list[Any]:
-        """What stands at a path, None in records without it."""
+        """Return the value at a path for each record, None for records without it."""
         cells = self.cells.get(path, {})
         return [cells.get(row) for row in range(self.rows)]
 
@@ -137,8 +137,8 @@ def propose(
     if label:
         single["label"] = label
     elif "label" not in single and scores and layout.classes:
-        told = label_by_values(sample, layout.classes, scores, {*single.values()})
-        single |= {} if told is None else {"label": told}
+        truth = label_by_values(sample, layout.classes, scores, {*single.values()})
+        single |= {} if truth is None else {"label": truth}
     if not scores and ("label" not in single or _looks_scored(sample)):
         return None
     if not layout.classes:
@@ -159,7 +159,7 @@ def propose(
 
 
 def zoned(mapping: FieldMapping) -> dict[str, Any]:
-    """A mapping as it is written down where times without an offset are taken for UTC."""
+    """Return a mapping as it is written down, with times without an offset taken for UTC."""
     return mapping.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -244,7 +244,7 @@ def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
 
 
 def class_paths(sample: Sample) -> dict[str, str]:
-    """By class the path of its score, where names of fields tell them; {} where none do.
+    """Return the path of each class's score where names of fields tell the classes, else {}.
 
     They have a prefix or an ending in common, such as ``y_pred_proba_``, or are the columns of a frame whose
     names are the classes: several beside each other, from 0 to 1, which sum to 1 in nearly every record.
@@ -269,7 +269,7 @@ def class_paths(sample: Sample) -> dict[str, str]:
 
 
 def _columns_of_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
-    """Columns beside each other whose names are the classes, where they sum to 1; the longest such run."""
+    """Return the longest run of adjacent columns that are named like the classes and sum to 1."""
     if sample.rows < _FEWEST // 2:
         return {}
     fields: dict[str, list[str]] = {}
@@ -296,7 +296,7 @@ def _has_fractions(values: Iterable[Any]) -> bool:
 
 
 def _sum_to_one(sample: Sample, paths: Sequence[str], nearly: float = 0.5) -> bool:
-    """Whether these numbers sum to 1 in such a share of the records that have them all."""
+    """Return whether these numbers sum to 1 in a share `nearly` of the records that have them all."""
     rows = set.intersection(*(set(sample.cells[path]) for path in paths))
     sums = [sum(sample.cells[path][row] for path in paths) for row in rows]
     right = sum(abs(each - 1) <= _SUM_TOLERANCE for each in sums)
@@ -304,7 +304,7 @@ def _sum_to_one(sample: Sample, paths: Sequence[str], nearly: float = 0.5) -> bo
 
 
 def _parted(path: str) -> tuple[str, str]:
-    """A path's beginning, and the name at its end; "" where that is no name.
+    """Split a path into its beginning and the name at its end; "" where that is no name.
 
     Examples
     --------
@@ -321,7 +321,7 @@ def _parted(path: str) -> tuple[str, str]:
 def label_by_values(
     sample: Sample, classes: Sequence[str], scores: Mapping[str, Any], known: set[str]
 ) -> str | None:
-    """The field whose values are the classes and go with the scores; None where none does, or several do.
+    """Return the field whose values are the classes and go with the scores; None if none does, or several do.
 
     Parameters
     ----------
@@ -345,9 +345,9 @@ def label_by_values(
     for path, cells in sample.cells.items():
         if path in known or path in of_scores or path.endswith("]") or len(cells) < _FEWEST:
             continue
-        told = named_classes(cells.values(), len(classes))
-        values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in told}
-        if len(told) < 2 or not told <= set(classes):
+        names = named_classes(cells.values(), len(classes))
+        values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in names}
+        if len(names) < 2 or not names <= set(classes):
             continue
         gain = _gain([(likely[row], name) for row, name in values.items() if row in likely])
         if gain > 0:
@@ -359,7 +359,7 @@ def label_by_values(
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
-    """The two values of the field that goes with a score, whatever its name; () where none does, or several.
+    """Return the two values of the field that goes with a score; () if none does, or several do.
 
     Examples
     --------
@@ -367,7 +367,7 @@ def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
     >>> two_classes_of(Sample(rows), "p")
     ('bad', 'good')
     """
-    found: dict[tuple[str, ...], float] = {}
+    gains: dict[tuple[str, ...], float] = {}
     for path, cells in sample.cells.items():
         values = named_classes(cells.values(), 2)
         if path == score or path.endswith("]") or len(values) != 2 or len(cells) < _FEWEST:
@@ -377,21 +377,21 @@ def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
             likely = _most_likely(sample, classes, {"scores": score})
             names = {row: class_name(cell) for row, cell in cells.items() if row in likely}
             gain = _gain([(likely[row], name) for row, name in names.items() if name in values])
-            found[pair] = max(found.get(pair, 0.0), gain)
-    best = sorted(found, key=lambda pair: -found[pair])
-    if not best or not found[best[0]] or (len(best) > 1 and found[best[1]] > 0.5 * found[best[0]]):
+            gains[pair] = max(gains.get(pair, 0.0), gain)
+    best = sorted(gains, key=lambda pair: -gains[pair])
+    if not best or not gains[best[0]] or (len(best) > 1 and gains[best[1]] > 0.5 * gains[best[0]]):
         return ()
     return best[0]
 
 
 def _paths_of(scores: Mapping[str, Any]) -> list[str]:
-    """All paths of `scores`, `class_scores` or `confidence`."""
+    """Return all paths of `scores`, `class_scores` or `confidence`."""
     parts = (each.values() if isinstance(each, dict) else [each] for each in scores.values())
     return [path for part in parts for path in part]
 
 
 def _gain(pairs: Sequence[tuple[str, str]]) -> float:
-    """By how much two names agree more often than by chance; 0 where chance may do it, at four sigma."""
+    """Return by how much two names agree more often than by chance; 0 within four sigma of chance."""
     if not pairs:
         return 0.0
     n = len(pairs)
@@ -403,27 +403,27 @@ def _gain(pairs: Sequence[tuple[str, str]]) -> float:
 
 
 def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, Any]) -> dict[int, str]:
-    """By record the class with the largest score."""
-    found: dict[int, str] = {}
+    """Return the class with the largest score for each record."""
+    likely: dict[int, str] = {}
     if "class_scores" in scores:
         columns = {name: sample.column(path) for name, path in scores["class_scores"].items()}
         for row in range(sample.rows):
             values = {name: column[row] for name, column in columns.items() if column[row] is not None}
             if values:
-                found[row] = max(values, key=values.__getitem__)
-        return found
+                likely[row] = max(values, key=values.__getitem__)
+        return likely
     for row, value in sample.cells.get(scores.get("scores", ""), {}).items():
         if isinstance(value, dict):
-            found[row] = str(max(value, key=value.__getitem__))
+            likely[row] = str(max(value, key=value.__getitem__))
         elif isinstance(value, list) and len(value) == len(classes):
-            found[row] = classes[int(np.argmax(value))]
+            likely[row] = classes[int(np.argmax(value))]
         elif _is_number(value) and len(classes) == 2:
-            found[row] = classes[int(value > 0.5)]
-    return found
+            likely[row] = classes[int(value > 0.5)]
+    return likely
 
 
 def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
-    """The names of classes among these values.
+    """Return the names of classes among these values.
 
     Where there are more than `most`, words such as NULL stand for a value that is not there.
 
@@ -437,7 +437,7 @@ def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
 
 
 def class_name(cell: object) -> str:
-    """A value as the name of a class: 1.0 is "1", True is "true".
+    """Return a value as the name of a class: 1.0 is "1", True is "true".
 
     Examples
     --------
@@ -450,14 +450,14 @@ def class_name(cell: object) -> str:
 
 
 def _goes_along(sample: Sample, label: str | None, id_: str | None, scores: Mapping[str, Any]) -> bool:
-    """Whether a label stands in records with scores, or in some with the id that those have."""
+    """Return whether a label stands in records with scores, or in some with the ids of those."""
     rows = sample.cells.get(label or "", {}).keys()
     scored = {row for path in _paths_of(scores) for row in sample.cells[path]}
     return not rows.isdisjoint(scored) or not rows.isdisjoint(sample.cells.get(id_ or "", {}).keys())
 
 
 def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> str | None:
-    """The path of `label` where it is what the model answered; None where it may be the truth."""
+    """Return the path of `label` if it is what the model answered; None if it may be the truth."""
     if label is None or not scores or _last(label) in _TRUTHS:
         return None
     parent, _ = _parted(label)
@@ -471,9 +471,9 @@ def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> 
 
 
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
-    """The path of the class whose probability the scores are, as of ``{"label": …, "score": …}``.
+    """Return the path of the class whose probability the scores are, as in ``{"label": …, "score": …}``.
 
-    Then no score is below that of a guess, whichever class it is of: a probability of one class would be.
+    Such a score is never below that of a guess, for any class; the probability of a fixed class sometimes is.
 
     Examples
     --------
@@ -486,21 +486,21 @@ def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
         return None
     values = sample.cells[path]
     parent, _ = _parted(path)
-    wanted = _NAMES["prediction"] | {"label", "class"}
+    class_fields = _NAMES["prediction"] | {"label", "class"}
     for other, cells in sample.cells.items():
         where, name = _parted(other)
-        if where != parent or not name or _last(other) not in wanted or _last(other) in _TRUTHS:
+        if where != parent or not name or _last(other) not in class_fields or _last(other) in _TRUTHS:
             continue
         rows = [row for row in values if isinstance(cells.get(row), str | int | bool)]
-        told = {class_name(cells[row]) for row in rows}
+        names = {class_name(cells[row]) for row in rows}
         least = min((values[row] for row in rows), default=0.0)
-        if len(rows) >= _FEWEST and len(told) > 1 and least >= 1 / len(told) and least >= 1 / 3:
+        if len(rows) >= _FEWEST and len(names) > 1 and least >= 1 / len(names) and least >= 1 / 3:
             return other
     return None
 
 
 def looks_scored(records: Sequence[Any]) -> bool:
-    """Whether a field has the name of scores, whatever its values are.
+    """Return whether a field is named like scores, whatever its values are.
 
     Examples
     --------
@@ -511,7 +511,7 @@ def looks_scored(records: Sequence[Any]) -> bool:
 
 
 def _looks_scored(sample: Sample) -> bool:
-    """Whether a field has the name of scores, whatever its values are."""
+    """Return whether a field is named like scores, whatever its values are."""
     return any(_rank(path) < _NO_SCORE for path in sample.cells)
 
 
@@ -519,7 +519,7 @@ _NO_SCORE = 3
 
 
 def _rank(path: str) -> int:
-    """How surely a field holds scores, by its name: from 0, surely; 3, not at all."""
+    """Rank how surely a field holds scores, by its name: 0 for surely, 3 for not at all."""
     if path.endswith("]") and not path.endswith('"]'):
         return _NO_SCORE
     name = _last(path)
@@ -561,7 +561,7 @@ def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
 
 
 def _single(sample: Sample, any_number: bool = False) -> str | None:
-    """The path of one number that is the score, by its name and by what stands there.
+    """Return the path of the one number that is the score, by its name and its values.
 
     A name that ends in score is that of many a feature: it counts where no better name does.
     """
@@ -623,7 +623,7 @@ def _last(path: str) -> str:
 def _named(
     field: str, sample: Sample, kinds: tuple[type, ...] = (), scored: Set[int] = frozenset()
 ) -> str | None:
-    """The path whose last name is one of the field's: of several one that answers have, the least deep."""
+    """Return the path whose last name is one of the field's: one that answers have, then the least deep."""
     kinds = kinds or ((str, int, float) if field in ("time", "version", "label") else (str, int))
     fitting = [
         path
@@ -664,9 +664,9 @@ def _scores(sample: Sample, layout: TaskLayout) -> dict[str, Any]:
 
 
 def _mostly(fits: Callable[[Any], bool], values: Any) -> bool:
-    """Whether at least half of the values fit."""
-    told = [fits(value) for value in values]
-    return 2 * sum(told) >= len(told)
+    """Return whether at least half of the values fit."""
+    fitting = [fits(value) for value in values]
+    return 2 * sum(fitting) >= len(fitting)
 
 
 def _of_class(name: str, sample: Sample) -> str | None:

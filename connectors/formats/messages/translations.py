@@ -1,4 +1,4 @@
-"""Which translations of a mapping would make labels join: guessed from ids and labels, and tried."""
+"""The translations with which labels would join: guesses from ids and labels, each of which is tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "fals
 def translated_ids(
     ids: Collection[str], wanted: Collection[str], knows: Callable[[str], bool] | None = None
 ) -> dict[str, Any]:
-    """The keys of a mapping by which most of these ids become one of the wanted ones; none where none helps.
+    """Return the keys of a mapping that turn most of these ids into wanted ones; none if none helps.
 
     Parameters
     ----------
@@ -38,23 +38,23 @@ def translated_ids(
     >>> translated_ids(["x"], ["y"])
     {}
     """
-    given, knows = list(ids)[:_MOST_TRIED], knows or frozenset(wanted).__contains__
+    sample, knows = list(ids)[:_MOST_TRIED], knows or frozenset(wanted).__contains__
     best: dict[str, Any] = {}
-    most = sum(map(knows, given))
+    most = sum(map(knows, sample))
     for keys in _candidates(list(wanted)[:_MOST_TRIED]):
         read = id_reader(FieldMapping.model_validate({"id": "id", **keys}))
-        joined = sum(knows(read(id_)) for id_ in given) if read is not None else 0
+        joined = sum(knows(read(id_)) for id_ in sample) if read is not None else 0
         if joined > most:  # of those that join as many, the first and shortest
             best, most = keys, joined
     return best
 
 
 def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Translations that the wanted ids suggest, those of few keys first."""
-    parts = [found.groups() for id_ in wanted if (found := _NUMBERED.fullmatch(id_)) is not None]
+    """Yield the translations that the wanted ids suggest, those with few keys first."""
+    parts = [match.groups() for id_ in wanted if (match := _NUMBERED.fullmatch(id_)) is not None]
     digits = dict.fromkeys([1, *(len(number) for _, number in parts)])
     prefixes = dict.fromkeys(prefix for prefix, _ in parts if 0 < len(prefix) <= 100)
-    prefixes |= dict.fromkeys(found[0] for id_ in wanted if (found := re.match(r"[^\W\d_]+[-_:/.]", id_)))
+    prefixes |= dict.fromkeys(match[0] for id_ in wanted if (match := re.match(r"[^\W\d_]+[-_:/.]", id_)))
     singles: list[dict[str, Any]] = [
         {"id_case": "lower"},
         {"id_case": "upper"},
@@ -67,7 +67,7 @@ def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mapping[str, str]:
-    """The class for each value of a label that is none; nothing where one of them cannot be told.
+    """Return the class for each label value that is not a class; nothing if one value stays unknown.
 
     Numbers and words for yes and no are those of two classes, the second of which is the positive one.
 
@@ -82,7 +82,7 @@ def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mappin
     """
     by_fold = {same_name(name).strip().casefold(): name for name in classes}
     known = frozenset(map(same_name, classes))
-    found: dict[str, str] = {}
+    translated: dict[str, str] = {}
     for value in values:
         if value in classes or same_name(value) in known:
             continue
@@ -92,5 +92,5 @@ def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mappin
             name = classes[text in _TRUE]
         if name is None:
             return {}
-        found[value] = name
-    return found
+        translated[value] = name
+    return translated

@@ -89,7 +89,7 @@ class DebeziumWire(WithoutHeaders):
         return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Whether a table holds changes, by the names of its columns."""
+        """Return whether a table holds changes, judged by the names of its columns."""
         return bool(formats_of_table(names))
 
     def passes_over(self, line: bytes) -> bool:

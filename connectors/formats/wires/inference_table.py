@@ -100,7 +100,7 @@ def _time(row: Mapping[str, Any]) -> object:
 
 
 def _number(value: object) -> object:
-    """A number, which CSV has as text, as a float; anything else as it is."""
+    """Convert a number, which CSV has as text, to a float; return anything else unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return value
     try:

@@ -202,7 +202,7 @@ class MappedWire:
         return found
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """The records of lines, one a line; with gaps where one is not to be read."""
+        """Read one record from each line, with gaps for records that `where` leaves out."""
         if self._decoder is None:
             return None
         try:
@@ -227,7 +227,7 @@ class MappedWire:
         return frozenset(whole) | {str(path[0]) for path in self.paths.values()}
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """False: a table's columns are read, not its rows."""
+        """Return False: a table's columns are read, not its rows."""
         return False
 
     def message(self, value: bytes, headers: Headers) -> bytes:
@@ -245,11 +245,11 @@ class MappedWire:
         return event(attributes, body) if attributes else None
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line is a record that is not to be read; every other event is one."""
+        """Return whether a line is a record that `where` leaves out; every other event is a record."""
         return bool(self._where) and self.one(line)[0][1] is None
 
     def one(self, data: bytes) -> list[Outcome]:
-        """The record that these bytes are; None of one that is not to be read."""
+        """Return the record that these bytes hold; None for one that `where` leaves out."""
         try:
             if self._decoder is None:
                 return [(data, self._again(data, ValueError("not as the mapping says")))]
@@ -338,14 +338,14 @@ class MappedWire:
         return RawTable(columns or {_UNMAPPED: [None] * rows}, raw.partition, raw.start, raw.broken)
 
     def passed_over(self, raw: RawTable) -> frozenset[int]:
-        """The rows of a table that are not to be read."""
-        found: set[int] = set()
+        """Return the rows of a table that `where` leaves out."""
+        rows: set[int] = set()
         for written in self.mapping.where:
             path = parse_field_path(written)
             column = _column(raw, written, path) or [None] * len(raw)
             texts = self._where[path]
-            found.update(i for i, value in enumerate(column) if not _is_one_of(plain_cell(value), texts))
-        return frozenset(found - raw.broken.keys())
+            rows.update(i for i, value in enumerate(column) if not _is_one_of(plain_cell(value), texts))
+        return frozenset(rows - raw.broken.keys())
 
     def rows_left(self, raw: RawTable) -> int:
         """Rows of a table's cells that are left, where a path leads into one that is an array."""
@@ -401,7 +401,7 @@ class MappedWire:
         ]
 
     def _translated(self, records: list[Record]) -> list[Record]:
-        """With times, ids and labels as we have them."""
+        """Convert times, ids and labels to the forms that the agent uses."""
         if self._time_of is not None:
             for record in records:
                 record.time = self._time_of(record.time)
@@ -414,7 +414,7 @@ class MappedWire:
         return records
 
     def _class_of(self, label: Any) -> Any:
-        """The class that a label stands for; a label that none is given for as it is."""
+        """Return the class that a label stands for; a label without a translation stays as it is."""
         if not isinstance(label, str | int | float):
             return label
         text = text_of(label)
@@ -449,13 +449,13 @@ _FLAGS = ({"true", "True", "TRUE"}, {"false", "False", "FALSE"})
 
 
 def _spellings(texts: Sequence[str]) -> frozenset[str]:
-    """Texts that records are compared with; true and false in each way in which they are written."""
-    given = set(texts)
-    return frozenset(given.union(*(flags for flags in _FLAGS if flags & given)))
+    """Return the texts that records are compared with, with each spelling of true and false."""
+    spellings = set(texts)
+    return frozenset(spellings.union(*(flags for flags in _FLAGS if flags & spellings)))
 
 
 def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
-    """Whether a single value is one of these texts, as JSON writes it."""
+    """Return whether a single value, as JSON writes it, is one of these texts."""
     if not isinstance(value, str | int | float):
         return False
     text = text_of(value)
@@ -463,7 +463,7 @@ def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
 
 
 def id_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
-    """What writes an id as the labels have it; None where it is left as it is.
+    """Return a function that writes ids as the labels have them; None where ids stay as they are.
 
     Examples
     --------
@@ -493,15 +493,15 @@ def id_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
 
 
 def _column(raw: RawTable, written: str, path: FieldPath) -> list[object] | None:
-    """The cells at a path: of the column of this name, or what stands within those of its first step."""
+    """Return the cells at a path: a column of this name, or values within the column of its first step."""
     whole = raw.columns.get(written)
     if whole is not None:
         return whole
     inner = raw.columns.get(str(path[0]))
     if inner is None:
         return None
-    found = (lookup(_unpacked(value), path[1:]) for value in inner)
-    return [None if value is MISSING else value for value in found]
+    values = (lookup(_unpacked(value), path[1:]) for value in inner)
+    return [None if value is MISSING else value for value in values]
 
 
 def hexadecimal(id_: Any, digits: int) -> Any:

@@ -1,4 +1,4 @@
-"""What tells records of a format: the marks that are names of their fields, or of a table's columns."""
+"""The marks of each format: names of the fields of its records, or of a table's columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _marks(inner: bool) -> tuple[tuple[frozenset[str], str], ...]:
 
 
 def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
-    """The formats whose marks these names of fields have.
+    """Return the formats whose marks are among these names of fields.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
 
 
 def formats_of_table(names: Iterable[str]) -> list[str]:
-    """The formats of a table with these columns; none of a table under our names.
+    """Return the formats of a table with these columns; none for a table with the agent's own names.
 
     Examples
     --------

@@ -95,7 +95,7 @@ class ObservedWire(ByShape):
         return None if _BEGIN in data else self.base.array(data)
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """As the base."""
+        """Return what the base returns."""
         return self.base.reads_rows(names)
 
     def message(self, value: bytes, headers: Headers) -> bytes:

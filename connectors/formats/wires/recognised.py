@@ -88,7 +88,7 @@ class RecognisedWire(ByShape):
         return found
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Whether a table is of a format, by the names of its columns."""
+        """Return whether a table is of a format, judged by the names of its columns."""
         return bool(formats_of_table(names))
 
     def array(self, data: bytes) -> list[Record] | None:

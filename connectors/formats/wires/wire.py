@@ -64,7 +64,7 @@ class Wire(Protocol):
         ...
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Whether each row of a table with these columns is read as JSON, by `one`."""
+        """Return whether `one` reads each row of a table with these columns as JSON."""
         ...
 
     def message(self, value: bytes, headers: Headers) -> bytes:
@@ -111,7 +111,7 @@ class WithoutHeaders:
 
 
 class OneByOne:
-    """The part of a wire whose values are read one by one, as each is as many records as it has rows.
+    """The part of a wire that reads values one by one; each value holds a record for each of its rows.
 
     An answer that names no model is of the only model that the only task lists.
     """
@@ -119,13 +119,13 @@ class OneByOne:
     _layouts: Sequence[TaskLayout] = ()
 
     def in_order(self, layouts: Sequence[TaskLayout]) -> Self:
-        """The same, for these tasks."""
+        """Return a copy for these tasks."""
         found = copy(self)
         found._layouts = layouts
         return found
 
     def one(self, data: bytes) -> list[Outcome]:
-        """What one value holds: a record for each row."""
+        """Return a record for each row of one value."""
         outcomes = self._read(data)
         models = self._layouts[0].models if len(self._layouts) == 1 else ()
         if len(models) == 1:
@@ -146,7 +146,7 @@ class OneByOne:
         return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Whether a table is of a format, by the names of its columns."""
+        """Return whether a table is of a format, judged by the names of its columns."""
         return bool(formats_of_table(names))
 
 
@@ -195,7 +195,7 @@ class PlainWire(WithoutHeaders):
             return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """False: a table's columns are read, not its rows."""
+        """Return False: a table's columns are read, not its rows."""
         return False
 
     def passes_over(self, line: bytes) -> bool:

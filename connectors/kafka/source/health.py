@@ -23,7 +23,7 @@ ASK_SECONDS = 1.0
 """How long the brokers may take to name the ends of logs; reading waits meanwhile."""
 
 SILENT_SECONDS = 10.0
-"""Brokers that are connected and answer nothing for so long after they were asked are told of."""
+"""Connected brokers that do not answer a request for so long are reported as silent."""
 
 ASKS_A_STALL = 6
 """How often within `stall_seconds` the ends of logs are asked for, of the partitions that stand still."""
@@ -137,7 +137,7 @@ class Health:
         return self._find(reading, readable) if asked else []
 
     def _answered(self, ends: dict[str, int] | None) -> dict[str, int]:
-        """What was answered. Who does not answer is asked at each look until it does."""
+        """Return the answer. Brokers that do not answer are asked at each look until they do."""
         if ends is not None:
             if self._are_silent():
                 log.info("source %s: the brokers answer again", self._settings.label)
@@ -185,7 +185,7 @@ class Health:
 
 
 def _ends(driver: Driver, names: list[str]) -> dict[str, int] | None:
-    """The ends of these partitions' logs; None where the brokers do not name them in time."""
+    """Return the ends of these partitions' logs; None where the brokers do not name them in time."""
     if not names:
         return {}
     try:

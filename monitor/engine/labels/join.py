@@ -184,7 +184,7 @@ class LabelJoinLogic:
 
     @property
     def waiting_keys(self) -> Keys:
-        """(waiting,) the keys of labels that wait for their answer, in rising order."""
+        """Return the keys of labels that wait for their answer, (waiting,), in rising order."""
         rows = np.flatnonzero(~self._labels["settled"][: len(self._labels)])
         keys = self._labels.keys(rows)
         found: Keys = np.unique(keys[keys != 0])

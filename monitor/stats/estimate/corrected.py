@@ -129,7 +129,7 @@ _START: Floats = np.where(np.arange(_MANY) == 0, STILL, (1 - STILL) / (_MANY - 1
 
 @lru_cache(maxsize=256)
 def _motion(rows: float) -> tuple[Floats, Floats]:
-    """Factors of each hypothesis' state after so many rows, (hypotheses, 5, 4), and what is added to it."""
+    """Return factors of each hypothesis' state after some rows, (hypotheses, 5, 4), and the terms to add."""
     factor = np.ones((_MANY, 5))
     factor[:, 1:3] = np.exp(-rows / _LENGTH)
     added = np.zeros((_MANY, 5, 4))
@@ -141,11 +141,11 @@ def _motion(rows: float) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=256)
 def _loading(rows: int) -> Floats:
-    """How much of each component is in the mean bias of a block of so many rows, (hypotheses, 4)."""
-    found = np.zeros((_MANY, 4))
-    found[:, 0] = 1.0
-    found[:, 1:3] = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
-    return found
+    """Return the share of each component in the mean bias of a block of `rows`, (hypotheses, 4)."""
+    loading = np.zeros((_MANY, 4))
+    loading[:, 0] = 1.0
+    loading[:, 1:3] = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
+    return loading
 
 
 class _Belief(NamedTuple):
@@ -164,7 +164,7 @@ class _Belief(NamedTuple):
     state: Floats
 
     def counting_from_here(self) -> _Belief:
-        """The same with a count of nothing."""
+        """Return the same belief with a count of zero."""
         state = self.state.copy()
         state[:, _COUNT] = 0.0
         state[:, :, _COUNT] = 0.0
@@ -178,17 +178,17 @@ def _started(at: float, variance: float, weight: Floats) -> _Belief:
     return _Belief(at, weight, state)
 
 
-def _moved(belief: _Belief, at: float, prior: Floats, kept: float) -> _Belief:
-    """The belief at a later place, without labels; `kept` of its weights."""
+def _moved(belief: _Belief, at: float, prior: Floats, share: float) -> _Belief:
+    """Return the belief at a later place, without labels, with this share of its weights kept."""
     rows = at - belief.at
     if rows <= 0:
         return belief
     factors, added = _motion(rows)
-    return _Belief(at, prior + kept * (belief.weight - prior), belief.state * factors + added)
+    return _Belief(at, prior + share * (belief.weight - prior), belief.state * factors + added)
 
 
 def _after_block(belief: _Belief, rows: int, gains: Floats | None, expected: Floats | None) -> _Belief:
-    """The belief after a block of so many rows, at whose middle it stands.
+    """Return the belief after a block of `rows`, at whose middle it stands.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def _after_block(belief: _Belief, rows: int, gains: Floats | None, expected: Flo
 
 
 def _counted(state: Floats, counted: Floats, spread: Floats, beside: Floats) -> Floats:
-    """The state with a block's right answers added to the count: their mean, variance and covariance."""
+    """Add a block's right answers to the count of a state: their mean, variance and covariance."""
     state = state.copy()
     state[:, :4, _COUNT] += beside
     state[:, _COUNT] += beside
@@ -248,7 +248,7 @@ def _counted(state: Floats, counted: Floats, spread: Floats, beside: Floats) -> 
 
 
 def _peak(gains: Floats) -> tuple[float, float]:
-    """The bias at which labels are likeliest, and their information there; 0 where it is at an end."""
+    """Return the bias at which labels are likeliest, and their information there; 0 where it is at an end."""
     at = int(np.argmax(gains))
     if at in (0, len(gains) - 1):
         return 0.0, 0.0
@@ -260,38 +260,41 @@ def _peak(gains: Floats) -> tuple[float, float]:
 
 
 def _stretched(confidence: Floats, weight: Floats) -> Floats:
-    """Confidences whose mean over the fast parts is about the confidence; float32 as the join keeps them."""
+    """Stretch confidences so that their mean over the fast parts is about the confidence itself.
+
+    They are rounded to float32, as the join keeps them.
+    """
     inside = np.clip(confidence.astype(np.float32).astype(np.float64), _NEAREST, 1 - _NEAREST)
     factor = math.sqrt(1 + math.pi / 8 * float(weight @ _VARIANCE.sum(axis=1)))
-    found: Floats = scipy.special.expit(factor * scipy.special.logit(inside))
-    return found
+    stretched: Floats = scipy.special.expit(factor * scipy.special.logit(inside))
+    return stretched
 
 
 def _expected(stretched: Floats) -> Ints:
-    """(n, 21) chance of each row to be right at `NODES`, in whole `UNIT`."""
+    """Return the chance of each row to be right at `NODES`, (n, 21), in whole `UNIT`."""
     odds = stretched[:, None] * _ODDS
-    found: Ints = np.rint(odds / (odds + (1 - stretched)[:, None]) / UNIT).astype(np.int64)
-    return found
+    chances: Ints = np.rint(odds / (odds + (1 - stretched)[:, None]) / UNIT).astype(np.int64)
+    return chances
 
 
 def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
-    """(n, 21) log-likelihood of each outcome at `NODES`, less that without a bias, in whole `UNIT`."""
+    """Return the log-likelihood of each outcome at `NODES`, (n, 21), in whole `UNIT`; 0 without a bias."""
     gains = right[:, None] * NODES - np.log(stretched[:, None] * _ODDS + (1 - stretched)[:, None])
-    found: Ints = np.rint(gains / UNIT).astype(np.int64)
-    return found
+    units: Ints = np.rint(gains / UNIT).astype(np.int64)
+    return units
 
 
 def _on_lattice(units: Ints) -> Floats:
-    """Sums at `NODES`, (21,), as values on `LATTICE`, (401,)."""
-    found: Floats = _TO_LATTICE @ (units * UNIT)
-    return found
+    """Convert sums at `NODES`, (21,), to values on `LATTICE`, (401,)."""
+    values: Floats = _TO_LATTICE @ (units * UNIT)
+    return values
 
 
 def _likelihood(gains: Ints) -> Floats:
-    """Log-likelihood on `LATTICE` of labels with these sums; 0 where it is largest."""
-    found = _on_lattice(gains)
-    found -= np.max(found)
-    return found
+    """Return the log-likelihood of labels with these sums on `LATTICE`; its maximum is 0."""
+    likelihood = _on_lattice(gains)
+    likelihood -= np.max(likelihood)
+    return likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -342,7 +345,7 @@ class Correction:
 
     @classmethod
     def of_reference(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
-        """The settings after a labelled reference in time order.
+        """Return the settings after a labelled reference in time order.
 
         Parameters
         ----------
@@ -367,11 +370,11 @@ class Correction:
 
     @classmethod
     def unknown(cls, window_rows: int) -> Correction:
-        """The settings without a labelled reference: the bias of the confidences may be anything."""
+        """Return the settings without a labelled reference: the bias of the confidences may be anything."""
         return cls(_UNKNOWN, _START, _block_rows(window_rows))
 
     def build(self, resume: CorrectionState | None = None) -> CorrectionLogic:
-        """The correction, from the start or from a snapshot."""
+        """Build the correction, from the start or from a snapshot."""
         return CorrectionLogic(self, resume)
 
 
@@ -382,7 +385,7 @@ def _block_rows(window_rows: int) -> int:
 
 
 def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
-    """The hypotheses' weights after all full blocks of a reference, from those before it."""
+    """Return the hypotheses' weights after all full blocks of a reference, from those before it."""
     belief = _started(0.0, variance, _START)
     for number in range(len(gains) // rows):
         belief = _moved(belief, (number + 0.5) * rows, _START, 1.0)
@@ -441,7 +444,7 @@ class CorrectionState(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Block:
-    """A block with labels; `gains` of them, at `NODES`."""
+    """A block with labels, whose `gains` are those at `NODES`."""
 
     end: int
     gains: Ints = field(default_factory=lambda: np.zeros(len(NODES), dtype=np.int64))
@@ -472,12 +475,12 @@ class CorrectionLogic:
 
     @property
     def labelled(self) -> int:
-        """The number of labelled rows so far."""
+        """Return the number of labelled rows so far."""
         return self._labelled
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """Numbers of the windows that can be estimated."""
+        """Return the numbers of the windows that can be estimated."""
         return tuple(one.number for one in self._windows)
 
     def close(self, window: int, confidence: ArrayLike) -> Ints:
@@ -493,7 +496,7 @@ class CorrectionLogic:
         Returns
         -------
         (n,) int64
-            What `push` is told of a label's row. Numbers rise along the stream.
+            The block of each row, for `push`. Numbers rise along the stream.
         """
         checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
         if self._windows and window <= self._windows[-1].number:
@@ -520,11 +523,15 @@ class CorrectionLogic:
             As `close` took it; rows with NaN are ignored.
         right : (m,) bool
         """
-        told, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
-        known = ~np.isnan(told)
+        confidences, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
+        known = ~np.isnan(confidences)
         if not known.any():
             return
-        block, stretched, hits = block[known], _stretched(told[known], self._settings.weights), hits[known]
+        block, stretched, hits = (
+            block[known],
+            _stretched(confidences[known], self._settings.weights),
+            hits[known],
+        )
         low, high = int(np.min(block)), int(np.max(block))
         if low < 0 or high >= self._rows:
             raise ValueError(f"block must be one that close returned, got {low} to {high}")
@@ -543,7 +550,7 @@ class CorrectionLogic:
         self._forget_after(int(places[0]))
 
     def recalibrated(self, change: float, variance: float) -> None:
-        """Another calibration takes over, for rows from here on.
+        """Apply another calibration to rows from here on.
 
         Parameters
         ----------
@@ -559,7 +566,7 @@ class CorrectionLogic:
         self._shifts.append((self._rows, change, variance))
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result:
-        """The accuracy of a kept window, by all labels of rows up to its end.
+        """Estimate the accuracy of a kept window from all labels of rows up to its end.
 
         Parameters
         ----------
@@ -601,7 +608,7 @@ class CorrectionLogic:
         return Estimate(middle, min(low, middle), max(high, middle), level, n)
 
     def snapshot(self) -> CorrectionState:
-        """The state from which another correction can go on (`resume`)."""
+        """Return the state from which another correction can go on (`resume`)."""
         blocks = [self._blocks[start] for start in self._starts]
         state = CorrectionState(
             self._rows,
@@ -630,7 +637,7 @@ class CorrectionLogic:
         self._blocks[start].gains += gains
 
     def _end_of(self, start: int) -> int:
-        """Where a block ends: after its full length, or where its window ends or the next block begins."""
+        """Return where a block ends: at its full length, the end of its window or the next block."""
         at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
         end = start + self._settings.block_rows
         if at >= 0:
@@ -648,7 +655,7 @@ class CorrectionLogic:
         window.right += right
 
     def _forget_after(self, start: int) -> None:
-        """Labels of this block are new: what was computed from it on no longer holds."""
+        """Drop what was computed from this block on, as its labels have changed."""
         self._before = {at: belief for at, belief in self._before.items() if at <= start}
         self._forget_old(self._starts[bisect_right(self._starts, start) - 1])
         if start < self._anchor.at:
@@ -686,7 +693,7 @@ class CorrectionLogic:
         self._blocks[one].gains += gone.gains
 
     def _before_window(self, index: int) -> _Belief:
-        """The belief at the first row of a kept window, from all labels before it."""
+        """Return the belief at the first row of a kept window, from all labels before it."""
         window = self._windows[index]
         if window.first in self._before:
             return self._before[window.first]
@@ -701,7 +708,7 @@ class CorrectionLogic:
         return belief
 
     def _through_old(self, first: int) -> _Belief:
-        """The belief after all blocks before a place, from the beginning."""
+        """Return the belief after all blocks before a place, from the beginning."""
         last = max(self._after_old, default=-1)
         belief = self._after_old.get(last, self._beginning)
         stop = bisect_left(self._starts, first)
@@ -712,7 +719,7 @@ class CorrectionLogic:
         return belief
 
     def _through(self, belief: _Belief, window: KeptWindow, counting: bool) -> _Belief:
-        """The belief after a window's blocks."""
+        """Return the belief after a window's blocks."""
         step, stop = self._settings.block_rows, window.first + window.rows
         for k, start in enumerate(range(window.first, stop, step)):
             labels = self._blocks.get(start)
@@ -726,13 +733,13 @@ class CorrectionLogic:
         return belief
 
     def _after(self, belief: _Belief, start: int) -> _Belief:
-        """The belief after a block with labels."""
+        """Return the belief after a block with labels."""
         block = self._blocks[start]
         belief = self._advanced(belief, (start + block.end) / 2)
         return _after_block(belief, block.end - start, _likelihood(block.gains), None)
 
     def _advanced(self, belief: _Belief, at: float) -> _Belief:
-        """The belief at a later place, after the recalibrations on the way."""
+        """Return the belief at a later place, after the recalibrations on the way."""
         for place, change, variance in self._shifts:
             if belief.at <= place < at:
                 belief = self._drifted(belief, float(place))
@@ -743,12 +750,12 @@ class CorrectionLogic:
         return self._drifted(belief, at)
 
     def _drifted(self, belief: _Belief, at: float) -> _Belief:
-        kept = _KEPT ** ((at - belief.at) / self._settings.block_rows)
-        return _moved(belief, at, self._settings.weights, kept)
+        share = _KEPT ** ((at - belief.at) / self._settings.block_rows)
+        return _moved(belief, at, self._settings.weights, share)
 
 
 def _interval(belief: _Belief, expected: Floats, level: float) -> tuple[float, float, float]:
-    """Mean and ends of the number of right answers among unlabelled rows.
+    """Return the mean of the right answers among unlabelled rows, and the ends of their interval.
 
     Parameters
     ----------
@@ -781,7 +788,7 @@ def _interval(belief: _Belief, expected: Floats, level: float) -> tuple[float, f
 
 
 def _quantile(weight: Floats, centres: Floats, deviations: Floats, share: float) -> float:
-    """The quantile of a mixture of normals."""
+    """Return the quantile of a mixture of normals."""
     each = centres + deviations * scipy.special.ndtri(share)
     low, wide = float(each.min()), float(np.ptp(each))
     for _ in range(_ROUNDS):
@@ -793,7 +800,7 @@ def _quantile(weight: Floats, centres: Floats, deviations: Floats, share: float)
 
 
 def _packed(belief: _Belief) -> Floats:
-    """(hypotheses, 13) without the count."""
+    """Pack a belief without its count into (hypotheses, 13)."""
     state = belief.state[:, [0, 1, 2, 4], :_COUNT].reshape(_MANY, -1)
     return np.concatenate([belief.weight[:, None], state], axis=1)
 

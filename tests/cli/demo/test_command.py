@@ -53,7 +53,7 @@ class Shown:
 def shown(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
 ) -> Shown:
-    """Of every sixth flight, whose windows may be older; and of all in the incident's weeks."""
+    """Show every sixth flight, whose windows may be older, and all flights of the incident's weeks."""
     some = take(np.flatnonzero(in_the_weeks(flights) | (np.arange(len(flights)) % 6 == 0)))
     folder = tmp_path_factory.mktemp("demo")
     data = prepare(folder / "shown", seed=3, flights=some)

@@ -1,4 +1,4 @@
-"""What a database and its driver may do to a source: late and odd rows, size, errors at any call, silence."""
+"""Faults of a database and its driver: late and odd rows, size, errors at any call, silence."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule(names=st.sets(IDS, min_size=2), value=VALUES)
     def put_many(self, names: set[str], value: int) -> None:
-        """As one transaction with one time does."""
+        """Put several rows as one transaction with one time does."""
         for name in names:
             self.put(name, value)
 
