@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+import time
 from pathlib import Path
 
 from connectors.build import build_source
@@ -19,6 +20,7 @@ from monitor.base.source import EndOfSource, records_in
 from tests.connectors.cases import LAYOUT
 
 _MIB = 1 << 20
+_SECONDS = 300  # then it prints what has come, for the test to say what is missing
 
 
 def status(name: str) -> int:
@@ -32,14 +34,15 @@ def main(section: str, count: str, mib: str) -> None:
     given = json.loads(section)
     source = build_source(load(SOURCES[given["kind"]].section)(**given), [LAYOUT])
     source.open({})
-    while not source.up:
-        source.read(0.2)
-    print(getattr(source, "port", 0), flush=True)
     room = status("VmSize") + int(mib) * _MIB
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, found, errors = status("VmRSS"), 0, []
-    while found < int(count):
+    while not source.up:
+        found += sum(map(records_in, source.read(0.2)))  # the read that shows it to be up may bring records
+    print(getattr(source, "port", 0), flush=True)
+    deadline = time.monotonic() + _SECONDS
+    while found < int(count) and time.monotonic() < deadline:
         try:
             for raw in source.read(0.2):
                 found += records_in(raw)
