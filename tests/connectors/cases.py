@@ -423,7 +423,7 @@ class RedisCase(Case):
 
     @property
     def section(self) -> Mapping[str, Any]:
-        return {"url": self.server.url, "stream": self.name}
+        return {"url": self.server.url, "stream": self.name, "claim_seconds": 4}
 
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         with self.server.client() as client:

@@ -77,7 +77,7 @@ def test_an_exception_at_any_call_of_a_library_loses_nothing_and_is_told(case: C
         where = f"{call.owner!r}.{call.name} raises {errors}"
         with patch.object(call.owner, call.name, raising):
             case.send(reader.source, range(start, start + 5))
-            wait_until(partial(step, reader, raising.done), f"it was called: {where}", 0.001, SAYS_SECONDS)
+            wait_until(partial(step, reader, raising.done), f"it was called: {where}", pause=0.001)
         start += 5
         assert reader.until(start) == [*range(start)], where
         reader.source.acknowledge(reader.saved())

@@ -7,6 +7,7 @@ up as soon as a broker is.
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import ssl
@@ -16,11 +17,13 @@ from contextlib import suppress
 from typing import Any
 
 from kafka import KafkaConsumer
-from kafka.errors import SaslAuthenticationFailedError
+from kafka.errors import KafkaError, SaslAuthenticationFailedError
 from kafka.net.compat import KafkaNetClient
 
 from connectors.kafka.drivers.errors import passes
 from monitor.base.files import read_secret
+
+log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 1.0
 _ALERT_SECONDS = 0.3
@@ -71,7 +74,10 @@ class BrokerConnection:
         """Stop trying, or close the consumer; leaves the group without committing."""
         self._stopped.set()
         if self._consumer is not None:
-            self._consumer.close(autocommit=False, timeout_ms=int(1000 * timeout_seconds))
+            try:
+                self._consumer.close(autocommit=False, timeout_ms=int(1000 * timeout_seconds))
+            except KafkaError as error:  # the consumer has ended all the same
+                log.warning("The consumer could not leave its group in order: %s", error)
         else:
             self._close_client()
         self._thread.join(timeout_seconds)
