@@ -526,7 +526,7 @@ BINARY = with_binary(("probabilities", "FP32", [2, 2], TENSOR), model_name="erm"
             BINARY,
             KSERVE,
         ),
-        (("Content-Encoding: gzip",), gzip.compress(json.dumps(MLSERVER).encode()), KSERVE),
+        (("Content-Encoding: gzip",), gzip.compress(json.dumps(MLSERVER).encode(), mtime=0), KSERVE),
     ],
 )
 def test_a_captured_body_is_read_by_its_shape_or_gets_a_proposal(
