@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -191,11 +191,8 @@ def _line(node: yaml.Node, path: KeyPath) -> int:
     return line
 
 
-def _refuse_duplicates(root: yaml.Node) -> None:
-    """Refuse equal keys, of which YAML's reader would keep the last.
-
-    This runs before the mappings are built, as merging (``<<``) adds keys that may be overridden.
-    """
+def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
+    """Yield each mapping of a document once, however many aliases it has."""
     waiting, done = [root], set()
     while waiting:
         node = waiting.pop()
@@ -204,11 +201,19 @@ def _refuse_duplicates(root: yaml.Node) -> None:
         done.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             waiting += node.value
-        if not isinstance(node, yaml.MappingNode):
-            continue
+        if isinstance(node, yaml.MappingNode):
+            waiting += (value for _, value in node.value)
+            yield node
+
+
+def _refuse_duplicates(root: yaml.Node) -> None:
+    """Refuse equal keys, of which YAML's reader would keep the last.
+
+    This runs before the mappings are built, as merging (``<<``) adds keys that may be overridden.
+    """
+    for node in _mappings(root):
         lines: dict[str, int] = {}
-        for key, value in node.value:
-            waiting.append(value)
+        for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if key.value in lines:
@@ -221,18 +226,8 @@ _TEXT = "tag:yaml.org,2002:str"
 
 def _keep_texts(root: yaml.Node) -> None:
     """Keep the texts that labels and records are compared with as written, not as numbers or booleans."""
-    waiting, done = [root], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in done:  # an alias
-            continue
-        done.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        if not isinstance(node, yaml.MappingNode):
-            continue
+    for node in _mappings(root):
         for key, value in node.value:
-            waiting.append(value)
             if key.value == "mapping":
                 _keep_texts_of(value)
             elif key.value == "observe" and isinstance(value, yaml.MappingNode):
