@@ -62,8 +62,10 @@ def replay_with_progress(
 
 def _here(config: str, files: Sequence[Path], out: Path, processes: int | None) -> Replayed:
     console = Console(stderr=True)
+    if not console.is_terminal:  # a disabled bar of an older rich ends with an empty line all the same
+        return replay_on_cores(config, files, out, lambda _path, _size: None, processes)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         bars = {path: bar.add_task(escape(path.name), total=_size(path)) for path in files}
         return replay_on_cores(
             config, files, out, lambda path, size: bar.advance(bars[path], size), processes

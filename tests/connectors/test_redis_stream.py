@@ -873,6 +873,7 @@ def test_a_stream_of_large_entries_is_read_in_bounded_memory(
         "import resource, sys\n"
         "from connectors.redis_stream import RedisStream\n"
         "from monitor.config.redis import RedisSourceConfig\n"
+        "from tests.harness import resident\n"
         "resource.setrlimit(resource.RLIMIT_AS, (800 << 20, resource.RLIM_INFINITY))\n"
         "source = RedisStream(RedisSourceConfig(kind='redis', url=sys.argv[1], stream=sys.argv[2]))\n"
         "source.open({})\n"
@@ -881,7 +882,7 @@ def test_a_stream_of_large_entries_is_read_in_bounded_memory(
         "    for raw in source.read(1.0):\n"
         "        source.acknowledge({raw.partition: raw.after})\n"
         "        count, last = count + len(raw.values), raw.values[-1] if raw.values else last\n"
-        "print(count, source.counts.gap_records, resource.getrusage(0).ru_maxrss // 1024)\n"
+        "print(count, source.counts.gap_records, resident(most=True) >> 20)\n"
     )
     command = [sys.executable, "-c", script, redis_server.url, stream]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)

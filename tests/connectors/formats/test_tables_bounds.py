@@ -122,9 +122,10 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_read_in_bounded_memory(
         "from pathlib import Path\n"
         "from connectors.formats.files.tables import read_parquet\n"
         "import pyarrow.parquet\n"
+        "from tests.harness import resident\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1500 << 20, resource.RLIM_INFINITY))\n"
         "rows = sum(map(len, read_parquet(Path(sys.argv[1]), 'a', 0)))\n"
-        "print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+        "print(rows, resident(most=True) >> 20)\n"
     )
     command = [sys.executable, "-c", script, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
