@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import date
 from pathlib import Path
 from typing import get_args
 
@@ -14,6 +15,9 @@ from monitor.config.file import config_from, load_config, resolve_paths, schema
 from monitor.config.root import Config, Metric
 
 SCHEMA = schema()
+with pytest.raises(ValueError) as no_date:
+    date(2026, 2, 31)
+NO_DATE = str(no_date.value)  # Python 3.14 says it in other words
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
 
@@ -76,7 +80,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         ("a: 1:30.5", ": line 1, column 4: 1:30.5 is a number to base 60 in YAML: put it in quotes"),
         (
             "a: 2026-02-31",
-            ": line 1, column 4: '2026-02-31': day is out of range for month; put it in quotes",
+            f": line 1, column 4: '2026-02-31': {NO_DATE}; put it in quotes",
         ),
         (
             "a: " + "9" * 5000,

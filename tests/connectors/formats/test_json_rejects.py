@@ -135,7 +135,7 @@ WRONG = [
      "$: not JSON at character 9: Expecting value; send one whole JSON object a line"),
     (b'{"model": "a"} {"model": "b"}', "malformed",
      "$: not JSON at character 15: Extra data; send one whole JSON object a line"),
-    (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "malformed", "$: nested too deep"),
+    (b'{"x": ' + b"[" * 500_000 + b"]" * 500_000 + b"}", "malformed", "$: nested too deep"),
 ]  # fmt: skip
 
 
