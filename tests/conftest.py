@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import warnings
@@ -30,6 +31,9 @@ one_thread_for_matrices()
 # Where Python is told to keep no bytecode, each program that a test starts compiles all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A shell that runs a job in the background has it ignore SIGINT, and so would all programs that tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NEEDS = {
     "browser": {"browser"},

@@ -61,6 +61,7 @@ def test_a_take_over_waits_for_a_post_that_is_being_kept(postgres_server: Postgr
     first = PostgresStore(database, lease_seconds=2)
     spool = SpoolTable(first, "http", ROOM)
     spool._still_seconds = 600  # else the server ends what stands still
+    spool._look_seconds = 600  # a look in another thread would end the transaction below
     spool.open(None)
     wait_until(lambda: spool._removed == 0, "its thread has nothing to do")
     with closing(spool), ThreadPoolExecutor(1) as thread, spool._fenced() as run:

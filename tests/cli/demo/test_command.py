@@ -24,7 +24,7 @@ from monitor.cli.demo.stream import DemoData, prepare
 from monitor.cli.demo_screen import _free, _poured
 from tests.cli.demo.conftest import in_the_weeks
 from tests.daemon import command, read_windows
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import PATIENCE_SECONDS, programs_a_core
 
 _WATCHED = """
 import pickle, sys
@@ -69,14 +69,16 @@ def shown(
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as demo:
         assert demo.stdout is not None
         text = ""
-        while "Ctrl-C ends the demo" not in text:
-            line = demo.stdout.readline()
-            assert line, f"it ended before: {text}"
-            text += line
-        [*_, address] = re.findall(r"The page is still there: (\S+)", text)
-        page = httpx.get(address, timeout=PATIENCE_SECONDS)
-        demo.send_signal(signal.SIGINT)
-        return Shown(data, stream, text, page, demo.wait(PATIENCE_SECONDS))
+        try:
+            while "Ctrl-C ends the demo" not in text:
+                line = demo.stdout.readline()
+                assert line, f"it ended before: {text}"
+                text += line
+            [*_, address] = re.findall(r"The page is still there: (\S+)", text)
+            page = httpx.get(address, timeout=PATIENCE_SECONDS * programs_a_core())
+        finally:
+            demo.send_signal(signal.SIGINT)
+        return Shown(data, stream, text, page, demo.wait(PATIENCE_SECONDS * programs_a_core()))
 
 
 def test_the_live_table_and_the_summary_agree_on_alarms(shown: Shown) -> None:
