@@ -1,9 +1,8 @@
 """Records from a file: NDJSON (plain, gzip, Zstandard), CSV or Parquet, once or as it grows.
 
-What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON, or one JSON array of records
-where it begins like one and is not followed; all but Parquet with ``.gz`` or ``.zst`` at the end if they are
-compressed. The position is a byte offset, in the uncompressed text where
-the file is compressed, and a row number in a table.
+The end of a file's name says what it is: ``.csv``, ``.parquet``, anything else is NDJSON, or one JSON array of
+records if it begins like one. All but Parquet have ``.gz`` or ``.zst`` at the end if they are compressed. The
+position is a byte offset, in the uncompressed text of a compressed file, and a row number in a table.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError, is_array
+from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError, head_of
 from connectors.formats.files.folder import Folder, LocalFiles, is_folder
 from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
-from connectors.formats.files.line_cutter import BLOCK_BYTES, ArrayCutter, LineCutter
+from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
 from connectors.formats.files.remote import ANSWER_SECONDS, RemoteFiles, is_address
 from connectors.formats.files.tables import TABLE_BYTES, read_csv, read_parquet
@@ -328,15 +326,17 @@ class FileSource(Source[Any]):
             )
 
     def _cutter(self, start: int) -> LineCutter:
-        array = not is_pipe(self.path) and is_array(self.path)
-        kind = ArrayCutter if array else LineCutter
-        return kind(self.partition, start, self.max_line_bytes)
+        head = head_of(self.path) if start else b""
+        return LineCutter(self.partition, start, self.max_line_bytes, head)
 
     def _followed(self, positions: Mapping[str, Any]) -> Following | FollowingPattern:
         def following(path: Path, position: Any) -> Following:
             partition = str(path)
             seconds = self.settle_seconds, self.missing_seconds, self.late_seconds
-            cutter = partial(LineCutter, partition, max_line_bytes=self.max_line_bytes)
+
+            def cutter(start: int, head: bytes) -> LineCutter:
+                return LineCutter(partition, start, self.max_line_bytes, head)
+
             return Following(path, partition, cutter, position, *seconds)
 
         if is_pattern(self.path):

@@ -231,22 +231,23 @@ class SqlSource(Source[Position]):
 
     def _check(self, look: Look) -> None:
         """Check that the columns exist."""
-        names, problem = look.rows.names, ""
+        names = look.rows.names
         lower = [name.lower() for name in names]
         for key, name in (("cursor", self._settings.cursor), ("id", self._settings.id)):
             if name.lower() not in lower:
-                problem = f"{key}: there is no column {name} among {listing(names)}; correct it"
-        read = columns_read(names, self._mapped)
-        twice = next((name for name in read if read.count(name) > 1), None)
-        if twice is not None:
-            problem = problem or f"two columns are called {twice}; rename one by AS in a query"
+                raise self._refused(f"{key}: there is no column {name} among {listing(names)}; correct it")
+        try:
+            read = columns_read(names, self._mapped)
+        except SourceError as error:
+            raise self._refused(str(error)) from error
         if not read:
             ours = "name them as docs/records.md says, or give a mapping"
             if self._mapped:
                 ours = f"the mapping reads {', '.join(sorted(self._mapped))}"
-            problem = problem or f"none of the columns is known ({listing(names)}); {ours}"
-        if problem:
-            raise SourceError(f"source {self.name}: {problem}")
+            raise self._refused(f"none of the columns is known ({listing(names)}); {ours}")
+
+    def _refused(self, problem: str) -> SourceError:
+        return SourceError(f"source {self.name}: {problem}")
 
     def _table_of_new(self, look: Look, rows: Sequence[tuple[Row, int]]) -> RawTable | None:
         """Return the rows that are new, as a table."""

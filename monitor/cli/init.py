@@ -22,7 +22,6 @@ import yaml
 
 from connectors.files import why_not_a_file
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.files.compressed import is_array
 from connectors.formats.files.joining import join_batches, take
 from connectors.formats.files.tables import EVERY_COLUMN
 from connectors.formats.messages.proposal import (
@@ -165,7 +164,7 @@ class _Source:
 
     def section(self, folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"kind": "file", "path": os.path.relpath(self.path, folder)}
-        if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json") and not is_array(self.path):
+        if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json"):
             found["follow"] = True
         return found if self.mapping is None else {**found, "mapping": zoned(self.mapping)}
 

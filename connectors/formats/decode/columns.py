@@ -100,6 +100,8 @@ class Columns:
                 and self.confidence[i] is None
                 and self.model_a[i] is None
                 and self.model_b[i] is None
+                # Without an id it is no label, but the answer of a model without its scores.
+                and (self.id[i] is not None or self.model[i] is None or (sent is not None and sent[i]))
             )
         return found
 

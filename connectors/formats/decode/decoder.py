@@ -197,7 +197,8 @@ class Decoder:
         if self._wire.reads_rows(raw.columns):
             return read_rows(raw, self.max_line_bytes, self._wire)
         if isinstance(self._wire, MappedWire):
-            return read_table(self._wire.table(raw), self._wire.passed_over(raw))
+            table, passed_over = self._wire.table(raw), self._wire.passed_over(raw)
+            return read_table(table, passed_over, self._wire.mapping.model is not None)
         return read_table(raw)
 
     def _hint_of(

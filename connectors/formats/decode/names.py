@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from connectors.formats.decode.columns import absent
 from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Fault, Faults, Record
 from connectors.formats.messages.explain import TooLarge, is_unicode, spelling, unicode_fault
-from connectors.formats.messages.wording import listing, nearest, shown, values_are_shown
+from connectors.formats.messages.wording import as_json, listing, nearest, shown, values_are_shown
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Floats, Ints, Keys, RejectReason, TaskLayout, id_keys, text_codes
 from monitor.base.source import Raw, RawBlock, RawTable
@@ -251,6 +251,27 @@ def _place(
     return -1
 
 
+_TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "false", "f", "no", "n"})
+
+
+def meant_class(text: str, classes: Sequence[str]) -> str | None:
+    """Return the class that a text means in another spelling, or as yes or no; None where none is meant.
+
+    Numbers and words for yes and no are those of two classes, the second of which is the positive one.
+
+    Examples
+    --------
+    >>> meant_class(" Toxic", ["ok", "toxic"]), meant_class("false", ["ok", "toxic"])
+    ('toxic', 'ok')
+    >>> meant_class("spam", ["ok", "toxic"])
+    """
+    folded = same_name(text).strip().casefold()
+    alike = [name for name in classes if same_name(name).strip().casefold() == folded]
+    if not alike and len(classes) == 2 and folded in _TRUE | _FALSE:
+        return classes[folded in _TRUE]
+    return alike[0] if len(alike) == 1 else None
+
+
 _REGRESSION = "of a regression send `confidence`, or bin its numbers into classes"
 
 
@@ -269,6 +290,8 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
         hint = named or nearest(text, layout.classes)
         if text.lower() in ("true", "false") and {"0", "1"} == set(layout.classes):
             hint = "; send 1 for true and 0 for false, or translate them by label_values of a mapping"
+        elif path == "$.label" and (name := meant_class(text, layout.classes)) is not None:
+            hint += f"; or translate it: label_values: {{{as_json(text)}: {as_json(name)}}} in the mapping"
     return f"{path}: task {layout.name} has no class {shown(value)}; its classes are {allowed}{hint}"
 
 

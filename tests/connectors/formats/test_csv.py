@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.tables import _BoundedLines, _rows
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import EndOfSource
@@ -51,6 +53,23 @@ def test_a_quote_that_is_not_closed_costs_its_line_alone(tmp_path: Path) -> None
         ("$: in line 402 a quote opens a cell that does not end before the file does", 400),
     ]
     assert len(chunk.batches[0]) == 498
+
+
+def test_a_file_full_of_open_quotes_is_read_a_few_times_at_most() -> None:
+    class Counted(_BoundedLines):
+        read = 0
+
+        def __next__(self) -> str:
+            self.read += 1
+            return super().__next__()
+
+    count = 5_000
+    # Such a line opens a quote, and where one is open closes it and opens another.
+    lines = Counted(io.StringIO(NAMES + '0"x,m,"\n' * count + rows(0, 3)), 1 << 20)
+    found = list(_rows(lines, 6))
+    assert sum(why is not None for _, why in found) == count
+    assert [cells[0] for cells, why in found[-3:] if why is None] == ["0", "1", "2"]
+    assert lines.read < 5 * count  # 200 times as many without a bound
 
 
 @pytest.mark.parametrize("between", [0, 1, 5, 150])
@@ -103,7 +122,7 @@ def test_columns_without_a_name_and_blanks_after_commas_do_not_count(tmp_path: P
         ((NAMES + rows(0, 3)).encode("utf-16"), "it is in UTF-16; save the file as UTF-8, with commas"),
         (NAMES.replace(",", ";"), "it has semicolons between them; put commas"),
         (NAMES.replace(",", "\t"), "it has tabs between them; put commas"),
-        ("id,id,model\n", "it names two columns id; rename one, or drop it"),
+        ("id,id,model\n", "two columns are called id; rename one, or leave it out"),
     ],
 )
 def test_a_file_of_another_dialect_is_refused_with_the_remedy(tmp_path: Path, text: str, why: str) -> None:

@@ -248,6 +248,37 @@ def test_what_nobody_reads_costs_nothing(record):
     assert (len(chunk.batches[0]), chunk.rejects) == (3, ())
 
 
+@pytest.mark.parametrize(
+    "given", [{"label": "ok"}, {"label": "ok", "scores": None}, {"label": "ok", "scores": {}}]
+)
+def test_a_record_of_a_model_without_scores_and_id_is_no_label(given):
+    chunk = decode({"model": "erm", **given}, {"model": "erm", "id": "a", "label": "ok"})
+    assert [(reject.reason.value, reject.answers) for reject in chunk.rejects] == [("no_scores", 1)]
+    assert sum(map(len, chunk.labels)) == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "hint"),
+    [
+        ("TOXIC", '; or translate it: label_values: {"TOXIC": "toxic"} in the mapping'),
+        (
+            " toxic",
+            '; did you mean toxic?; or translate it: label_values: {" toxic": "toxic"} in the mapping',
+        ),
+        ("yes", '; or translate it: label_values: {"yes": "toxic"} in the mapping'),
+        (False, '; or translate it: label_values: {"false": "ok"} in the mapping'),
+        (
+            1,
+            ': class 1 is toxic; or translate it: label_values: {"1": "toxic"} in the mapping',
+        ),
+        ("spam", "; its classes are ok, toxic"),
+    ],
+)
+def test_a_label_that_means_a_class_gets_the_translation_as_hint(label, hint):
+    (reject,) = decode({"id": "a", "label": label}).rejects
+    assert reject.message.endswith(hint), reject.message
+
+
 WRONG_LABELS = [
     ({"label": "ok"}, "no_id", "$.id: a label needs the id of its prediction, got none"),
     ({"id": "a", "label": "okay"}, "unknown_class",
