@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.tables import columns_read
+from connectors.formats.files.tables import EVERY_COLUMN, columns_read
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.sql import progress
@@ -148,12 +148,20 @@ class SqlSource(Source[Position]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        return cls(settings.model_copy(update={"batch_rows": records}))._first_rows()
+
+    @classmethod
+    def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
         source = cls(settings.model_copy(update={"batch_rows": records}))
-        source.open({})
+        source._mapped = EVERY_COLUMN
+        return source._first_rows()
+
+    def _first_rows(self) -> list[Raw]:
+        self.open({})
         try:
-            return source.read(0.0)
+            return self.read(0.0)
         finally:
-            source.close()
+            self.close()
 
     def _forget(self) -> bool:
         forgot = False

@@ -15,7 +15,8 @@ import numpy as np
 import yaml
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.decode.names import NO_VALUE, same_name, text_of
+from connectors.formats.decode.names import is_no_value, same_name, text_of
+from connectors.formats.decode.reread import lenient_value
 from connectors.formats.decode.structs import Record
 from connectors.formats.files.table_json import json_cell, json_rows
 from connectors.formats.files.table_rows import is_column
@@ -24,6 +25,7 @@ from connectors.formats.messages.proposal import (
     looks_scored,
     named_path,
     propose,
+    spelled_scores,
     vectors,
     written,
 )
@@ -182,7 +184,7 @@ def examine(
     values = list(records_of(raws, wire))
     left = [f"the mapping {left}" for left in _left(chunk)]
     mistaken = _mistaken(chunk, values)
-    lines = [*_held(chunk), *mistaken, *left, *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
+    lines = [*_held(chunk), *mistaken, *left, *faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
     lines += [*_suspicious(chunk), *_unread(raws, values, wire, chunk)]
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = no_probabilities([value.get("scores") for value in shaped])
@@ -225,9 +227,10 @@ def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
     labels = sum(map(len, chunk.labels))
     if chunk.batches or not labels or not looks_scored(values) or named_path("model", values) is None:
         return []
+    spelled = spelled_scores(values)
     return [
-        f"all {labels} are read as labels, though they name a model and have fields of scores: their scores "
-        "may be under another name, and their label may be the model's own answer"
+        f"all {labels} are read as labels, though they name a model and have fields of scores: "
+        + (spelled or "their scores may be under another name, and their label may be the model's own answer")
     ]
 
 
@@ -311,7 +314,8 @@ def _left(chunk: Chunk) -> Iterable[str]:
         yield f"reads {path} alone, and leaves {_times(rows, 'row')} that stand beside it"
 
 
-def _faults(chunk: Chunk) -> Iterable[str]:
+def faults(chunk: Chunk) -> Iterable[str]:
+    """Yield by reason how many records cannot be used, and what is wrong with the first."""
     often = Counter(reject.reason for reject in chunk.rejects)
     for reason, times in often.most_common():
         first = next(reject for reject in chunk.rejects if reject.reason is reason)
@@ -389,7 +393,7 @@ def _objects(text: bytes) -> Iterable[dict[str, Any]]:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
+        value = lenient_value(text)
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, dict):
             yield each
@@ -477,7 +481,7 @@ def _translating(mapping: FieldMapping, records: Sequence[Any], layout: TaskLayo
     path = parse_field_path(mapping.label)
     told = (lookup(record, path) for record in records)
     texts = dict.fromkeys(same_name(text_of(each)) for each in told if isinstance(each, str | int | float))
-    values = translated_labels([text for text in texts if text not in NO_VALUE], layout.classes)
+    values = translated_labels([text for text in texts if not is_no_value(text)], layout.classes)
     if not values.keys() - mapping.label_values.keys():
         return None
     return mapping.model_copy(update={"label_values": {**values, **mapping.label_values}})

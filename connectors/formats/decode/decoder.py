@@ -97,7 +97,9 @@ class Decoder:
         self.source = source
         self.max_line_bytes = max_line_bytes
         # A task may have a class of such a name.
-        self._no_label = NO_VALUE.difference(*(layout.classes for layout in self.layouts))
+        self._no_label = NO_VALUE.difference(
+            name.lower() for layout in self.layouts for name in layout.classes
+        )
         self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any
@@ -175,26 +175,20 @@ def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faul
 
 
 NO_VALUE = frozenset(
-    {
-        "",
-        "NULL",
-        "null",
-        "NaN",
-        "nan",
-        "-NaN",
-        "-nan",
-        "None",
-        "NA",
-        "N/A",
-        "n/a",
-        "<NA>",
-        "NaT",
-        "\\N",
-        "#N/A",
-        "#NA",
-    }
+    ("", "null", "nan", "-nan", "none", "na", "n/a", "<na>", "nat", "\\n", "#n/a", "#na", "#n/a n/a")
 )
-"""How tables write that there is no value, of what is no class."""
+"""How tables write that there is no value, in small letters."""
+
+
+def is_no_value(text: object, names: Collection[str] = NO_VALUE) -> bool:
+    """Return whether a text stands for a missing value, in capital or small letters.
+
+    Examples
+    --------
+    >>> is_no_value("NULL "), is_no_value("None"), is_no_value("nothing"), is_no_value(None)
+    (True, True, False, False)
+    """
+    return isinstance(text, str) and text.strip().lower() in names
 
 
 def same_name(text: str) -> str:
@@ -230,7 +224,7 @@ def _place(
 ) -> int:
     """Return the class that another spelling names; -1 with a fault, or -1 alone for a label to come."""
     text = text_of(value) if isinstance(value, str | int | float) else None
-    missing = text in NO_VALUE or (isinstance(value, float) and value != value)
+    missing = is_no_value(text) or (isinstance(value, float) and value != value)
     if text is None:
         add(RejectReason.WRONG_TYPE, f"$.{field}: expected the name of a class, got {shown(value)}")
     elif missing and field == "label":
@@ -241,7 +235,7 @@ def _place(
         add(*unicode_fault(text, f"$.{field}"))
     elif (place := index.get(same_name(text))) is not None:
         return place
-    elif re.fullmatch(r"-?[0-9]*\.[0-9]+(e-?[0-9]+)?", text):
+    elif re.fullmatch(r"-?[0-9]*\.(?!0+$)[0-9]+(e-?[0-9]+)?", text):
         add(
             RejectReason.WRONG_TYPE,
             f"$.{field}: expected the name of a class, got {shown(value)}; {_REGRESSION}",
@@ -263,13 +257,20 @@ def meant_class(text: str, classes: Sequence[str]) -> str | None:
     --------
     >>> meant_class(" Toxic", ["ok", "toxic"]), meant_class("false", ["ok", "toxic"])
     ('toxic', 'ok')
-    >>> meant_class("spam", ["ok", "toxic"])
+    >>> meant_class("01", ["0", "1"]), meant_class("spam", ["ok", "toxic"])
+    ('1', None)
     """
-    folded = same_name(text).strip().casefold()
-    alike = [name for name in classes if same_name(name).strip().casefold() == folded]
+    folded = _folded(text)
+    alike = [name for name in classes if _folded(name) == folded]
     if not alike and len(classes) == 2 and folded in _TRUE | _FALSE:
         return classes[folded in _TRUE]
     return alike[0] if len(alike) == 1 else None
+
+
+def _folded(text: str) -> str:
+    """Return a text without what spellings of one name differ in: blanks, capitals, zeros before a number."""
+    folded = same_name(text.strip()).casefold()
+    return str(int(folded)) if folded.isdecimal() and len(folded) < MAX_NAME else folded
 
 
 _REGRESSION = "of a regression send `confidence`, or bin its numbers into classes"
@@ -281,10 +282,11 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
     hint = ""
     if values_are_shown():  # a hint says much of them
         text = text_of(value)
-        at = int(text) if text.isdecimal() and len(text) < 6 else len(layout.classes)
+        number = same_name(text)
+        at = int(number) if number.isdecimal() and len(number) < 6 else len(layout.classes)
         named = (
             f"; send names, not numbers: class {at} is {layout.classes[at]}"
-            if at < len(layout.classes)
+            if at < len(layout.classes) and layout.classes[at] != str(at)
             else ""
         )
         hint = named or nearest(text, layout.classes)

@@ -100,6 +100,8 @@ def _one(row: dict[str, object], broken: str | None) -> Record | tuple[RejectRea
         value = row.get(name)
         if isinstance(value, str) and not is_unicode(value):
             return unicode_fault(value, f"$.{name}")
+        if value in _NULLS and name != "prediction":
+            del row[name]
     id_ = row.get("id")
     if isinstance(id_, str) and _ROUNDED.fullmatch(id_):
         message = (
@@ -109,16 +111,21 @@ def _one(row: dict[str, object], broken: str | None) -> Record | tuple[RejectRea
     return record_of(row)
 
 
+_NULLS = ("NULL", "null", "\\N", "None", "NaN", "nan", "<NA>", "NaT")
+"""How writers of tables spell NULL, in columns whose texts nobody else would choose so."""
+
 _AS_TEXT = "have it write ids as text"
 
 
 def _is_odd(columns: Mapping[str, list[object]]) -> bool:
     """Return whether the rows must be checked one by one: a text is not UTF-8, or an id may be rounded."""
     texts = {
-        name: "".join([value for value in columns.get(name, ()) if isinstance(value, str)])
+        name: "".join([str(plain_cell(x)) for x in columns.get(name, ()) if isinstance(x, str | bytes)])
         for name in _OWN_TEXT
     }
-    return not all(map(is_unicode, texts.values())) or "E+" in texts["id"] or "e+" in texts["id"]
+    if not all(map(is_unicode, texts.values())) or "E+" in texts["id"] or "e+" in texts["id"]:
+        return True
+    return any(null in text for name, text in texts.items() if name != "prediction" for null in _NULLS)
 
 
 def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
@@ -221,6 +228,8 @@ def plain_cell(value: object) -> object:
         return value if value and type(value[0]) is float else list(map(plain_cell, value))
     if isinstance(value, datetime.date):
         return value.isoformat()
+    if isinstance(value, np.generic):  # half floats
+        return plain_cell(value.item())
     if isinstance(value, decimal.Decimal):
         return float("nan") if value.is_nan() else float(value)  # a signalling NaN is no float
     if isinstance(value, dict):
@@ -251,6 +260,8 @@ def _number(value: object) -> object:
         return float_of(value)
     except ValueError:
         pass
+    if value in _NULLS:
+        return None
     if value.lstrip()[:1] in ("[", "{"):
         try:
             return json_value(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DAMAGED, DECOMPRESSORS, DamagedFileError
 from connectors.formats.files.table_rows import KNOWN_COLUMNS, is_column
-from connectors.formats.messages.explain import UTF_16
+from connectors.formats.messages.explain import is_utf_16
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.marks import formats_of_table
 from monitor.base.errors import MissingExtraError, SourceError
@@ -56,7 +57,8 @@ def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str
         Of all columns.
     mapped : collection of str
         The columns that a mapping reads. Where there is none, columns under our names are read, or those
-        of the format whose marks the table has.
+        of the format whose marks the table has. Of `EVERY_COLUMN` those that nobody could read are left out,
+        as several have their name.
 
     Raises
     ------
@@ -71,6 +73,8 @@ def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str
     ['databricks_request_id', 'response']
     """
     read = [name for name in names if name in mapped] if mapped else _known(names)
+    if mapped is EVERY_COLUMN:
+        read = [name for name in read if is_column(name) or read.count(name) == 1]
     twice = next((name for name in read if read.count(name) > 1), None) if len({*read}) < len(read) else None
     if twice is not None:
         raise SourceError(f"two columns are called {twice}; rename one, or leave it out")
@@ -130,6 +134,9 @@ def read_csv(
             raise DamagedFileError(message, start) from lines.fault
 
 
+_FRACTION = re.compile(r"-?[0-9]*\.(?!0+$)[0-9]+(e-?[0-9]+)?", re.IGNORECASE)
+
+
 def _open_text(path: Path) -> TextIO:
     opened = DECOMPRESSORS.get(path.suffix.lower())
     stream = path.open("rb") if opened is None else opened(path)
@@ -148,18 +155,24 @@ def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], st
         cells = [
             name if name in mapped and mapped is not EVERY_COLUMN else bare.strip() for name, bare in names
         ]
-    return cells, broken or _why_no_names(cells, mapped)
+    why = broken or _why_no_names(cells, mapped)
+    if why is None and mapped is EVERY_COLUMN:
+        cells = [name if is_column(name) or cells.count(name) == 1 else "" for name in cells]
+    return cells, why
 
 
 def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     """What is wrong with the names of columns, as the end of a sentence."""
     whole = ",".join(names)
-    if "\0" in whole and whole.encode("utf-8", "surrogateescape").replace(b"\0", b"").startswith(UTF_16):
+    if is_utf_16(whole.encode("utf-8", "surrogateescape")):
         return "it is in UTF-16; save the file as UTF-8, with commas (Excel: CSV UTF-8)"
     try:
         read = columns_read([name for name in names if name], mapped)
     except SourceError as error:
         return str(error)
+    number = next((name for name in names if _FRACTION.fullmatch(name)), None)
+    if number is not None and (not read or mapped is EVERY_COLUMN):
+        return f"{number} is a number: put a line with the names of the columns before the others"
     if read and not (mapped is EVERY_COLUMN and len(names) == 1):
         return None
     for delimiter, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):

@@ -10,6 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from connectors.formats.decode.names import is_no_value
+from connectors.formats.decode.reread import whole_number
+from connectors.formats.messages.explain import is_unicode, spelling
+from connectors.formats.messages.wording import shown
 from monitor.base.records import TaskLayout
 from monitor.config.mapping import PLACEHOLDERS, FieldMapping, TimeUnit, parse_field_path
 
@@ -20,7 +24,6 @@ _MOST_DEPTH = 6
 _MOST_ELEMENTS = 20
 _SUM_TOLERANCE = 1e-3
 
-_NO_VALUE = frozenset(("", "null", "nan", "none", "na", "n/a", "<na>", "\\n"))
 _FEWEST = 10
 """With fewer records the values of a field prove nothing."""
 
@@ -54,8 +57,10 @@ _CLASS_FIELD = re.compile(
     r"|((?:p|prob|proba|probability|score))(\d+)",
     re.IGNORECASE,
 )
+_OF_CLASS = re.compile(r"p[_. -]\w", re.IGNORECASE)
 _ALONE = re.compile(_SCORE.pattern + "|logit|percent")
 _OUTPUT = re.compile(_ALONE.pattern + "|output")
+_WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
 _UNITS: Sequence[tuple[float, TimeUnit]] = (
     (1e17, "nanoseconds"),
     (1e14, "microseconds"),
@@ -148,7 +153,7 @@ def propose(
     unit = next((unit for above, unit in _UNITS if isinstance(time, int | float) and time >= above), None)
     if unit is not None:
         found["time_unit"] = unit
-    if isinstance(time, str) and re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?", time):
+    if isinstance(time, str) and _WITHOUT_OFFSET.fullmatch(time):
         found["time_zone"] = "UTC"
     if "model" not in found and scores and constants:  # a label of one model joins no other's answer
         found["constants"] = dict(constants)
@@ -340,10 +345,13 @@ def label_by_values(
     'repaid'
     """
     of_scores = set(_paths_of(scores))
+    beside = {_parted(path)[0] for path in of_scores}
     likely = _most_likely(sample, classes, scores)
     gains: dict[str, float] = {}
     for path, cells in sample.cells.items():
         if path in known or path in of_scores or path.endswith("]") or len(cells) < _FEWEST:
+            continue
+        if _in_response(path) or (_parted(path)[0] and _parted(path)[0] in beside):
             continue
         names = named_classes(cells.values(), len(classes))
         values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in names}
@@ -433,7 +441,7 @@ def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
     (['1', 'ok'], ['none', 'ok'])
     """
     named = {class_name(cell) for cell in cells if isinstance(cell, str | int | float)}
-    return named if len(named) <= most else {x for x in named if x.strip().lower() not in _NO_VALUE}
+    return named if len(named) <= most else {x for x in named if not is_no_value(x)}
 
 
 def class_name(cell: object) -> str:
@@ -461,13 +469,19 @@ def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> 
     if label is None or not scores or _last(label) in _TRUTHS:
         return None
     parent, _ = _parted(label)
-    if _RESPONSES & {step for step in parse_field_path(label)[:-1] if isinstance(step, str)}:
+    if _in_response(label):
         return label
     if top_class(sample, scores) == label:
         return label
     beside = parent and all(_parted(path)[0] == parent for path in _paths_of(scores))
     id_ = _named("id", sample)
     return label if beside and (id_ is None or _parted(id_)[0] != parent) else None
+
+
+def _in_response(path: str) -> bool:
+    """Return whether a path leads into what a model answered."""
+    steps = {step for step in parse_field_path(path)[:-1] if isinstance(step, str)}
+    return bool(_RESPONSES & steps) and _last(path) not in _TRUTHS
 
 
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
@@ -523,6 +537,8 @@ def _rank(path: str) -> int:
     if path.endswith("]") and not path.endswith('"]'):
         return _NO_SCORE
     name = _last(path)
+    if _OF_CLASS.match(str(parse_field_path(path)[-1])):
+        return 2
     if name in _EXACT:
         return 0
     if _PROBABILITY.search(name) or name == "confidence":
@@ -597,9 +613,9 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(value, dict):
         for name, inner in value.items():
-            plain = re.fullmatch(r"[^.\[\]\"\\\s]+", name) is not None
+            plain = re.fullmatch(r"[^.\[\]\"\\\s\x00-\x1f]+", name) is not None
             step = f".{name}".removeprefix("" if path else ".") if plain else f'["{name}"]'
-            if plain or _is_path(step):
+            if (plain or _is_path(step)) and is_unicode(name):
                 yield from _leaves(inner, path + step, depth + 1)
     elif isinstance(value, list):
         for i, inner in enumerate(value[:_MOST_ELEMENTS]):
@@ -630,7 +646,7 @@ def _named(
         for path, cells in sample.cells.items()
         if _last(path) in _NAMES[field]
         and (not path.endswith("]") or path.endswith('"]'))
-        and isinstance(next(iter(cells.values())), kinds)
+        and isinstance(_first_value(field, cells), kinds)
     ]
 
     def order(path: str) -> tuple[bool, int]:
@@ -638,6 +654,28 @@ def _named(
         return 2 * along < len(scored), len(parse_field_path(path))
 
     return min(fitting, key=order, default=None)
+
+
+def _first_value(field: str, cells: Mapping[int, Any]) -> Any:
+    """Return the first value; an id that is a whole float as an integer, as it is read."""
+    first = next(iter(cells.values()))
+    return whole_number(first) if field == "id" else first
+
+
+def spelled_scores(records: Sequence[Any]) -> str:
+    """Return the sentence about scores that are spelled with a decimal comma or a per cent sign, or nothing.
+
+    Examples
+    --------
+    >>> spelled_scores([{"id": 7, "p_ok": "95 %"}])
+    'p_ok: got "95 %"; this is a per cent sign: write 0.95'
+    """
+    for path, cells in Sample(records).cells.items():
+        if _rank(path) < _NO_SCORE:
+            for cell in cells.values():
+                if hint := spelling(cell):
+                    return f"{path}: got {shown(cell)}{hint}"
+    return ""
 
 
 def _scores(sample: Sample, layout: TaskLayout) -> dict[str, Any]:
