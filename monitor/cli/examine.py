@@ -21,6 +21,7 @@ from connectors.formats.decode.structs import Record
 from connectors.formats.files.table_json import json_cell, json_rows
 from connectors.formats.files.table_rows import is_column
 from connectors.formats.messages.proposal import (
+    FEWEST_DIVIDED,
     NAME_OF_MODEL,
     looks_scored,
     named_path,
@@ -246,8 +247,8 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
         if repeats_predictions(batch):
             known = int((batch.label >= 0).sum())
             yield (
-                f"task {batch.task}: the label of each of {known} answers is the class with the largest "
-                "score: is it what the model answered? Then it is no truth, and belongs in prediction"
+                f"task {batch.task}: the label of each of {known} answers follows from the predicted class "
+                "or the scores: is it what the model answered? Then it is no truth, and belongs in prediction"
             )
         if certain_rows(batch.scores).all():
             yield (
@@ -270,7 +271,8 @@ def repeats_predictions(batch: Batch) -> bool:
     """Return whether all labels are what the model predicted, which the truth hardly ever is.
 
     If the order of the classes is not known, it is enough that each predicted class has one label of its
-    own. If only one class occurs, the answer is False.
+    own; and of two classes, that a threshold divides the scores by their labels, in many rows. If only one
+    class occurs, the answer is False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
@@ -280,7 +282,11 @@ def repeats_predictions(batch: Batch) -> bool:
         pairs = np.unique(np.stack([predicted, label]), axis=1).shape[1]
         if 1 < pairs == len(np.unique(predicted)) == len(np.unique(label)):
             return True
-    return False
+    second, is_second = batch.scores[known, -1], label == 1
+    if batch.scores.shape[1] != 2 or len(known) < FEWEST_DIVIDED or len(np.unique(label)) != 2:
+        return False
+    low, high = sorted((second[is_second], second[~is_second]), key=np.max)
+    return bool(low.max() < high.min())
 
 
 def _unread(raws: Sequence[Raw], values: Sequence[Any], wire: Wire, chunk: Chunk) -> Iterable[str]:

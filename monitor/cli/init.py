@@ -246,7 +246,7 @@ def _look(asked: Asked) -> _Found:
     stem = predictions.name.split(".")[0]
     name = asked.task or _task_of(values) or re.sub(r"\W+", "_", stem) or "task"
     label = _label_of(asked, values)
-    classes = _classes(predictions, values, beside, label)
+    classes = _classes(predictions, raws, values, beside, label)
     layout = TaskLayout(name, classes.names, max(len(classes.names) - 1, 0), groups=tuple(_groups(values)))
     if asked.model or not _names_models(values):
         layout = replace(layout, models=(asked.model or stem or "model",))
@@ -273,6 +273,13 @@ def _why_none(raws: Sequence[Raw]) -> str:
     chunk = Decoder([TaskLayout("task", ("0", "1"))], "", wire=RECOGNISED).decode(raws)
     why = next((reject.message for reject in chunk.rejects if not reject.along), "")
     return f": {why.removeprefix('$: ')}" if why else "; give a file of predictions (docs/records.md)"
+
+
+def _of_a_format(raws: Sequence[Raw]) -> str:
+    """Return what is wrong with the first record of a serving stack's format; "" of any other."""
+    chunk = Decoder([TaskLayout("task", ("0", "1"), models=("model",))], "", wire=RECOGNISED).decode(raws)
+    messages = (reject.message for reject in chunk.rejects)
+    return next((message for message in messages if message.startswith(("$.response", "$.capture"))), "")
 
 
 def _checked(found: _Found, asked: Asked) -> _Found:
@@ -361,7 +368,9 @@ def _task_of(values: Sequence[Mapping[str, Any]]) -> str:
     return named.pop() if named else ""
 
 
-def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any], label: str) -> _Classes:
+def _classes(
+    path: Path, raws: Sequence[Raw], values: Sequence[Any], labels: Sequence[Any], label: str
+) -> _Classes:
     """The classes: by the names of the scores, else by the values of labels and predictions."""
     named = shares_of_classes(values)
     if named:
@@ -371,7 +380,7 @@ def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any], label: st
     if not width:
         if named_path("confidence", values) is not None:
             return _Classes((), True)
-        spelled = spelled_scores(values)
+        spelled = spelled_scores(values) or _of_a_format(raws)
         hint = f"; {spelled}" if spelled else ""
         raise ConfigError(f"--from: {path} {_NO_SCORES.format(_fields(values))}{hint}")
     sample = Sample(values)
@@ -485,8 +494,8 @@ def _refined(
         fields.setdefault("prediction", mapping.label)
         fields.pop("label")
         notes.append(
-            f"{mapping.label} is the class with the largest score in every row: it is read as what the model "
-            "predicted, not as the truth. --label COLUMN names the truth."
+            f"{mapping.label} follows from the predicted class or the scores in every row: it is read as "
+            "what the model predicted, not as the truth. --label COLUMN names the truth."
         )
     elif mapping.label is not None:
         notes.append(f"The truth is read at {mapping.label}; --label COLUMN names another field.")

@@ -27,6 +27,9 @@ _SUM_TOLERANCE = 1e-3
 _FEWEST = 10
 """With fewer records the values of a field prove nothing."""
 
+FEWEST_DIVIDED = 50
+"""If a threshold of the score divides so many labels by their class, they follow from the score."""
+
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
     "time": "time timestamp ts at datetime createdat eventtime occurredat requesttime",
@@ -137,7 +140,8 @@ def propose(
         single.pop("label", None)
     own = _own_class(sample, scores, single.get("label"))
     if own is not None:
-        single.setdefault("prediction", own)
+        if not _is_one_of_several(own, scores):
+            single.setdefault("prediction", own)
         single.pop("label", None)
     if label:
         single["label"] = label
@@ -270,7 +274,30 @@ def class_paths(sample: Sample) -> dict[str, str]:
             before, after = match[1] or match[4] or match[5], match[2] or match[3] or match[6]
             groups.setdefault((parent, before), {})[after] = path
     named = [each for each in groups.values() if len(each) > 1 and _sum_to_one(sample, [*each.values()])]
-    return max(named, key=len, default={}) or _columns_of_classes(sample, shares)
+    return (
+        max(named, key=len, default={})
+        or _listed_classes(sample, shares)
+        or _columns_of_classes(sample, shares)
+    )
+
+
+def _listed_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
+    """Return the path of each class's score in an array of such objects as ``{"label": …, "score": …}``.
+
+    Each class must have a place of its own: an array that is sorted by the scores has none.
+    """
+    found: dict[str, str] = {}
+    for path in shares:
+        parent, name = _parted(path)
+        if name and parent.endswith("]") and not parent.endswith('"]') and _SCORE.search(_last(path)):
+            beside = {
+                class_name(cell)
+                for word in ("label", "class", "name")
+                for cell in sample.cells.get(f"{parent}.{word}", {}).values()
+            }
+            if len(beside) == 1:
+                found[beside.pop()] = path
+    return found if len(found) > 1 and _sum_to_one(sample, [*found.values()]) else {}
 
 
 def _columns_of_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
@@ -358,12 +385,29 @@ def label_by_values(
         if len(names) < 2 or not names <= set(classes):
             continue
         gain = _gain([(likely[row], name) for row, name in values.items() if row in likely])
-        if gain > 0:
+        if gain > 0 and not _divided(sample, scores, values):
             gains[path] = gain
     best = sorted(gains, key=lambda path: -gains[path])
     if len(best) > 1 and gains[best[1]] > 0.5 * gains[best[0]]:
         return None
     return best[0] if best else None
+
+
+def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]) -> bool:
+    """Return whether a threshold of the score divides many rows by two names: then they follow from it."""
+    path = scores.get("scores") or [*scores.get("class_scores", {"": ""}).values()][-1]
+    numbers = {
+        row: value[-1] if isinstance(value, list) and value else value
+        for row, value in sample.cells.get(path, {}).items()
+    }
+    sides: dict[str, list[float]] = {}
+    for row, name in names.items():
+        if _is_number(numbers.get(row)):
+            sides.setdefault(name, []).append(numbers[row])
+    if len(sides) != 2 or len(names) < FEWEST_DIVIDED:
+        return False
+    low, high = sorted(sides.values(), key=max)
+    return max(low) < min(high)
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
@@ -484,6 +528,12 @@ def _in_response(path: str) -> bool:
     return bool(_RESPONSES & steps) and _last(path) not in _TRUTHS
 
 
+def _is_one_of_several(label: str, scores: Mapping[str, Any]) -> bool:
+    """Return whether a label only names the class of one score in an array of them."""
+    parents = {_parted(path)[0] for path in _paths_of(scores)}
+    return len(parents) > 1 and _parted(label)[0] in parents
+
+
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
     """Return the path of the class whose probability the scores are, as in ``{"label": …, "score": …}``.
 
@@ -567,7 +617,11 @@ def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
     ((3, 'out.probs'), (2, 'score'))
     """
     for record in records[:10]:
-        named = [(p, v) for p, v in _leaves(record, "", 0) if _OUTPUT.search(_last(p)) and p[-1] != "]"]
+        named = [
+            (p, v)
+            for p, v in _leaves(record, "", 0)
+            if p[-1] != "]" and _OUTPUT.search(_last(_parted(p)[0] if p.endswith(".values") else p))
+        ]
         for path, value in named:
             if isinstance(value, list) and len(value) > 1 and all(map(_is_number, value)):
                 return len(value), path
