@@ -18,7 +18,7 @@ from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Fault, Faults, R
 from connectors.formats.messages.explain import TooLarge, is_unicode, spelling, unicode_fault
 from connectors.formats.messages.wording import as_json, listing, nearest, shown, values_are_shown
 from connectors.formats.wires.wire import PLAIN, Wire
-from monitor.base.records import Floats, Ints, Keys, RejectReason, TaskLayout, id_keys, text_codes
+from monitor.base.records import NO_ID, Floats, Ints, Keys, RejectReason, TaskLayout, id_keys, text_codes
 from monitor.base.source import Raw, RawBlock, RawTable
 
 Value = str | int | float | bool | None
@@ -58,8 +58,13 @@ def indices(names: Sequence[object], index: Mapping[object, int] | Mapping[str, 
     return np.fromiter(map(index.__getitem__, names), dtype=np.int64, count=len(names))  # type: ignore[arg-type]
 
 
+_MISSING_KEYS = id_keys(["NULL", "null", "\\N", "None", "NaN", "nan", "<NA>", "NaT"])
+
+
 def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
     """Keys of ids (`monitor.base.records.id_keys`); integers are taken as their decimal text.
+
+    Texts that stand for a missing value, such as NULL, are no ids: many rows would have the same one.
 
     Examples
     --------
@@ -84,7 +89,9 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
                 message = f"$.id: expected 1 to {MAX_ID} characters, got {size}"
                 faults.add(row, RejectReason.BAD_ID, message)
                 texts[row] = ""
-    return id_keys(texts)
+    keys = id_keys(texts)
+    missing = np.isin(keys, _MISSING_KEYS)
+    return np.where(missing, NO_ID, keys) if missing.any() else keys
 
 
 def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tuple[Keys, NDArray[np.bool_]]:

@@ -100,8 +100,6 @@ def _one(row: dict[str, object], broken: str | None) -> Record | tuple[RejectRea
         value = row.get(name)
         if isinstance(value, str) and not is_unicode(value):
             return unicode_fault(value, f"$.{name}")
-        if value in _NULLS and name != "prediction":
-            del row[name]
     id_ = row.get("id")
     if isinstance(id_, str) and _ROUNDED.fullmatch(id_):
         message = (
@@ -110,9 +108,6 @@ def _one(row: dict[str, object], broken: str | None) -> Record | tuple[RejectRea
         return RejectReason.BAD_ID, message
     return record_of(row)
 
-
-_NULLS = ("NULL", "null", "\\N", "None", "NaN", "nan", "<NA>", "NaT")
-"""How writers of tables spell NULL, in columns whose texts nobody else would choose so."""
 
 _AS_TEXT = "have it write ids as text"
 
@@ -123,9 +118,7 @@ def _is_odd(columns: Mapping[str, list[object]]) -> bool:
         name: "".join([str(plain_cell(x)) for x in columns.get(name, ()) if isinstance(x, str | bytes)])
         for name in _OWN_TEXT
     }
-    if not all(map(is_unicode, texts.values())) or "E+" in texts["id"] or "e+" in texts["id"]:
-        return True
-    return any(null in text for name, text in texts.items() if name != "prediction" for null in _NULLS)
+    return not all(map(is_unicode, texts.values())) or "E+" in texts["id"] or "e+" in texts["id"]
 
 
 def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
@@ -260,8 +253,6 @@ def _number(value: object) -> object:
         return float_of(value)
     except ValueError:
         pass
-    if value in _NULLS:
-        return None
     if value.lstrip()[:1] in ("[", "{"):
         try:
             return json_value(value)

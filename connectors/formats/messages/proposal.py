@@ -143,6 +143,8 @@ def propose(
         if not _is_one_of_several(own, scores):
             single.setdefault("prediction", own)
         single.pop("label", None)
+    if _may_be_top_class(sample, scores, single.get("label")):
+        single.pop("label")
     if label:
         single["label"] = label
     elif "label" not in single and scores and layout.classes:
@@ -513,13 +515,21 @@ def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> 
     if label is None or not scores or _last(label) in _TRUTHS:
         return None
     parent, _ = _parted(label)
-    if _in_response(label):
+    if _in_response(label) or _is_one_of_several(label, scores):
         return label
     if top_class(sample, scores) == label:
         return label
     beside = parent and all(_parted(path)[0] == parent for path in _paths_of(scores))
     id_ = _named("id", sample)
     return label if beside and (id_ is None or _parted(id_)[0] != parent) else None
+
+
+def _may_be_top_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> bool:
+    """Return whether a label beside one number may be the class with this score, and the rows are too few."""
+    if label is None or sample.rows >= _FEWEST or _last(label) != "label":
+        return False
+    path = scores.get("scores", "")
+    return _is_number(sample.first(path)) and _parted(path)[0] == _parted(label)[0]
 
 
 def _in_response(path: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.files.tables import _BoundedLines, _rows
+from connectors.formats.files.tables import EVERY_COLUMN, _BoundedLines, _rows, read_csv
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import EndOfSource
@@ -158,3 +158,28 @@ def test_random_tables_are_accounted_for(tmp_path: Path) -> None:
     read_of = [feed(rng, number, tmp_path) for number in range(90)]
     assert sum(chunk is not None for _, chunk in read_of) > 60
     assert any(chunk is not None and chunk.batches for _, chunk in read_of)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_named(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(SourceError, match="it is in UTF-16; save the file as UTF-8"):
+        read(tmp_path, (NAMES + rows(0, 3)).encode(encoding))
+
+
+def test_a_first_line_of_numbers_names_no_columns(tmp_path: Path) -> None:
+    with pytest.raises(
+        SourceError, match=r"0\.25 is a number: put a line with the names of the columns before"
+    ):
+        read(tmp_path, rows(0, 3))
+    numbers = "id,model,scores.0.5,scores.1.5\n1,m,0.25,0.75\n"  # classes may be called so
+    with pytest.raises(SourceError, match="none of them is known"):
+        read(tmp_path, "0,1\n0.25,0.75\n")
+    assert read(tmp_path, numbers).rejects[0].reason.value == "unknown_class"
+
+
+def test_columns_of_one_name_that_nobody_reads_cost_nothing(tmp_path: Path) -> None:
+    names = NAMES.replace("note", "x,x")
+    text = names + rows(0, 3).replace("fine", "1,2")
+    assert len(read(tmp_path, text).batches[0]) == 3
+    (table,) = read_csv(tmp_path / "t.csv", "p", 0, EVERY_COLUMN)
+    assert sorted(table.columns) == ["id", "label", "model", "scores.ok", "scores.toxic"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from monitor.base.records import RejectReason, TaskLayout, id_keys
+from monitor.base.records import NO_ID, RejectReason, TaskLayout, id_keys
 from monitor.base.source import RawBlock
 from tests.records import ARRIVAL, TOPIC, TOXICITY, answer, decode, message_chunk
 
@@ -169,10 +169,11 @@ def test_a_wrong_probability_costs_the_label_and_not_its_prediction(given, got, 
 LABELS_THAT_CANNOT_BE_USED = [
     ({"label": 1}, "unknown_class",
      "$.label: task toxicity has no class 1; its classes are ok, toxic; send names, not numbers: "
-     "class 1 is toxic"),
+     'class 1 is toxic; or translate it: label_values: {"1": "toxic"} in the mapping'),
     ({"label": 3}, "unknown_class", "$.label: task toxicity has no class 3; its classes are ok, toxic"),
     ({"label": "Toxic"}, "unknown_class",
-     '$.label: task toxicity has no class "Toxic"; its classes are ok, toxic; did you mean toxic?'),
+     '$.label: task toxicity has no class "Toxic"; its classes are ok, toxic; did you mean toxic?; or '
+     'translate it: label_values: {"Toxic": "toxic"} in the mapping'),
     ({"label": 0.7}, "wrong_type",
      "$.label: expected the name of a class, got 0.7; of a regression send `confidence`, or bin its numbers "
      "into classes"),
@@ -471,3 +472,23 @@ def test_of_many_classes_none_is_looked_for_among_all_the_others(change, message
     data = json.dumps(record).encode()
     (reject,) = Decoder([TaskLayout("many", names)], "test").decode([RawBlock(data, "p", 0)]).rejects
     assert message in reject.message
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"id\tmodel\nr1\tm", "a table of text must be CSV with commas, in a file whose name ends in .csv"),
+        (
+            b"PK\x03\x04...",
+            "an Excel workbook or a zip archive, not JSON; end the name of such a file in .csv",
+        ),
+    ],
+)
+def test_bytes_of_another_kind_of_file_are_named(data, message):
+    assert message in decode(data).rejects[0].message
+
+
+def test_ids_that_say_that_there_is_none_are_none():
+    missing = ["NULL", "None", "nan", "\\N"]
+    chunk = decode(*(answer(id=each) for each in missing), b'{"id": NaN, "model": "m", "scores": [0.5, 0.5]}')
+    assert (chunk.rejects, chunk.batches[0].key.tolist()) == ((), [int(NO_ID)] * 5)

@@ -466,3 +466,19 @@ def test_a_name_in_a_table_has_at_most_200_characters(column):
     [reject] = chunk.rejects
     assert reject.reason == "too_large"
     assert reject.message.endswith("expected at most 200 characters, got 201")
+
+
+def test_bytes_that_are_no_utf_8_cost_their_row_in_a_column_of_bytes(tmp_path):
+    ids = [b"a", b"\xfcb", b"c"]
+    table = pyarrow.table({"id": ids, "model": [b"m"] * 3, "scores": [[0.25, 0.75]] * 3})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    (chunk,) = chunks_of(tmp_path / "t.parquet")
+    assert [(r.position, r.message) for r in chunk.rejects] == [(1, "$.id: not UTF-8; send UTF-8")]
+    assert (len(chunk.batches[0]), chunk.batches[0].models) == (2, ("m",))
+
+
+def test_lists_of_half_floats_are_read(tmp_path):
+    scores = pyarrow.array([[np.float16(0.25), np.float16(0.75)]] * 2, pyarrow.list_(pyarrow.float16()))
+    pyarrow.parquet.write_table(pyarrow.table({"model": ["m"] * 2, "scores": scores}), tmp_path / "t.parquet")
+    (chunk,) = chunks_of(tmp_path / "t.parquet")
+    assert chunk.batches[0].scores.tolist() == [[0.25, 0.75]] * 2
