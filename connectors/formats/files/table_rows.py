@@ -115,7 +115,13 @@ _AS_TEXT = "have it write ids as text"
 def _is_odd(columns: Mapping[str, list[object]]) -> bool:
     """Return whether the rows must be checked one by one: a text is not UTF-8, or an id may be rounded."""
     texts = {
-        name: "".join([str(plain_cell(x)) for x in columns.get(name, ()) if isinstance(x, str | bytes)])
+        name: "".join(
+            [
+                value if type(value) is str else str(plain_cell(value))
+                for value in columns.get(name, ())
+                if isinstance(value, (str, bytes))
+            ]
+        )
         for name in _OWN_TEXT
     }
     return not all(map(is_unicode, texts.values())) or "E+" in texts["id"] or "e+" in texts["id"]
