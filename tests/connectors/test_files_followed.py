@@ -95,6 +95,17 @@ def test_an_array_that_is_not_whole_yet_is_read_as_far_as_its_elements_are(tmp_p
             assert records(source.read(0.0)) == wanted
 
 
+def test_objects_on_lines_of_their_own_may_follow_an_array(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_bytes(b'[{"a": 1},\r\n {"a": 2}]\r\n{"a": 3}\n[{"a": 4}]\n{"a": 5}')
+    for block_bytes in (1 << 20, 1, 3):
+        source = FileSource(path)
+        source.block_bytes = block_bytes
+        source.open({})
+        with contextlib.closing(source):
+            assert records(read_all(source)) == [{"a": i} for i in range(1, 6)]
+
+
 def test_a_renamed_file_is_read_to_its_end_before_the_new_one(tmp_path):
     path = tmp_path / "p.ndjson"
     with path.open("ab", buffering=0) as old, opened(path, follow=True, settle_seconds=0.0) as source:

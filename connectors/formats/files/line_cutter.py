@@ -17,7 +17,8 @@ HEAD_BYTES = 1 << 10
 """So many bytes at the beginning of a text tell whether it is a JSON array."""
 
 _SEPARATORS = np.frombuffer(b",]", dtype=np.uint8)
-_BLANK = np.frombuffer(b"\r\n", dtype=np.uint8)
+_BREAKS, _WHITE = np.frombuffer(b"\r\n", dtype=np.uint8), np.frombuffer(b" \t\r\n", dtype=np.uint8)
+_ENDS = np.frombuffer(b"}]", dtype=np.uint8)
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE, _BRACKET, _NEWLINE, _SPACE = b'"\\{}[\n '
 _ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
 _UNDECIDED = re.compile(rb"(\xef\xbb\xbf)?\s*(\[\s*)?")
@@ -126,14 +127,16 @@ class LineCutter:
 class _Elements:
     """Makes a line of each element of a JSON array.
 
-    Commas and closing brackets between elements become newlines, opening brackets there and all line breaks
-    blanks. A writer that adds elements writes over the last bracket: what follows it continues the array.
+    Commas and closing brackets between elements become newlines, opening brackets there and line breaks
+    blanks, unless an element ends before them. A writer that adds elements writes over the last bracket: what
+    follows it continues the array.
     """
 
     def __init__(self) -> None:
         self._depth = 0  # braces that are open
         self._in_text = False
         self._escapes = False  # whether the last byte was a backslash that escapes the next one
+        self._last = _BRACKET  # the last byte that is no white space
 
     def as_lines(self, data: bytes) -> bytes:
         found = np.frombuffer(data, dtype=np.uint8).copy()
@@ -147,10 +150,18 @@ class _Elements:
         depth = total - np.minimum(np.minimum.accumulate(total), 0)  # a brace too many closes nothing
         self._depth = int(depth[-1])
         between = outside & (depth == 0)
-        found[outside & np.isin(found, _BLANK)] = _SPACE
-        found[between & (found == _BRACKET)] = _SPACE
+        breaks = outside & np.isin(found, _BREAKS)
+        breaks[self._ends(found, np.flatnonzero(breaks & between))] = False
+        found[breaks | (between & (found == _BRACKET))] = _SPACE
         found[between & np.isin(found, _SEPARATORS)] = _NEWLINE
         return found.tobytes()
+
+    def _ends(self, data: np.ndarray, breaks: np.ndarray) -> np.ndarray:
+        """Return those of the line breaks between elements before which an element ends, without a comma."""
+        visible = np.flatnonzero(~np.isin(data, _WHITE))
+        places = np.concatenate(([self._last], data[visible]))
+        self._last = int(places[-1])
+        return breaks[np.isin(places[np.searchsorted(visible, breaks)], _ENDS)]
 
     def _escaped(self, data: np.ndarray) -> np.ndarray:
         """Return (n,) bool, True where a byte follows a backslash that is not escaped itself."""
