@@ -578,7 +578,7 @@ def looks_scored(records: Sequence[Any]) -> bool:
 
     Examples
     --------
-    >>> looks_scored([{"proba_ok": "0,25"}]), looks_scored([{"id": 7, "label": "ok"}])
+    >>> looks_scored([{"proba_ok": "0,25"}]), looks_scored([{"p_id": 7, "label": "ok"}])
     (True, False)
     """
     return _looks_scored(Sample(records))
@@ -586,7 +586,16 @@ def looks_scored(records: Sequence[Any]) -> bool:
 
 def _looks_scored(sample: Sample) -> bool:
     """Return whether a field is named like scores, whatever its values are."""
-    return any(_rank(path) < _NO_SCORE for path in sample.cells)
+    return any(
+        _rank(path) < _NO_SCORE and (not _is_of_class(path) or _is_share(first) or bool(spelling(first)))
+        for path in sample.cells
+        if (first := sample.first(path)) is not None
+    )
+
+
+def _is_of_class(path: str) -> bool:
+    """Return whether a field has a name such as ``p_toxic``; of labels it may be ``p_id``, too."""
+    return _OF_CLASS.match(str(parse_field_path(path)[-1])) is not None
 
 
 _NO_SCORE = 3
@@ -597,7 +606,7 @@ def _rank(path: str) -> int:
     if path.endswith("]") and not path.endswith('"]'):
         return _NO_SCORE
     name = _last(path)
-    if _OF_CLASS.match(str(parse_field_path(path)[-1])):
+    if _is_of_class(path):
         return 2
     if name in _EXACT:
         return 0
