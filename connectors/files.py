@@ -1,9 +1,8 @@
 """Records from a file: NDJSON (plain, gzip, Zstandard), CSV or Parquet, once or as it grows.
 
-What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON, or one JSON array of records
-where it begins like one and is not followed; all but Parquet with ``.gz`` or ``.zst`` at the end if they are
-compressed. The position is a byte offset, in the uncompressed text where
-the file is compressed, and a row number in a table.
+The end of a file's name says what it is: ``.csv``, ``.parquet``, anything else is NDJSON, or one JSON array
+of records if it begins like one. All but Parquet have ``.gz`` or ``.zst`` at the end if they are compressed.
+The position is a byte offset, in the uncompressed text of a compressed file, and a row number in a table.
 """
 
 from __future__ import annotations
@@ -15,18 +14,17 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError, is_array
+from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError, head_of
 from connectors.formats.files.folder import Folder, LocalFiles, is_folder
 from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
-from connectors.formats.files.line_cutter import BLOCK_BYTES, ArrayCutter, LineCutter
+from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
 from connectors.formats.files.remote import ANSWER_SECONDS, RemoteFiles, is_address
-from connectors.formats.files.tables import TABLE_BYTES, read_csv, read_parquet
+from connectors.formats.files.tables import EVERY_COLUMN, TABLE_BYTES, read_csv, read_parquet
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import PIPE_NOT_LOOKED_AT
 from monitor.base.errors import BlindsightError, SourceError
@@ -47,7 +45,8 @@ from monitor.base.spool import Spools
 _SAMPLE_SECONDS = 1.0
 _COMPLETE_SECONDS = 5.0
 """So long a file of a folder of tables must not have changed before it is read."""
-_FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
+_TABLES = frozenset({".csv", ".parquet"})
+_FOLLOWED_NOT = _TABLES.union(DECOMPRESSORS)
 
 
 def why_not_a_file(path: Path) -> str | None:
@@ -199,19 +198,30 @@ class FileSource(Source[Any]):
             return [raw for raws in found if isinstance(raws, list) for raw in raws]
         if settings.follow and why_not_a_file(path):
             return "not there yet; it is waited for"
-        file = cls(path, mapped=columns_of(wire_of(settings)))
-        raws: list[Raw] = []
         try:
-            file.open({})
-            with suppress(EndOfSource):  # the last record may come by itself, where no newline ends it
-                while sum(map(records_in, raws)) < records:
-                    raws += file.read(_SAMPLE_SECONDS)
-            return list(_first(raws, records))
+            return cls(path, mapped=columns_of(wire_of(settings)))._first_records(records)
         except SourceError as error:
             # The columns that a mapping misses are the very thing that is asked for here.
             raise SourceError(f"{error}; see docs/serving/mapping.md") from error
+
+    @classmethod
+    def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
+        """Return the first rows of a table with all their columns; none of any other file."""
+        is_table = Path(settings.path.lower().removesuffix(".gz").removesuffix(".zst")).suffix in _TABLES
+        if not is_table or is_folder(settings.path) or is_address(settings.path):
+            return []
+        return cls(settings.path, mapped=EVERY_COLUMN)._first_records(records)
+
+    def _first_records(self, records: int) -> list[Raw]:
+        raws: list[Raw] = []
+        try:
+            self.open({})
+            with suppress(EndOfSource):  # the last record may come by itself, where no newline ends it
+                while sum(map(records_in, raws)) < records:
+                    raws += self.read(_SAMPLE_SECONDS)
+            return list(_first(raws, records))
         finally:
-            file.close()
+            self.close()
 
     @classmethod
     def _sample_of_folder(cls, settings: Any, records: int) -> list[Raw]:
@@ -328,15 +338,17 @@ class FileSource(Source[Any]):
             )
 
     def _cutter(self, start: int) -> LineCutter:
-        array = not is_pipe(self.path) and is_array(self.path)
-        kind = ArrayCutter if array else LineCutter
-        return kind(self.partition, start, self.max_line_bytes)
+        head = head_of(self.path) if start else b""
+        return LineCutter(self.partition, start, self.max_line_bytes, head)
 
     def _followed(self, positions: Mapping[str, Any]) -> Following | FollowingPattern:
         def following(path: Path, position: Any) -> Following:
             partition = str(path)
             seconds = self.settle_seconds, self.missing_seconds, self.late_seconds
-            cutter = partial(LineCutter, partition, max_line_bytes=self.max_line_bytes)
+
+            def cutter(start: int, head: bytes) -> LineCutter:
+                return LineCutter(partition, start, self.max_line_bytes, head)
+
             return Following(path, partition, cutter, position, *seconds)
 
         if is_pattern(self.path):
@@ -354,7 +366,7 @@ class FileSource(Source[Any]):
         inner = Path(self.path.stem).suffix.lower() if kind in DECOMPRESSORS else kind
         if inner == ".parquet" and kind != inner:
             raise SourceError(f"{self.path}: Parquet is compressed within; unpack the {kind} around it")
-        if inner in {".csv", ".parquet"}:
+        if inner in _TABLES:
             return Table(self._tables(self.path, self.partition, start))
         if kind in DECOMPRESSORS:
             return Compressed(self.path, DECOMPRESSORS[kind](self.path), self._cutter(start), start)

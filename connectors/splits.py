@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from connectors.files import FileSource
-from connectors.formats.files.compressed import is_array
-from connectors.formats.files.line_cutter import BLOCK_BYTES
+from connectors.formats.files.compressed import head_of
+from connectors.formats.files.line_cutter import BLOCK_BYTES, begins_array
 from connectors.formats.files.tables import ROWS, open_parquet
 from monitor.base.errors import SourceError
 from monitor.base.source import (
@@ -74,7 +74,7 @@ def _starts(path: Path, size: int) -> list[int]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         return _row_groups(path, size)
-    return _lines(path, size) if is_plain(path) and not is_array(path) else [0]
+    return _lines(path, size) if is_plain(path) and not begins_array(head_of(path)) else [0]
 
 
 def _lines(path: Path, size: int) -> list[int]:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
-from connectors.formats.files.tables import columns_read
+from connectors.formats.files.tables import EVERY_COLUMN, columns_read
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.sql import progress
@@ -148,12 +148,20 @@ class SqlSource(Source[Position]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        return cls(settings.model_copy(update={"batch_rows": records}))._first_rows()
+
+    @classmethod
+    def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
         source = cls(settings.model_copy(update={"batch_rows": records}))
-        source.open({})
+        source._mapped = EVERY_COLUMN
+        return source._first_rows()
+
+    def _first_rows(self) -> list[Raw]:
+        self.open({})
         try:
-            return source.read(0.0)
+            return self.read(0.0)
         finally:
-            source.close()
+            self.close()
 
     def _forget(self) -> bool:
         forgot = False
@@ -231,22 +239,23 @@ class SqlSource(Source[Position]):
 
     def _check(self, look: Look) -> None:
         """Check that the columns exist."""
-        names, problem = look.rows.names, ""
+        names = look.rows.names
         lower = [name.lower() for name in names]
         for key, name in (("cursor", self._settings.cursor), ("id", self._settings.id)):
             if name.lower() not in lower:
-                problem = f"{key}: there is no column {name} among {listing(names)}; correct it"
-        read = columns_read(names, self._mapped)
-        twice = next((name for name in read if read.count(name) > 1), None)
-        if twice is not None:
-            problem = problem or f"two columns are called {twice}; rename one by AS in a query"
+                raise self._refused(f"{key}: there is no column {name} among {listing(names)}; correct it")
+        try:
+            read = columns_read(names, self._mapped)
+        except SourceError as error:
+            raise self._refused(str(error)) from error
         if not read:
             ours = "name them as docs/records.md says, or give a mapping"
             if self._mapped:
                 ours = f"the mapping reads {', '.join(sorted(self._mapped))}"
-            problem = problem or f"none of the columns is known ({listing(names)}); {ours}"
-        if problem:
-            raise SourceError(f"source {self.name}: {problem}")
+            raise self._refused(f"none of the columns is known ({listing(names)}); {ours}")
+
+    def _refused(self, problem: str) -> SourceError:
+        return SourceError(f"source {self.name}: {problem}")
 
     def _table_of_new(self, look: Look, rows: Sequence[tuple[Row, int]]) -> RawTable | None:
         """Return the rows that are new, as a table."""

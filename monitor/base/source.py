@@ -368,6 +368,14 @@ class Source(ABC, Generic[Position]):
         """
         return f"not looked at: a source of kind {settings.kind} can be read by its agent alone"
 
+    @classmethod
+    def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
+        """Return the first rows of a table with all columns, also those that a mapping would have to name.
+
+        An empty list if the feed is no table; parameters and errors are those of `sample`.
+        """
+        return []
+
     @abstractmethod
     def open(self, positions: Mapping[str, Position]) -> None:
         """Get ready to read, from these positions where there are any, by partition.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monitor.base.records import Keys
+from monitor.base.records import Keys, RejectReason
 from monitor.config.root import Config
 from monitor.engine.planning import Facts
 from monitor.reports.views import EngineView, LabelOutcome
@@ -173,23 +173,27 @@ def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: C
     shown = [(name, count) for name, count in rows if count or name in ("answers used", "duplicates")]
     width = max(24, max(len(name) for name, _ in shown))
     yield from (f"{name:{width}}{count:>11,}" for name, count in shown)
-    yield from _warnings(accounts, answers_rejected.total(), labels_rejected.total())
+    yield from _warnings(accounts, answers_rejected.total(), labels_rejected)
 
 
 def _words(reason: str) -> str:
     return reason.replace("_", " ")
 
 
-def _warnings(accounts: Accounts, answers_rejected: int, labels_rejected: int) -> Iterator[str]:
+def _warnings(accounts: Accounts, answers_rejected: int, labels_rejected: Counter[str]) -> Iterator[str]:
     labels = accounts.labels
     causes = {"duplicates": accounts.duplicates, "rejected": answers_rejected}
     remedy = "give each answer an id of its own, not that of its user" if accounts.duplicates else ""
     yield from _warning("answers", causes, accounts.used + sum(causes.values()), remedy)
-    causes = {"unmatched": labels.unmatched, "rejected": labels_rejected}
-    remedy = (
-        "labels join the answer with their id; `blindsight doctor` compares ids" if labels.unmatched else ""
-    )
-    yield from _warning("labels", causes, labels.total + labels_rejected, remedy)
+    causes = {"unmatched": labels.unmatched, "rejected": labels_rejected.total()}
+    remedies = []
+    if labels.unmatched:
+        remedies.append("labels join the answer with their id; `blindsight doctor` compares ids")
+        if accounts.named:
+            remedies.append(f"{accounts.named:,} name a model: answers without scores are read as labels")
+    if labels_rejected[RejectReason.UNKNOWN_CLASS.value]:
+        remedies.append("`blindsight doctor` proposes label_values for labels that are no classes")
+    yield from _warning("labels", causes, labels.total + labels_rejected.total(), "; ".join(remedies))
     if labels.conflicting > FEW * labels.total:
         yield (
             f"Warning: {100 * labels.conflicting / labels.total:.0f} % of the labels contradict an earlier "

@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -295,12 +296,23 @@ def _examined(config: Config, source: SourceConfig) -> Examination:
     except ConfigError:
         raise
     except BlindsightError as error:
-        return _nothing(source, str(error), wrong=True)
+        return _refused(config, source, str(error))
     if isinstance(found, str):
         return _nothing(source, found)
     if not found:
         return _nothing(source, "nothing is there yet")
     return _looked_at(found, layouts(config.tasks, numbered=True), source.label, own_wire(source))
+
+
+def _refused(config: Config, source: SourceConfig, why: str) -> Examination:
+    """Return why a source refuses a table, with mappings that would read it."""
+    looked = _nothing(source, why, wrong=True)
+    with suppress(BlindsightError):
+        raws = source_class(source).sample_every_column(source, RECORDS)
+        known = layouts(config.tasks, numbered=True)
+        tried = examine(raws, known, source.label, own_wire(source)) if raws else looked
+        looked = replace(tried, lines=looked.lines, wrong=True)
+    return looked
 
 
 def _looked_at(

@@ -15,15 +15,18 @@ import numpy as np
 import yaml
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.decode.names import NO_VALUE, same_name, text_of
+from connectors.formats.decode.names import is_no_value, same_name, text_of
+from connectors.formats.decode.reread import lenient_value
 from connectors.formats.decode.structs import Record
 from connectors.formats.files.table_json import json_cell, json_rows
 from connectors.formats.files.table_rows import is_column
 from connectors.formats.messages.proposal import (
+    FEWEST_DIVIDED,
     NAME_OF_MODEL,
     looks_scored,
     named_path,
     propose,
+    spelled_scores,
     vectors,
     written,
 )
@@ -182,7 +185,7 @@ def examine(
     values = list(records_of(raws, wire))
     left = [f"the mapping {left}" for left in _left(chunk)]
     mistaken = _mistaken(chunk, values)
-    lines = [*_held(chunk), *mistaken, *left, *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
+    lines = [*_held(chunk), *mistaken, *left, *faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
     lines += [*_suspicious(chunk), *_unread(raws, values, wire, chunk)]
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = no_probabilities([value.get("scores") for value in shaped])
@@ -225,9 +228,10 @@ def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
     labels = sum(map(len, chunk.labels))
     if chunk.batches or not labels or not looks_scored(values) or named_path("model", values) is None:
         return []
+    spelled = spelled_scores(values)
     return [
-        f"all {labels} are read as labels, though they name a model and have fields of scores: their scores "
-        "may be under another name, and their label may be the model's own answer"
+        f"all {labels} are read as labels, though they name a model and have fields of scores: "
+        + (spelled or "their scores may be under another name, and their label may be the model's own answer")
     ]
 
 
@@ -243,8 +247,8 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
         if repeats_predictions(batch):
             known = int((batch.label >= 0).sum())
             yield (
-                f"task {batch.task}: the label of each of {known} answers is the class with the largest "
-                "score: is it what the model answered? Then it is no truth, and belongs in prediction"
+                f"task {batch.task}: the label of each of {known} answers follows from the predicted class "
+                "or the scores: is it what the model answered? Then it is no truth, and belongs in prediction"
             )
         if certain_rows(batch.scores).all():
             yield (
@@ -267,7 +271,8 @@ def repeats_predictions(batch: Batch) -> bool:
     """Return whether all labels are what the model predicted, which the truth hardly ever is.
 
     If the order of the classes is not known, it is enough that each predicted class has one label of its
-    own. If only one class occurs, the answer is False.
+    own; and of two classes, that a threshold divides the scores by their labels, in many rows. If only one
+    class occurs, the answer is False.
     """
     known = np.flatnonzero(batch.label >= 0)
     if len(known) < _FEWEST_LABELS or batch.scores.shape[1] < 2:
@@ -277,7 +282,11 @@ def repeats_predictions(batch: Batch) -> bool:
         pairs = np.unique(np.stack([predicted, label]), axis=1).shape[1]
         if 1 < pairs == len(np.unique(predicted)) == len(np.unique(label)):
             return True
-    return False
+    second, is_second = batch.scores[known, -1], label == 1
+    if batch.scores.shape[1] != 2 or len(known) < FEWEST_DIVIDED or len(np.unique(label)) != 2:
+        return False
+    low, high = sorted((second[is_second], second[~is_second]), key=np.max)
+    return bool(low.max() < high.min())
 
 
 def _unread(raws: Sequence[Raw], values: Sequence[Any], wire: Wire, chunk: Chunk) -> Iterable[str]:
@@ -311,7 +320,8 @@ def _left(chunk: Chunk) -> Iterable[str]:
         yield f"reads {path} alone, and leaves {_times(rows, 'row')} that stand beside it"
 
 
-def _faults(chunk: Chunk) -> Iterable[str]:
+def faults(chunk: Chunk) -> Iterable[str]:
+    """Yield by reason how many records cannot be used, and what is wrong with the first."""
     often = Counter(reject.reason for reject in chunk.rejects)
     for reason, times in often.most_common():
         first = next(reject for reject in chunk.rejects if reject.reason is reason)
@@ -389,7 +399,7 @@ def _objects(text: bytes) -> Iterable[dict[str, Any]]:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
+        value = lenient_value(text)
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, dict):
             yield each
@@ -477,7 +487,7 @@ def _translating(mapping: FieldMapping, records: Sequence[Any], layout: TaskLayo
     path = parse_field_path(mapping.label)
     told = (lookup(record, path) for record in records)
     texts = dict.fromkeys(same_name(text_of(each)) for each in told if isinstance(each, str | int | float))
-    values = translated_labels([text for text in texts if text not in NO_VALUE], layout.classes)
+    values = translated_labels([text for text in texts if not is_no_value(text)], layout.classes)
     if not values.keys() - mapping.label_values.keys():
         return None
     return mapping.model_copy(update={"label_values": {**values, **mapping.label_values}})

@@ -22,7 +22,6 @@ import yaml
 
 from connectors.files import why_not_a_file
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.files.compressed import is_array
 from connectors.formats.files.joining import join_batches, take
 from connectors.formats.files.tables import EVERY_COLUMN
 from connectors.formats.messages.proposal import (
@@ -32,6 +31,7 @@ from connectors.formats.messages.proposal import (
     numbers_at,
     propose,
     shares_of_classes,
+    spelled_scores,
     top_class,
     two_classes_of,
     zoned,
@@ -40,12 +40,13 @@ from connectors.formats.messages.wording import nearest
 from connectors.formats.wires.choice import RECOGNISED, columns_of, compiled
 from connectors.formats.wires.wire import Wire
 from monitor.base.errors import ConfigError, SourceError
-from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, TaskLayout
+from monitor.base.records import NO_ID, Batch, Chunk, Floats, Ints, Keys, Reject, TaskLayout
 from monitor.base.source import Raw, records_in
 from monitor.cli.examine import (
     Examination,
     answers_in,
     examine,
+    faults,
     repeats_predictions,
     unread_fields,
 )
@@ -165,7 +166,7 @@ class _Source:
 
     def section(self, folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = {"kind": "file", "path": os.path.relpath(self.path, folder)}
-        if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json") and not is_array(self.path):
+        if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json"):
             found["follow"] = True
         return found if self.mapping is None else {**found, "mapping": zoned(self.mapping)}
 
@@ -240,14 +241,12 @@ def _look(asked: Asked) -> _Found:
     raws = _first(predictions)
     values = [_one_model(value) for value in answers_in(raws)]
     if not values:
-        raise ConfigError(
-            f"--from: {predictions} holds no record; give a file of predictions (docs/records.md)"
-        )
+        raise ConfigError(f"--from: {predictions} holds no record{_why_none(raws)}")
     beside = [] if labels is None else list(answers_in(_first(labels)))
     stem = predictions.name.split(".")[0]
     name = asked.task or _task_of(values) or re.sub(r"\W+", "_", stem) or "task"
     label = _label_of(asked, values)
-    classes = _classes(predictions, values, beside, label)
+    classes = _classes(predictions, raws, values, beside, label)
     layout = TaskLayout(name, classes.names, max(len(classes.names) - 1, 0), groups=tuple(_groups(values)))
     if asked.model or not _names_models(values):
         layout = replace(layout, models=(asked.model or stem or "model",))
@@ -267,6 +266,20 @@ def _look(asked: Asked) -> _Found:
     if not classes.sure:
         found = _ordered(found, named_path("prediction", values) is not None)
     return _checked(found, asked)
+
+
+def _why_none(raws: Sequence[Raw]) -> str:
+    """Return the end of the sentence about a file without records: what is wrong with its first line."""
+    chunk = Decoder([TaskLayout("task", ("0", "1"))], "", wire=RECOGNISED).decode(raws)
+    why = next((reject.message for reject in chunk.rejects if not reject.along), "")
+    return f": {why.removeprefix('$: ')}" if why else "; give a file of predictions (docs/records.md)"
+
+
+def _of_a_format(raws: Sequence[Raw]) -> str:
+    """Return what is wrong with the first record of a serving stack's format; "" of any other."""
+    chunk = Decoder([TaskLayout("task", ("0", "1"), models=("model",))], "", wire=RECOGNISED).decode(raws)
+    messages = (reject.message for reject in chunk.rejects)
+    return next((message for message in messages if message.startswith(("$.response", "$.capture"))), "")
 
 
 def _checked(found: _Found, asked: Asked) -> _Found:
@@ -355,7 +368,9 @@ def _task_of(values: Sequence[Mapping[str, Any]]) -> str:
     return named.pop() if named else ""
 
 
-def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any], label: str) -> _Classes:
+def _classes(
+    path: Path, raws: Sequence[Raw], values: Sequence[Any], labels: Sequence[Any], label: str
+) -> _Classes:
     """The classes: by the names of the scores, else by the values of labels and predictions."""
     named = shares_of_classes(values)
     if named:
@@ -365,7 +380,9 @@ def _classes(path: Path, values: Sequence[Any], labels: Sequence[Any], label: st
     if not width:
         if named_path("confidence", values) is not None:
             return _Classes((), True)
-        raise ConfigError(f"--from: {path} {_NO_SCORES.format(_fields(values))}")
+        spelled = spelled_scores(values) or _of_a_format(raws)
+        hint = f"; {spelled}" if spelled else ""
+        raise ConfigError(f"--from: {path} {_NO_SCORES.format(_fields(values))}{hint}")
     sample = Sample(values)
     if width == 2 and top_class(sample, {"scores": field}) is not None:
         return _Classes((), True)
@@ -457,7 +474,9 @@ def _readable(
         ):
             mapping, looked = own, replace(looked, answers=sum(map(len, tried.batches)), chunk=tried)
     if not looked.answers:
-        raise ConfigError(f"--from: {path} has no answer that can be used: {'; '.join(looked.lines[1:])}")
+        told = [*faults(tried)] if tried is not None else []  # by the fields that the records have
+        why = "; ".join(told or looked.lines[1:])
+        raise ConfigError(f"--from: {path} has no answer that can be used: {why}")
     if not label and any(map(repeats_predictions, looked.chunk.batches)):
         mapping = mapping or own
     if mapping is None:
@@ -475,8 +494,8 @@ def _refined(
         fields.setdefault("prediction", mapping.label)
         fields.pop("label")
         notes.append(
-            f"{mapping.label} is the class with the largest score in every row: it is read as what the model "
-            "predicted, not as the truth. --label COLUMN names the truth."
+            f"{mapping.label} follows from the predicted class or the scores in every row: it is read as "
+            "what the model predicted, not as the truth. --label COLUMN names the truth."
         )
     elif mapping.label is not None:
         notes.append(f"The truth is read at {mapping.label}; --label COLUMN names another field.")
@@ -491,6 +510,12 @@ def _refined(
         notes.append(
             "Times have no offset and are read as UTC: change time_zone if they are of another zone."
         )
+    if mapping.id is None and (path := named_path("id", values)) is not None:
+        got = Sample(values).first(path)
+        notes.append(
+            f"{path} is not read as the id: expected text or integers, got {got}; write it as text, or no "
+            "label can join these answers."
+        )
     features = _features(mapping, values)
     if features and not (mapping.format or mapping.features):
         fields["features"] = features
@@ -503,7 +528,7 @@ def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
     features = {}
     for path, cells in Sample(values).cells.items():
         (name, *deeper) = parse_field_path(path)
-        if deeper or name in mapped or name in ("groups", "features") or not isinstance(name, str):
+        if deeper or name in mapped or name in ("id", "groups", "features") or not isinstance(name, str):
             continue
         filled = list(cells.values())
         numbers = all(isinstance(cell, int | float) for cell in filled)
@@ -544,23 +569,32 @@ def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
 
 def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...]]:
     """Return a file's answers with their labels, each id of a model once, and notes on the others."""
-    batches, reasons, first = list[Batch](), Counter[str](), ""
+    batches, left = list[Batch](), Counter[str]()
+    rejects: dict[str, list[Reject]] = {"row": [], "label": []}
     labels = 0
     for chunk in _decoded(source, layout):
         batches += chunk.batches
         labels += sum(map(len, chunk.labels))
+        left.update(chunk.rows_left)
         for reject in chunk.rejects:
-            reasons[reject.reason.value.replace("_", " ")] += max(reject.answers, 1)
-            first = first or f"{reject.partition}, {reject.position}: {reject.message}"
+            rejects["label" if reject.along else "row"].append(reject)
     answers = join_batches(batches)
     known = np.flatnonzero((answers.label >= 0) & (answers.key != NO_ID))
     if len(known):  # a label of a request is that of each of its models
         answers = _labelled(answers, answers.key[known], answers.label[known])
     distinct = _first_of_each_id(answers)
     dropped = []
-    if reasons:
-        counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
-        dropped.append(f"Not used: {_count(reasons.total(), 'row')} ({counts}). The first: {first}")
+    for what, rejected in rejects.items():
+        if rejected:
+            often = Counter(reject.reason.value.replace("_", " ") for reject in rejected)
+            counts = ", ".join(f"{count:,} {reason}" for reason, count in often.most_common())
+            first = f"{rejected[0].partition}, {rejected[0].position}: {rejected[0].message}"
+            dropped.append(f"Not used: {_count(len(rejected), what)} ({counts}). The first: {first}")
+    dropped += [
+        f"The mapping reads {path} alone, and leaves {_count(rows, 'row')} that stand beside it: write one "
+        "row a record."
+        for path, rows in left.items()
+    ]
     if len(distinct) < len(answers):
         again = len(answers) - len(distinct)
         dropped.append(

@@ -20,7 +20,7 @@ import typer
 from monitor import __version__
 from monitor.base.collector import postpone_collector
 from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
-from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices
+from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices, print_any_text
 from monitor.export.rules import SELECTOR, Format
 
 app = typer.Typer(
@@ -407,6 +407,7 @@ def main() -> None:
     postpone_collector()
     one_thread_for_matrices()
     one_heap()
+    print_any_text()
     try:
         _command()
     except SystemExit as end:

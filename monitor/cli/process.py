@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import io
 import os
 import sys
 import threading
@@ -30,6 +31,13 @@ def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) 
     make the replay of a million records some 15 % slower.
     """
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def print_any_text() -> None:
+    """Have standard output and errors escape what their encoding lacks, as a column's name of other bytes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def put_off_imports() -> None:

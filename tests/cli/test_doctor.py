@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -725,7 +728,9 @@ def test_values_of_labels_that_are_no_classes_are_translated_where_they_join(
 
 def test_no_translation_is_proposed_for_a_value_that_may_be_any_class(doctor: Doctor) -> None:
     rows = [{**row, "label": ("TOXIC", "spam")[i % 2]} for i, row in enumerate(ours(30))]
-    assert "label_values" not in doctor(rows)[0]
+    text, _ = doctor(rows)
+    assert "no mapping is known that reads them" in text
+    assert "label_values:\n" not in text
 
 
 def test_labels_of_a_file_of_their_own_are_translated_and_join(tmp_path: Path) -> None:
@@ -743,3 +748,47 @@ def test_labels_of_a_file_of_their_own_are_translated_and_join(tmp_path: Path) -
     assert mapping_in(text)["mapping"]["label_values"] == {"YES": "toxic", "no": "ok"}
     told = "task toxicity, with the mappings proposed: 20 of 20 labels find one of 30 answers looked at"
     assert text.splitlines()[-1] == told
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "sql"])
+def test_a_mapping_is_proposed_for_a_table_of_which_no_column_is_known(tmp_path: Path, kind: str) -> None:
+    columns: dict[str, list[Any]] = {
+        "seq": list(range(30)),
+        "uid": [f"r{i}" for i in range(30)],
+        "net": ["m"] * 30,
+        "p_ok": [row["scores"][0] for row in ours(30)],
+        "p_toxic": [row["scores"][1] for row in ours(30)],
+        "truth": [("ok", "toxic")[i % 2] for i in range(30)],
+    }
+    source: dict[str, Any] = {"kind": "file", "path": f"t.{kind}"}
+    if kind == "csv":
+        lines = zip(*columns.values(), strict=True)
+        text = "\n".join(",".join(map(str, line)) for line in [columns, *lines])
+        (tmp_path / "t.csv").write_text(text + "\n")
+    elif kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+    else:
+        source = {
+            "kind": "sql",
+            "driver": "sqlite3",
+            "dsn": "t.db",
+            "table": "t",
+            "cursor": "seq",
+            "id": "seq",
+        }
+        source["dsn"] = str(tmp_path / "t.db")
+        with closing(sqlite3.connect(tmp_path / "t.db")) as base:
+            base.execute(f"CREATE TABLE t ({', '.join(columns)})")
+            base.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", zip(*columns.values(), strict=True))
+            base.commit()
+    tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+    path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
+    text, well = examine_sources(str(path))
+    assert not well
+    assert re.search("none of (them|its columns|the columns) is known", text)
+    assert "with this mapping 30 can be used instead of 0:" in text
+    assert text.endswith(
+        "id: uid\n      model: net\n      class_scores:\n        ok: p_ok\n        toxic: p_toxic\n"
+        "      label: truth"
+    )

@@ -256,7 +256,7 @@ def test_what_cannot_be_used_ends_in_a_sentence(
     [
         (None, "There is no file"),
         ("", "holds no record; give a file of predictions"),
-        ("not JSON\n", "holds no record; give a file of predictions"),
+        ("not JSON\n", "holds no record: not JSON at character 0"),
     ],
 )
 def test_a_file_that_cannot_be_read_ends_in_a_sentence(
@@ -282,3 +282,148 @@ def test_labels_that_join_nothing_are_refused(tmp_path: Path) -> None:
         ConfigError, match=r"--labels: no label of .* has the id of an answer: give labels the"
     ):
         write_configuration(data, labels, tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("p.tsv", b"id\tp_ok\tp_toxic\n1\t0.5\t0.5\n", "a table of text must be CSV with commas"),
+        (
+            "p.xlsx",
+            b"PK\x03\x04\x14\0\6\0",
+            "an Excel workbook or a zip archive, not JSON; end the name of such",
+        ),
+        ("p.csv", "id,p_ok\n1,0.5\n".encode("utf-16-le"), "it is in UTF-16; save the file as UTF-8"),
+        (
+            "p.csv",
+            b"id,probability\n1,95 %\n",
+            'probability: got "95 %"; this is a per cent sign: write 0.95',
+        ),
+        ("p.csv", b'id,score\n1,"0,95"\n', 'score: got "0,95"; this is a decimal comma: write 0.95'),
+        (
+            "p.csv",
+            b"r1,0.25,0.75\nr2,0.5,0.5\n",
+            "0.25 is a number: put a line with the names of the columns",
+        ),
+        ("p.json", b'[["r1", 0.25], ["r2", 0.5]]', "holds no record: expected an object, got an array"),
+        (
+            "p.ndjson",
+            b'{"databricks_request_id": "d", "response": "{\\"predictions\\": [1]}", "request": ""}\n',
+            "expected probabilities, got whole numbers only, which are classes: let the server answer",
+        ),
+        (
+            "p.csv",
+            b"id,ts,p_toxic,y_true\n"
+            + b"".join(b"%d,45981.5,0.%d,%d\n" % (i, i + 10, i % 2) for i in range(60)),
+            "$.time: 45981.5 is a date of a spreadsheet, in days, 2025-11-20",
+        ),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_what_is_wrong(
+    tmp_path: Path, name: str, content: bytes, sentence: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        write_configuration(tmp_path / name, None, tmp_path / "c.yaml")
+    assert sentence in str(refused.value)
+
+
+def both(p: float) -> list[float]:
+    return [round(1 - p, 4), p]
+
+
+def rows_of(make: Any, n: int = 600) -> list[dict[str, Any]]:
+    return [make(i, p, y) for i, (p, y) in enumerate(zip(*drawn(n), strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("make", "mapping", "labelled"),
+    [
+        (  # the label follows from the score
+            lambda i, p, y: {"id": i, "model": "m", "p": p, "class": int(p > 0.3), "outcome": y},
+            {"id": "id", "model": "model", "scores": "p", "label": "outcome"},
+            600,
+        ),
+        (
+            lambda i, p, y: {
+                "id": i,
+                "model": "m",
+                "scores": dict(zip(("no", "yes"), both(p), strict=True)),
+                "label": ("no", "yes")[p > 0.3],
+            },
+            {"id": "id", "model": "model", "scores": "scores", "prediction": "label"},
+            0,
+        ),
+        (  # one score, whose name is that of a class, and whole floats as ids
+            lambda i, p, y: {"id": float(i), "day": "2026-11-20", "p_toxic": p, "y_true": ("ok", "toxic")[y]},
+            {"id": "id", "scores": "p_toxic", "label": "y_true"},
+            600,
+        ),
+        (
+            lambda i, p, y: {"id": i, "time": "2026-11-20", "p_toxic": p, "y_true": ("ok", "toxic")[y]},
+            {"id": "id", "time": "time", "time_zone": "UTC", "scores": "p_toxic", "label": "y_true"},
+            600,
+        ),
+        (
+            lambda i, p, y: {
+                "id": i,
+                "out": [{"label": name, "score": s} for name, s in zip(("NEG", "POS"), both(p), strict=True)],
+            },
+            {"id": "id", "class_scores": {"NEG": "out[0].score", "POS": "out[1].score"}},
+            0,
+        ),
+        (
+            lambda i, p, y: {"id": i, "probability": {"type": 1, "values": both(p)}, "label": float(y)},
+            {"id": "id", "scores": "probability.values", "label": "label"},
+            600,
+        ),
+        (  # within the answer of the model
+            lambda i, p, y: {"id": i, "output": {"p": {"a": both(p)[0], "b": p}, "cls": "ab"[y]}},
+            {"id": "id", "scores": "output.p"},
+            0,
+        ),
+    ],
+)
+def test_only_what_can_be_the_truth_is_read_as_it(
+    tmp_path: Path, make: Any, mapping: dict[str, Any], labelled: int
+) -> None:
+    data = write_lines(tmp_path / "d.ndjson", rows_of(make))
+    told = write_configuration(data, None, tmp_path / "c.yaml")
+    assert f"600 answers of {'m' if 'model' in mapping else 'd'}; {labelled} have a label" in told
+    (source,) = load_config(tmp_path / "c.yaml").sources
+    assert source.mapping is not None
+    found = source.mapping.model_dump(exclude_defaults=True)
+    found.pop("features", None)
+    found.pop("constants", None)
+    assert found == mapping
+
+
+def test_names_that_no_text_can_hold_are_passed_over(tmp_path: Path) -> None:
+    lines = [f"r{i},m,{1 - p:.4f},{p},x,y" for i, p in enumerate(drawn(60)[0])]
+    names = b"id,model,scores.ok,scores.toxic,a\0b,gr\xf6\xdfe\n"
+    (tmp_path / "p.csv").write_bytes(names + "\n".join(lines).encode())
+    ended = command_here("init", "--from", tmp_path / "p.csv", "--out", tmp_path / "c.yaml")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "Fields that are not read: a" in ended.stdout
+
+
+def test_rows_and_labels_that_it_leaves_are_told(tmp_path: Path) -> None:
+    records = rows_of(lambda i, p, y: {"id": i, "model": "m", "scores": {"ok": both(p)[0], "toxic": p}}, 40)
+    (tmp_path / "p.json").write_text(json.dumps({"data": records}))
+    told = write_configuration(tmp_path / "p.json", None, tmp_path / "c.yaml")
+    assert "The mapping reads data[0].scores alone, and leaves 39 rows that stand beside it" in told
+    floats = [{**record, "id": 2.0**53 + 2 * i, "label": "spam"} for i, record in enumerate(records)]
+    told = write_configuration(write_lines(tmp_path / "f.ndjson", floats), None, tmp_path / "f.yaml")
+    assert "id is not read as the id: expected text or integers, got 9007199254740992.0; write it as" in told
+    assert "Not used: 40 labels (40 unknown class)" in told
+
+
+def test_a_file_with_bytes_of_another_encoding_in_an_unread_field_is_read(tmp_path: Path) -> None:
+    records = rows_of(lambda i, p, y: {"id": i, "model": "m", "scores": {"ok": both(p)[0], "toxic": p}}, 60)
+    data = b"".join(
+        json.dumps({**each, "note": "X"}).encode().replace(b"X", b"\xfc") + b"\n" for each in records
+    )
+    (tmp_path / "p.ndjson").write_bytes(data.replace(b'"note"', b'"seen": NaN, "note"'))
+    told = write_configuration(tmp_path / "p.ndjson", None, tmp_path / "c.yaml")
+    assert "60 answers of m; 0 have a label" in told
+    assert "Fields that are not read: seen, note" in told

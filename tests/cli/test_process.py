@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 
 import pytest
 
+from monitor.cli.process import print_any_text
 from tests.daemon import ROOT
 from tests.services.process import PATIENCE_SECONDS
 
@@ -134,3 +136,12 @@ assert numpy.f2py.get_include() and "numpy.f2py.crackfortran" in sys.modules
 put_off_imports()
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
+
+
+def test_text_that_an_encoding_lacks_is_printed_escaped(monkeypatch):
+    for encoding, text, wanted in (("utf-8", "gr\udcf6", b"gr\\udcf6"), ("ascii", "a\u2013b", b"a\\u2013b")):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding)
+        monkeypatch.setattr(sys, "stdout", stream)
+        print_any_text()
+        print(text, end="", flush=True)
+        assert stream.buffer.getvalue() == wanted

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError, SourceError
+from monitor.cli.accounts import Accounts, LabelCounts, table
 from monitor.cli.replay import Replayed, file_name, replay
 from tests.daemon import command, configuration, ndjson, read_windows, write_configuration
 from tests.streams import answers
@@ -379,3 +381,12 @@ def test_windows_json_is_one_object_a_line_in_the_order_of_closing(plain: tuple[
     ]
     ends = [json.loads(line)["end_time"] for line in lines if json.loads(line)["closed_by"] == "size"]
     assert ends == sorted(ends)
+
+
+def test_the_warning_names_what_may_be_wrong_with_labels() -> None:
+    accounts = Accounts(used=10, labels=LabelCounts(matched=1, unmatched=5), named=5)
+    assert list(table(accounts, Counter(), Counter(unknown_class=4)))[-1] == (
+        "Warning: 90 % of the labels were not used (unmatched, rejected): labels join the answer with their "
+        "id; `blindsight doctor` compares ids; 5 name a model: answers without scores are read as labels; "
+        "`blindsight doctor` proposes label_values for labels that are no classes"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import threading
@@ -49,6 +50,60 @@ def test_a_position_where_no_line_ends_belongs_to_another_file(tmp_path, positio
     path.write_bytes(lines(0, 10))
     with opened(path, {str(path): position}, follow=True) as source:
         assert text(source.read(0.0)) == lines(0, 10)
+
+
+def records(raws: list) -> list[dict]:
+    """Return the records of raw blocks, of which each line is one."""
+    data = b"".join(raw.data for raw in raws if isinstance(raw, RawBlock))
+    return [json.loads(each) for each in data.splitlines() if each.strip()]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_followed_file_may_be_a_json_array_to_which_its_writer_adds(tmp_path, indent, restarted):
+    path = tmp_path / "p.json"
+    wanted = [{"id": i, "text": 'a "[,]" {\n} é'} for i in range(100)]
+
+    def write(count: int) -> None:
+        path.write_text(json.dumps(wanted[:count], indent=indent))
+
+    write(40)
+    source = FileSource(path, follow=True)
+    source.open({})
+    first = source.read(0.0)
+    if restarted:
+        source.close()
+        source.open({str(path): first[-1].after})
+    else:
+        assert source.read(0.0) == []
+    write(100)
+    with contextlib.closing(source):
+        assert (records(first), records(source.read(0.0))) == (wanted[:40], wanted[40:])
+        assert source.counts == SourceCounts(gap_records=0)
+
+
+def test_an_array_that_is_not_whole_yet_is_read_as_far_as_its_elements_are(tmp_path):
+    path = tmp_path / "p.json"
+    with opened(path, follow=True) as source, path.open("ab", buffering=0) as file:
+        for data, wanted in (
+            (b" [", []),
+            (b'\n {"a": 1}', []),
+            (b',\n {"a"', [{"a": 1}]),
+            (b": 2}\n]\n", [{"a": 2}]),
+        ):
+            file.write(data)
+            assert records(source.read(0.0)) == wanted
+
+
+def test_objects_on_lines_of_their_own_may_follow_an_array(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_bytes(b'[{"a": 1},\r\n {"a": 2}]\r\n{"a": 3}\n[{"a": 4}]\n{"a": 5}')
+    for block_bytes in (1 << 20, 1, 3):
+        source = FileSource(path)
+        source.block_bytes = block_bytes
+        source.open({})
+        with contextlib.closing(source):
+            assert records(read_all(source)) == [{"a": i} for i in range(1, 6)]
 
 
 def test_a_renamed_file_is_read_to_its_end_before_the_new_one(tmp_path):

@@ -102,3 +102,11 @@ def test_a_stream_in_memory_and_a_closed_one():
     closed.close()
     with pytest.raises(SourceError, match="Standard input is closed"):
         StdinSource(stream=closed).open({})
+
+
+def test_a_json_array_is_read_element_by_element():
+    stream = io.BytesIO(b'[\n {"id": 1},\n {"id": 2}\n]\n')
+    source = StdinSource(stream=stream)
+    source.open({})
+    (raw,) = source.read(0.0)
+    assert [each for each in map(bytes.strip, raw.data.splitlines()) if each] == [b'{"id": 1}', b'{"id": 2}']

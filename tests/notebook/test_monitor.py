@@ -154,9 +154,9 @@ def test_rows_that_cannot_be_used_are_counted_as_replay_counts_them(monitor: Mon
     config = monitor.to_config(tmp_path / "blindsight.yaml")
     pandas_frame(frame).to_parquet(tmp_path / "frame.parquet")
     done = replay(str(config), [tmp_path / "frame.parquet"], tmp_path / "out", lambda path, size: None)
-    # In Parquet, pandas writes NaN as NULL: such a row has no scores, and is a label without an id.
+    # In Parquet, pandas writes NaN as NULL: such a row is an answer without scores.
     written = dict(done.unused.answers + done.unused.labels)
-    assert written == {"no_id": 7, "out_of_range": 3, "too_large": 3}
+    assert (written, done.unused.labels.total()) == ({"no_scores": 7, "out_of_range": 3, "too_large": 3}, 0)
     for make in (pandas_frame, dict):
         result = monitor.estimate(make(frame))
         assert result.rejected == {"not_a_number": 7, "out_of_range": 3, "too_large": 3}

@@ -33,7 +33,7 @@ class Columns:
     sent_as_labels : (n,) bool, optional
         Those that came as labels: one of them that says nothing of an answer is a label, whatever it lacks.
     no_label : collection of str
-        Labels that say that there is none.
+        Labels that say that there is none, in small letters.
     """
 
     __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "rows", "size", "weight")
@@ -100,6 +100,8 @@ class Columns:
                 and self.confidence[i] is None
                 and self.model_a[i] is None
                 and self.model_b[i] is None
+                # Without an id it is no label, but the answer of a model without its scores.
+                and (self.id[i] is not None or self.model[i] is None or (sent is not None and sent[i]))
             )
         return found
 
@@ -118,18 +120,18 @@ def known(labels: list[Any], no_label: Collection[str]) -> list[Any]:
 
     Examples
     --------
-    >>> known(["toxic", "NULL", None, float("nan")], {"NULL"})
+    >>> known(["toxic", "NULL", None, float("nan")], {"null"})
     ['toxic', None, None, None]
     """
     try:
         distinct = set(labels)
     except TypeError:  # an array, which is no label
         distinct = {label for label in labels if isinstance(label, str | float)}
-    if not any(label in no_label or label != label for label in distinct):
+    none = {each for each in distinct if isinstance(each, str) and each.strip().lower() in no_label}
+    if not none and not any(label != label for label in distinct):
         return labels
     return [
-        None if (isinstance(label, str) and label in no_label) or label != label else label
-        for label in labels
+        None if (isinstance(label, str) and label in none) or label != label else label for label in labels
     ]
 
 

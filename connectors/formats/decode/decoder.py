@@ -97,7 +97,9 @@ class Decoder:
         self.source = source
         self.max_line_bytes = max_line_bytes
         # A task may have a class of such a name.
-        self._no_label = NO_VALUE.difference(*(layout.classes for layout in self.layouts))
+        self._no_label = NO_VALUE.difference(
+            name.lower() for layout in self.layouts for name in layout.classes
+        )
         self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
@@ -197,7 +199,8 @@ class Decoder:
         if self._wire.reads_rows(raw.columns):
             return read_rows(raw, self.max_line_bytes, self._wire)
         if isinstance(self._wire, MappedWire):
-            return read_table(self._wire.table(raw), self._wire.passed_over(raw))
+            table, passed_over = self._wire.table(raw), self._wire.passed_over(raw)
+            return read_table(table, passed_over, self._wire.mapping.model is not None)
         return read_table(raw)
 
     def _hint_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from typing import Any
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from connectors.formats.decode.columns import absent
 from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Fault, Faults, Record
 from connectors.formats.messages.explain import TooLarge, is_unicode, spelling, unicode_fault
-from connectors.formats.messages.wording import listing, nearest, shown, values_are_shown
+from connectors.formats.messages.wording import as_json, listing, nearest, shown, values_are_shown
 from connectors.formats.wires.wire import PLAIN, Wire
-from monitor.base.records import Floats, Ints, Keys, RejectReason, TaskLayout, id_keys, text_codes
+from monitor.base.records import NO_ID, Floats, Ints, Keys, RejectReason, TaskLayout, id_keys, text_codes
 from monitor.base.source import Raw, RawBlock, RawTable
 
 Value = str | int | float | bool | None
@@ -58,8 +58,13 @@ def indices(names: Sequence[object], index: Mapping[object, int] | Mapping[str, 
     return np.fromiter(map(index.__getitem__, names), dtype=np.int64, count=len(names))  # type: ignore[arg-type]
 
 
+_MISSING_KEYS = id_keys(["NULL", "null", "\\N", "None", "NaN", "nan", "<NA>", "NaT"])
+
+
 def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
     """Keys of ids (`monitor.base.records.id_keys`); integers are taken as their decimal text.
+
+    Texts that stand for a missing value, such as NULL, are no ids: many rows would have the same one.
 
     Examples
     --------
@@ -84,7 +89,9 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
                 message = f"$.id: expected 1 to {MAX_ID} characters, got {size}"
                 faults.add(row, RejectReason.BAD_ID, message)
                 texts[row] = ""
-    return id_keys(texts)
+    keys = id_keys(texts)
+    missing = np.isin(keys, _MISSING_KEYS)
+    return np.where(missing, NO_ID, keys) if missing.any() else keys
 
 
 def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tuple[Keys, NDArray[np.bool_]]:
@@ -175,26 +182,20 @@ def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faul
 
 
 NO_VALUE = frozenset(
-    {
-        "",
-        "NULL",
-        "null",
-        "NaN",
-        "nan",
-        "-NaN",
-        "-nan",
-        "None",
-        "NA",
-        "N/A",
-        "n/a",
-        "<NA>",
-        "NaT",
-        "\\N",
-        "#N/A",
-        "#NA",
-    }
+    ("", "null", "nan", "-nan", "none", "na", "n/a", "<na>", "nat", "\\n", "#n/a", "#na", "#n/a n/a")
 )
-"""How tables write that there is no value, of what is no class."""
+"""How tables write that there is no value, in small letters."""
+
+
+def is_no_value(text: object, names: Collection[str] = NO_VALUE) -> bool:
+    """Return whether a text stands for a missing value, in capital or small letters.
+
+    Examples
+    --------
+    >>> is_no_value("NULL "), is_no_value("None"), is_no_value("nothing"), is_no_value(None)
+    (True, True, False, False)
+    """
+    return isinstance(text, str) and text.strip().lower() in names
 
 
 def same_name(text: str) -> str:
@@ -230,7 +231,7 @@ def _place(
 ) -> int:
     """Return the class that another spelling names; -1 with a fault, or -1 alone for a label to come."""
     text = text_of(value) if isinstance(value, str | int | float) else None
-    missing = text in NO_VALUE or (isinstance(value, float) and value != value)
+    missing = is_no_value(text) or (isinstance(value, float) and value != value)
     if text is None:
         add(RejectReason.WRONG_TYPE, f"$.{field}: expected the name of a class, got {shown(value)}")
     elif missing and field == "label":
@@ -241,7 +242,7 @@ def _place(
         add(*unicode_fault(text, f"$.{field}"))
     elif (place := index.get(same_name(text))) is not None:
         return place
-    elif re.fullmatch(r"-?[0-9]*\.[0-9]+(e-?[0-9]+)?", text):
+    elif re.fullmatch(r"-?[0-9]*\.(?!0+$)[0-9]+(e-?[0-9]+)?", text):
         add(
             RejectReason.WRONG_TYPE,
             f"$.{field}: expected the name of a class, got {shown(value)}; {_REGRESSION}",
@@ -249,6 +250,34 @@ def _place(
     else:
         add(RejectReason.UNKNOWN_CLASS, unknown_class(f"$.{field}", value, layout))
     return -1
+
+
+_TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "false", "f", "no", "n"})
+
+
+def meant_class(text: str, classes: Sequence[str]) -> str | None:
+    """Return the class that a text means in another spelling, or as yes or no; None where none is meant.
+
+    Numbers and words for yes and no are those of two classes, the second of which is the positive one.
+
+    Examples
+    --------
+    >>> meant_class(" Toxic", ["ok", "toxic"]), meant_class("false", ["ok", "toxic"])
+    ('toxic', 'ok')
+    >>> meant_class("01", ["0", "1"]), meant_class("spam", ["ok", "toxic"])
+    ('1', None)
+    """
+    folded = _folded(text)
+    alike = [name for name in classes if _folded(name) == folded]
+    if not alike and len(classes) == 2 and folded in _TRUE | _FALSE:
+        return classes[folded in _TRUE]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _folded(text: str) -> str:
+    """Return a text without what spellings of one name differ in: blanks, capitals, zeros before a number."""
+    folded = same_name(text.strip()).casefold()
+    return str(int(folded)) if folded.isdecimal() and len(folded) < MAX_NAME else folded
 
 
 _REGRESSION = "of a regression send `confidence`, or bin its numbers into classes"
@@ -260,15 +289,18 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
     hint = ""
     if values_are_shown():  # a hint says much of them
         text = text_of(value)
-        at = int(text) if text.isdecimal() and len(text) < 6 else len(layout.classes)
+        number = same_name(text)
+        at = int(number) if number.isdecimal() and len(number) < 6 else len(layout.classes)
         named = (
             f"; send names, not numbers: class {at} is {layout.classes[at]}"
-            if at < len(layout.classes)
+            if at < len(layout.classes) and layout.classes[at] != str(at)
             else ""
         )
         hint = named or nearest(text, layout.classes)
         if text.lower() in ("true", "false") and {"0", "1"} == set(layout.classes):
             hint = "; send 1 for true and 0 for false, or translate them by label_values of a mapping"
+        elif path == "$.label" and (name := meant_class(text, layout.classes)) is not None:
+            hint += f"; or translate it: label_values: {{{as_json(text)}: {as_json(name)}}} in the mapping"
     return f"{path}: task {layout.name} has no class {shown(value)}; its classes are {allowed}{hint}"
 
 

@@ -128,7 +128,8 @@ def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind 
     """
     names = kind.__struct_fields__
     read = {name: each for name, each in value.items() if name in names and each is not None}
-    read["id"] = whole_number(read.get("id"))
+    id_ = whole_number(read.get("id"))
+    read["id"] = id_ if id_ == id_ else None  # a table with gaps has NaN where there is no id
     judged = {name: each for name, each in read.items() if name not in _BY_COLUMN}
     fault = explain_value(read) or text_fault(judged)
     if fault is not None:

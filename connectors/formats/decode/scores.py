@@ -154,7 +154,7 @@ def _as_named(
 
 def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[RejectReason, str]:
     classes = listing(layout.classes)
-    if value is None:
+    if value is None or value == {}:
         return RejectReason.NO_SCORES, f"{path}: expected a probability for each class ({classes}), got none"
     if isinstance(value, dict):
         known = frozenset(layout.classes)  # looking through thousands for each takes seconds

@@ -30,7 +30,7 @@ _NOT_SECONDS = 1e11  # seconds until the year 5138; milliseconds until March 197
 _UNITS = ((1e14, "milliseconds", 1e3), (1e17, "microseconds", 1e6), (1e20, "nanoseconds", 1e9))
 
 _SERIALS = (40_179.0, 54_789.0)  # days since 30 December 1899 of the years 2010 to 2049, as Excel counts them
-_OFFSET = re.compile(r"(.*[0-9])(?: ?(?:UTC|GMT)|([+-][0-9]{2})(?::?([0-9]{2}))?)", re.ASCII)
+_OFFSET = re.compile(r"(.*[0-9]) ?(?:UTC|GMT|Z|([+-][0-9]{2})(?::?([0-9]{2}))?)", re.ASCII)
 
 _TEXT_HINT = "RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, or seconds since the epoch"
 

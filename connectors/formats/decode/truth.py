@@ -20,8 +20,8 @@ _MISSING = "$.label: missing; give the true class, or `model` with `correct`: tr
 
 
 _CORRECT = {
-    **dict.fromkeys(("true", "1", "1.0", "t"), 0),
-    **dict.fromkeys(("false", "0", "0.0", "f"), 1),
+    **dict.fromkeys(("true", "1", "1.0", "t", "yes", "y"), 0),
+    **dict.fromkeys(("false", "0", "0.0", "f", "no", "n"), 1),
     **dict.fromkeys(NO_VALUE, -1),
 }
 """Classes of `correct`, as databases and tables spell what is true or false."""
@@ -58,7 +58,7 @@ def _correct(values: Sequence[object], faults: Faults) -> Ints:
         if value is None:
             continue
         text = text_of(value) if isinstance(value, str | int | float) else ""
-        place = _CORRECT.get(text, _CORRECT.get(text.lower())) if text else None
+        place = _CORRECT.get(text.strip().lower()) if text else None
         if place is None:
             message = f"$.correct: expected true or false, got {shown(value)}"
             faults.add(row, RejectReason.WRONG_TYPE, message)

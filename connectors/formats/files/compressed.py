@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter, begins_array
+from connectors.formats.files.line_cutter import BLOCK_BYTES, HEAD_BYTES, LineCutter
 from connectors.formats.files.zstandard_frames import missing_bytes
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.source import EndOfSource, Raw
@@ -35,7 +35,6 @@ class DamagedFileError(SourceError):
         self.start, self.head = start, head
 
 
-_HEAD_BYTES = 1 << 12  # white space may stand before the first bracket
 _STEP_BYTES = 1 << 16  # asked of a stream at once: what came before a fault within a step is lost with it
 
 
@@ -138,8 +137,8 @@ DECOMPRESSORS: Mapping[str, Callable[[Path], Any]] = {".gz": open_gzip, ".zst": 
 """How a file is opened, by the end of its name."""
 
 
-def is_array(path: Path) -> bool:
-    """Return whether a file, compressed or not, is one JSON array of objects.
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file, after unpacking: b"" of one that is damaged there.
 
     Raises
     ------
@@ -149,9 +148,10 @@ def is_array(path: Path) -> bool:
     opened = DECOMPRESSORS.get(path.suffix.lower())
     try:
         with path.open("rb") if opened is None else opened(path) as stream:
-            return begins_array(stream.read(_HEAD_BYTES))
+            head: bytes = stream.read(HEAD_BYTES)
+            return head
     except DAMAGED:  # whoever reads it says so
-        return False
+        return b""
 
 
 def _open_with_pyarrow(path: Path) -> Any:

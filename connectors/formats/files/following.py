@@ -62,7 +62,7 @@ class Following:
     path : Path
     partition : str
     make_cutter : callable
-        From a byte offset to a `LineCutter` that begins there.
+        See `MakeCutter`.
     position : object, optional
         Where reading goes on: what `read` gave, or a byte offset. From the start of the file where left out.
     settle_seconds : float

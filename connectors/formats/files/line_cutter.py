@@ -13,11 +13,24 @@ BLOCK_BYTES = 1 << 20
 """Read at once: larger blocks do not decode faster, and cost memory."""
 
 
+HEAD_BYTES = 1 << 10
+"""So many bytes at the beginning of a text tell whether it is a JSON array."""
+
+_SEPARATORS = np.frombuffer(b",]", dtype=np.uint8)
+_BREAKS, _WHITE = np.frombuffer(b"\r\n", dtype=np.uint8), np.frombuffer(b" \t\r\n", dtype=np.uint8)
+_ENDS = np.frombuffer(b"}]", dtype=np.uint8)
+_QUOTE, _BACKSLASH, _OPEN, _CLOSE, _BRACKET, _NEWLINE, _SPACE = b'"\\{}[\n '
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
+_UNDECIDED = re.compile(rb"(\xef\xbb\xbf)?\s*(\[\s*)?")
+
+
 class LineCutter:
     """Takes bytes as they come, gives whole lines, and keeps the rest until its newline comes.
 
     It never holds more than one block and one line of `max_line_bytes`: of a longer line it keeps the
     first 2,000 bytes and a count, and hands on a `RawSkipped` once the line has ended.
+    If the text is one JSON array of objects, each element becomes a line. Each byte keeps its place, so that
+    positions are those in the file.
 
     Parameters
     ----------
@@ -25,6 +38,8 @@ class LineCutter:
     start : int, default 0
         Position of the first byte that will be fed.
     max_line_bytes : int, default 1 MiB
+    head : bytes, optional
+        The first bytes of the text, at most `HEAD_BYTES`. Needed only if `start` is not 0.
 
     Examples
     --------
@@ -33,15 +48,21 @@ class LineCutter:
     ([b'one\\n'], 4)
     >>> [raw.data for raw in cutter.feed(b"o\\n")], cutter.position
     ([b'two\\n'], 8)
+    >>> [(raw.data, raw.start) for raw in LineCutter("p").feed(b'[{"a":\\n[1, 2]}, {"b": "[,"}]')]
+    [(b' {"a": [1, 2]}\\n {"b": "[,"}\\n', 0)]
     """
 
-    def __init__(self, partition: str, start: int = 0, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(
+        self, partition: str, start: int = 0, max_line_bytes: int = MAX_LINE_BYTES, head: bytes = b""
+    ) -> None:
         self.partition = partition
         self.max_line_bytes = max_line_bytes
         self.position = start
         self._kept = b""
         self._too_long = False  # whether what is kept is only the head of a line that is passed over
         self._skipped = 0  # bytes passed over beyond that head
+        self._decided = start > 0
+        self._elements = _Elements() if begins_array(head) else None
 
     @property
     def fed(self) -> int:
@@ -55,6 +76,14 @@ class LineCutter:
 
     def feed(self, data: bytes) -> list[Raw]:
         """Take the next bytes; give what they completed."""
+        if not self._decided:
+            data, self._kept = self._kept + data, b""
+            if len(data) < HEAD_BYTES and _UNDECIDED.fullmatch(data):
+                self._kept = data
+                return []
+            self._decided, self._elements = True, _Elements() if begins_array(data) else None
+        if self._elements is not None:
+            data = self._elements.as_lines(data)
         found: list[Raw] = []
         if self._too_long:
             end = data.find(b"\n") + 1
@@ -95,58 +124,44 @@ class LineCutter:
         return skipped
 
 
-_QUOTE, _BACKSLASH, _COMMA, _NEWLINE, _SPACE = b'"\\,\n '
-_OPENING, _CLOSING = np.frombuffer(b"[{", dtype=np.uint8), np.frombuffer(b"]}", dtype=np.uint8)
-_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[{\]]")
-_BLANK = np.frombuffer(b"\r\n", dtype=np.uint8)
+class _Elements:
+    """Makes a line of each element of a JSON array.
 
-
-class ArrayCutter(LineCutter):
-    """A cutter of one JSON array, the content of a file, into lines: one for each element.
-
-    A comma between two elements becomes the end of a line; brackets of the array, and line breaks within it,
-    become blanks. Each byte keeps its place, so that positions are those in the file. Of several arrays, one
-    after the other, each is read so.
-
-    Parameters
-    ----------
-    partition : str
-    start : int, default 0
-        Position of the first byte that will be fed: 0, or where an element begins.
-    max_line_bytes : int, default 1 MiB
-
-    Examples
-    --------
-    >>> cutter = ArrayCutter("p")
-    >>> raws = [*cutter.feed(b'[{"a":\\n[1, 2]}, {"b": "[,"}]'), *cutter.finish()]
-    >>> [(raw.data, raw.start) for raw in raws]
-    [(b' {"a": [1, 2]}\\n', 0), (b' {"b": "[,"} ', 15)]
+    Commas and closing brackets between elements become newlines, opening brackets there and line breaks
+    blanks, unless an element ends before them. A writer that adds elements writes over the last bracket: what
+    follows it continues the array.
     """
 
-    def __init__(self, partition: str, start: int = 0, max_line_bytes: int = MAX_LINE_BYTES) -> None:
-        super().__init__(partition, start, max_line_bytes)
-        self._depth = 1 if start else 0
+    def __init__(self) -> None:
+        self._depth = 0  # braces that are open
         self._in_text = False
         self._escapes = False  # whether the last byte was a backslash that escapes the next one
+        self._last = _BRACKET  # the last byte that is no white space
 
-    def feed(self, data: bytes) -> list[Raw]:
-        """Take the next bytes and return the lines that they complete."""
-        return super().feed(self._as_lines(data)) if data else []
-
-    def _as_lines(self, data: bytes) -> bytes:
+    def as_lines(self, data: bytes) -> bytes:
         found = np.frombuffer(data, dtype=np.uint8).copy()
         quotes = (found == _QUOTE) & ~self._escaped(found)
         # A closing quote counts as outside, which changes nothing: no byte that is asked for is a quote.
         inside = ((np.cumsum(quotes) + self._in_text) & 1).astype(bool)
         self._in_text = bool(inside[-1])
         outside = ~inside
-        opens, closes = outside & np.isin(found, _OPENING), outside & np.isin(found, _CLOSING)
-        depth = self._depth + np.cumsum(opens.astype(np.int64) - closes)
+        braces = (outside & (found == _OPEN)).astype(np.int64) - (outside & (found == _CLOSE))
+        total = self._depth + np.cumsum(braces)
+        depth = total - np.minimum(np.minimum.accumulate(total), 0)  # a brace too many closes nothing
         self._depth = int(depth[-1])
-        brackets = (opens & (depth == 1)) | (closes & (depth == 0))
-        found[brackets | (outside & (depth > 0) & np.isin(found, _BLANK))] = _SPACE
-        found[outside & (found == _COMMA) & (depth == 1)] = _NEWLINE
+        between = outside & (depth == 0)
+        breaks = outside & np.isin(found, _BREAKS)
+        breaks[self._ends(found, np.flatnonzero(breaks & between))] = False
+        found[breaks | (between & (found == _BRACKET))] = _SPACE
+        found[between & np.isin(found, _SEPARATORS)] = _NEWLINE
         return found.tobytes()
+
+    def _ends(self, data: np.ndarray, breaks: np.ndarray) -> np.ndarray:
+        """Return those of the line breaks between elements before which an element ends, without a comma."""
+        visible = np.flatnonzero(~np.isin(data, _WHITE))
+        places = np.concatenate(([self._last], data[visible]))
+        self._last = int(places[-1])
+        return breaks[np.isin(places[np.searchsorted(visible, breaks)], _ENDS)]
 
     def _escaped(self, data: np.ndarray) -> np.ndarray:
         """Return (n,) bool, True where a byte follows a backslash that is not escaped itself."""

@@ -16,10 +16,8 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
-from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
+from connectors.formats.files.line_cutter import BLOCK_BYTES, HEAD_BYTES, LineCutter, begins_array
 
-HEAD_BYTES = 1024
-"""So much of its beginning a file is known by, or what there was of it when it was read."""
 _TAIL_BYTES = 256
 _LISTINGS = 100
 _SEARCHES = 10
@@ -30,7 +28,8 @@ _LEAST_DATE = 6  # digits: fewer are a count, of which 1 is the newest
 DAMAGED = (OSError, EOFError, zlib.error)
 """What reading a damaged file raises."""
 
-MakeCutter = Callable[[int], LineCutter]
+MakeCutter = Callable[[int, bytes], LineCutter]
+"""From a byte offset and the first bytes of the text to a cutter that begins there."""
 
 
 def _digest(data: bytes) -> bytes:
@@ -90,7 +89,7 @@ class OpenFile:
     ----------
     path : Path
     make_cutter : callable
-        From a byte offset to a `LineCutter` that begins there.
+        See `MakeCutter`.
 
     Raises
     ------
@@ -112,7 +111,7 @@ class OpenFile:
         self._head = self._tail = b""
         self._lines = self._first_byte = 0
         self._ended = self._replaced = False
-        self.cutter = make_cutter(0)
+        self.cutter = make_cutter(0, b"")
         if self.packed:
             try:
                 self._head = self._first(HEAD_BYTES)
@@ -130,8 +129,9 @@ class OpenFile:
 
     def begin(self, at: int, modified: int | None = None) -> OpenFile:
         """Go to a byte; `modified` is what the place there says."""
+        head = self._first(HEAD_BYTES) if at else b""
         self._stream.seek(at)
-        self.cutter, self._first_byte = self._make_cutter(at), at
+        self.cutter, self._first_byte = self._make_cutter(at, head), at
         if modified is not None:
             self.modified = modified
         if not self.packed:
@@ -201,7 +201,8 @@ class OpenFile:
         same = _digest(self._first(place.head_bytes)) == place.head or not place.known
         if self.packed:
             return same
-        if self.size < at or (at < self.size and self._before(at)[-1:] not in (b"\n", b"")):
+        ends = b"\n,]" if begins_array(self._first(HEAD_BYTES)) else b"\n"
+        if self.size < at or (at < self.size and self._before(at)[-1:] not in ends):
             return False
         return same or (at > 0 and _digest(self._before(at)) == place.tail)
 

@@ -13,7 +13,7 @@ import datetime
 import decimal
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import isinf
 from types import NoneType
@@ -43,7 +43,7 @@ _OWN_TEXT = ("id", "time", "task", "model", "prediction", "version")  # of a row
 _ROUNDED = re.compile(r"[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}")
 
 
-def read_table(raw: RawTable, passed_over: Collection[int] = ()) -> Reading:
+def read_table(raw: RawTable, passed_over: Collection[int] = (), names_models: bool = True) -> Reading:
     """The records of a table's rows.
 
     Parameters
@@ -51,6 +51,8 @@ def read_table(raw: RawTable, passed_over: Collection[int] = ()) -> Reading:
     raw : RawTable
     passed_over : collection of int
         Rows, counted within its columns, that hold no record and need not.
+    names_models : bool, default True
+        Whether the model stands in the table: a row that names one is an answer, also if it has no scores.
 
     Examples
     --------
@@ -60,6 +62,8 @@ def read_table(raw: RawTable, passed_over: Collection[int] = ()) -> Reading:
     ({'ok': 0.25, 'toxic': 0.75}, 'ok')
     """
     rows = _rows(raw.columns)
+    if names_models:
+        _mark_answers(rows, raw.columns)
     size = max(map(len, raw.columns.values()), default=0)
     records: list[Record] = []
     numbers: list[int] = []
@@ -111,7 +115,13 @@ _AS_TEXT = "have it write ids as text"
 def _is_odd(columns: Mapping[str, list[object]]) -> bool:
     """Return whether the rows must be checked one by one: a text is not UTF-8, or an id may be rounded."""
     texts = {
-        name: "".join([value for value in columns.get(name, ()) if isinstance(value, str)])
+        name: "".join(
+            [
+                value if type(value) is str else str(plain_cell(value))
+                for value in columns.get(name, ())
+                if isinstance(value, (str, bytes))
+            ]
+        )
         for name in _OWN_TEXT
     }
     return not all(map(is_unicode, texts.values())) or "E+" in texts["id"] or "e+" in texts["id"]
@@ -136,6 +146,19 @@ def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
                 if isinstance(inner, dict):
                     inner[key] = converted
     return rows
+
+
+def _mark_answers(rows: Sequence[dict[str, object]], columns: Collection[str]) -> None:
+    """Give no scores to rows that name a model and a label, if the table has a column of scores.
+
+    They are answers of a model that failed, not labels of answers in other rows.
+    """
+    if "model" not in columns or "label" not in columns:
+        return
+    if any(name == "scores" or name.startswith(_SCORES) for name in columns):
+        for row in [row for row in rows if "scores" not in row]:
+            if "model" in row and "label" in row:
+                row["scores"] = {}
 
 
 def is_column(name: str) -> bool:
@@ -204,6 +227,8 @@ def plain_cell(value: object) -> object:
         return value if value and type(value[0]) is float else list(map(plain_cell, value))
     if isinstance(value, datetime.date):
         return value.isoformat()
+    if isinstance(value, np.generic):  # half floats
+        return plain_cell(value.item())
     if isinstance(value, decimal.Decimal):
         return float("nan") if value.is_nan() else float(value)  # a signalling NaN is no float
     if isinstance(value, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DAMAGED, DECOMPRESSORS, DamagedFileError
 from connectors.formats.files.table_rows import KNOWN_COLUMNS, is_column
-from connectors.formats.messages.explain import UTF_16
+from connectors.formats.messages.explain import is_utf_16
 from connectors.formats.messages.wording import listing
 from connectors.formats.wires.marks import formats_of_table
 from monitor.base.errors import MissingExtraError, SourceError
@@ -56,7 +57,13 @@ def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str
         Of all columns.
     mapped : collection of str
         The columns that a mapping reads. Where there is none, columns under our names are read, or those
-        of the format whose marks the table has.
+        of the format whose marks the table has. Of `EVERY_COLUMN` those that nobody could read are left out,
+        as several have their name.
+
+    Raises
+    ------
+    SourceError
+        Two of them have one name.
 
     Examples
     --------
@@ -65,8 +72,17 @@ def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str
     >>> columns_read(["databricks_request_id", "response", "request"])
     ['databricks_request_id', 'response']
     """
-    if mapped:
-        return [name for name in names if name in mapped]
+    read = [name for name in names if name in mapped] if mapped else _known(names)
+    if mapped is EVERY_COLUMN:
+        read = [name for name in read if is_column(name) or read.count(name) == 1]
+    twice = next((name for name in read if read.count(name) > 1), None) if len({*read}) < len(read) else None
+    if twice is not None:
+        raise SourceError(f"two columns are called {twice}; rename one, or leave it out")
+    return read
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """Return the columns under our names, or those of a format."""
     formats = formats_of_table(names)
     if not formats:
         return [name for name in names if is_column(name)]
@@ -95,7 +111,7 @@ def read_csv(
     Raises
     ------
     SourceError
-        There is no line with names, or it names two columns that are read alike or none that is known.
+        There is no line with names, or two columns that are read have one name, or none is known.
     DamagedFileError
         Every whole row before the fault has been given.
     """
@@ -118,6 +134,9 @@ def read_csv(
             raise DamagedFileError(message, start) from lines.fault
 
 
+_FRACTION = re.compile(r"-?[0-9]*\.(?!0+$)[0-9]+(e-?[0-9]+)?", re.IGNORECASE)
+
+
 def _open_text(path: Path) -> TextIO:
     opened = DECOMPRESSORS.get(path.suffix.lower())
     stream = path.open("rb") if opened is None else opened(path)
@@ -136,18 +155,24 @@ def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], st
         cells = [
             name if name in mapped and mapped is not EVERY_COLUMN else bare.strip() for name, bare in names
         ]
-    return cells, broken or _why_no_names(cells, mapped)
+    why = broken or _why_no_names(cells, mapped)
+    if why is None and mapped is EVERY_COLUMN:
+        cells = [name if is_column(name) or cells.count(name) == 1 else "" for name in cells]
+    return cells, why
 
 
 def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     """What is wrong with the names of columns, as the end of a sentence."""
     whole = ",".join(names)
-    if "\0" in whole and whole.encode("utf-8", "surrogateescape").replace(b"\0", b"").startswith(UTF_16):
+    if is_utf_16(whole.encode("utf-8", "surrogateescape")):
         return "it is in UTF-16; save the file as UTF-8, with commas (Excel: CSV UTF-8)"
-    read = columns_read([name for name in names if name], mapped)
-    twice = next((name for name in read if read.count(name) > 1), None)
-    if twice is not None:
-        return f"it names two columns {twice}; rename one, or drop it"
+    try:
+        read = columns_read([name for name in names if name], mapped)
+    except SourceError as error:
+        return str(error)
+    number = next((name for name in names if _FRACTION.fullmatch(name)), None)
+    if number is not None and (not read or mapped is EVERY_COLUMN):
+        return f"{number} is a number: put a line with the names of the columns before the others"
     if read and not (mapped is EVERY_COLUMN and len(names) == 1):
         return None
     for delimiter, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
@@ -182,6 +207,11 @@ def _table(
 _MOST_LINES = 200
 """Lines of a row: a quote that is not closed would make one cell of the rest of the file."""
 
+_MOST_AGAIN = 1000
+"""Lines that are read again, at most; each row allows `_AGAIN_A_ROW` more. So a file full of quotes that are
+not closed costs no more than a few readings of it."""
+_AGAIN_A_ROW = 2
+
 
 class _BoundedLines:
     """Lines of a file, each cut at a length, so that a file without newlines cannot fill the memory.
@@ -193,6 +223,7 @@ class _BoundedLines:
         self._file, self.max = file, max_characters
         self._again: deque[str] = deque()
         self._size = self._number = self.characters = 0
+        self._again_left, self.most_lines = _MOST_AGAIN, _MOST_LINES
         self.row: list[str] = []
         self.blanks = self.cut = self.ended = False
         self.fault: Exception | None = None
@@ -211,7 +242,7 @@ class _BoundedLines:
         self.row.append(line)
         if len(line) == self.max and not line.endswith("\n"):
             self.cut = True
-        if len(self.row) > 1 and (len(self.row) > _MOST_LINES or self._size > self.max):
+        if self.too_many:
             raise StopIteration
         return line
 
@@ -223,10 +254,12 @@ class _BoundedLines:
     @property
     def too_many(self) -> bool:
         """Return whether the row has more lines than one row may have."""
-        return len(self.row) > 1 and (len(self.row) > _MOST_LINES or self._size > self.max)
+        return len(self.row) > 1 and (len(self.row) > self.most_lines or self._size > self.max)
 
     def begin(self) -> None:
         """Begin a row."""
+        self._again_left = min(self._again_left + _AGAIN_A_ROW, _MOST_AGAIN)
+        self.most_lines = min(_MOST_LINES, self._again_left)
         self.row.clear()
         self._size = 0
         self.cut = self.ended = False
@@ -234,6 +267,7 @@ class _BoundedLines:
     def keep_first(self) -> str:
         """Return the first line of the row; the others will be read again."""
         self._again.extendleft(reversed(self.row[1:]))
+        self._again_left = max(self._again_left - len(self.row) + 1, 0)
         self._number -= len(self.row) - 1
         self.characters -= sum(map(len, self.row[1:]))
         return self.row[0]
@@ -305,7 +339,7 @@ def _why_no_row(lines: _BoundedLines, cells: list[str], width: int) -> str | Non
     if lines.ended:
         return f"{begins} that does not end before the file does"
     if lines.too_many:
-        return f"{begins} that does not end within {_MOST_LINES} lines or {lines.max} characters"
+        return f"{begins} that does not end within {lines.most_lines} lines or {lines.max} characters"
     try:
         next(csv.reader(lines.row, strict=True, skipinitialspace=lines.blanks))
     except csv.Error as error:
@@ -434,10 +468,10 @@ class _UnusableError(SourceError):
 
 def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
     """The columns that are read."""
-    found = columns_read(names, mapped)
-    twice = next((name for name in found if found.count(name) > 1), None)
-    if twice is not None:
-        raise _UnusableError(f"{path}: two of its columns are called {twice}; rename one, or drop it")
+    try:
+        found = columns_read(names, mapped)
+    except SourceError as error:
+        raise _UnusableError(f"{path}: {error}") from error
     if not found:
         ours = f"the mapping reads {', '.join(mapped)}" if mapped else "name them as docs/records.md says"
         raise _UnusableError(f"{path}: none of its columns is known ({listing(names)}); {ours}")

@@ -82,11 +82,27 @@ _OTHER_FILES = {
     b"\x1f\x8b": ("gzip", ".gz"),
     b"\x28\xb5\x2f\xfd": ("Zstandard", ".zst"),
     b"PAR1": ("Parquet", ".parquet"),
+    b"PK\x03\x04": ("an Excel workbook or a zip archive", ".csv, once it is saved as CSV UTF-8"),
 }
 """What files of other kinds begin with, and what their names must end in to be read as such."""
 
+_TABLE = "; a table of text must be CSV with commas, in a file whose name ends in .csv"
+
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """What texts in UTF-16 begin with, as Excel's "Unicode text" and PowerShell write them."""
+
+
+def is_utf_16(text: bytes) -> bool:
+    """Return whether a line is of a text in UTF-16, with a byte order mark or without.
+
+    Examples
+    --------
+    >>> is_utf_16("id,model".encode("utf-16-le")), is_utf_16(b"\\0id,model")
+    (True, False)
+    """
+    # A line of such a file begins with what is left of its newline.
+    marked = text.replace(b"\0", b"").startswith(UTF_16)
+    return b"\0" in text[:4] and (marked or text.count(0) * 3 > len(text))
 
 
 def explain_text(record: bytes, error: Exception) -> Fault:
@@ -123,7 +139,8 @@ def explain_text(record: bytes, error: Exception) -> Fault:
                 "so leave it out where files are joined",
             )
         where = f"at character {bad.pos}: {bad.msg}" if isinstance(bad, json.JSONDecodeError) else f": {bad}"
-        return RejectReason.MALFORMED, f"$: not JSON {where}; send one whole JSON object a line"
+        table = _TABLE if text[:1].isalpha() and re.search("[,;\t]", text) else ""
+        return RejectReason.MALFORMED, f"$: not JSON {where}; send one whole JSON object a line{table}"
     found = explain_value(value) or text_fault(value)
     if found is not None:
         return found
@@ -138,8 +155,7 @@ def _other_bytes(record: bytes) -> Fault | None:
         if record.startswith(bytes_):
             message = f"$: these are bytes of {name}, not JSON; end the name of such a file in {ending}"
             return RejectReason.ENCODING, message
-    # A line of such a file begins with what is left of its newline.
-    if b"\0" in record[:4] and (record.startswith(UTF_16) or record.count(0) * 3 > len(record)):
+    if is_utf_16(record):
         return RejectReason.ENCODING, "$: these are bytes of UTF-16, not UTF-8; write the file as UTF-8"
     return None
 
@@ -222,6 +238,8 @@ def _field_fault(name: str, given: Any) -> Fault | None:
         return RejectReason.BAD_ID, _INEXACT.format(shown(given))
     if isinstance(given, kinds) and (bool in kinds or not isinstance(given, bool)):
         return None
+    if isinstance(given, float) and not math.isfinite(given):
+        return RejectReason.NOT_A_NUMBER, f"$.{name}: expected {expected}, got {shown(given)}"
     return RejectReason.WRONG_TYPE, f"$.{name}: expected {expected}, got {shown(given)}{spelling(given)}"
 
 

@@ -10,6 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from connectors.formats.decode.names import is_no_value
+from connectors.formats.decode.reread import whole_number
+from connectors.formats.messages.explain import is_unicode, spelling
+from connectors.formats.messages.wording import shown
 from monitor.base.records import TaskLayout
 from monitor.config.mapping import PLACEHOLDERS, FieldMapping, TimeUnit, parse_field_path
 
@@ -20,9 +24,11 @@ _MOST_DEPTH = 6
 _MOST_ELEMENTS = 20
 _SUM_TOLERANCE = 1e-3
 
-_NO_VALUE = frozenset(("", "null", "nan", "none", "na", "n/a", "<na>", "\\n"))
 _FEWEST = 10
 """With fewer records the values of a field prove nothing."""
+
+FEWEST_DIVIDED = 50
+"""If a threshold of the score divides so many labels by their class, they follow from the score."""
 
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
@@ -54,8 +60,10 @@ _CLASS_FIELD = re.compile(
     r"|((?:p|prob|proba|probability|score))(\d+)",
     re.IGNORECASE,
 )
+_OF_CLASS = re.compile(r"p[_. -]\w", re.IGNORECASE)
 _ALONE = re.compile(_SCORE.pattern + "|logit|percent")
 _OUTPUT = re.compile(_ALONE.pattern + "|output")
+_WITHOUT_OFFSET = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
 _UNITS: Sequence[tuple[float, TimeUnit]] = (
     (1e17, "nanoseconds"),
     (1e14, "microseconds"),
@@ -132,8 +140,11 @@ def propose(
         single.pop("label", None)
     own = _own_class(sample, scores, single.get("label"))
     if own is not None:
-        single.setdefault("prediction", own)
+        if not _is_one_of_several(own, scores):
+            single.setdefault("prediction", own)
         single.pop("label", None)
+    if _may_be_top_class(sample, scores, single.get("label")):
+        single.pop("label")
     if label:
         single["label"] = label
     elif "label" not in single and scores and layout.classes:
@@ -148,7 +159,7 @@ def propose(
     unit = next((unit for above, unit in _UNITS if isinstance(time, int | float) and time >= above), None)
     if unit is not None:
         found["time_unit"] = unit
-    if isinstance(time, str) and re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?", time):
+    if isinstance(time, str) and _WITHOUT_OFFSET.fullmatch(time):
         found["time_zone"] = "UTC"
     if "model" not in found and scores and constants:  # a label of one model joins no other's answer
         found["constants"] = dict(constants)
@@ -265,7 +276,30 @@ def class_paths(sample: Sample) -> dict[str, str]:
             before, after = match[1] or match[4] or match[5], match[2] or match[3] or match[6]
             groups.setdefault((parent, before), {})[after] = path
     named = [each for each in groups.values() if len(each) > 1 and _sum_to_one(sample, [*each.values()])]
-    return max(named, key=len, default={}) or _columns_of_classes(sample, shares)
+    return (
+        max(named, key=len, default={})
+        or _listed_classes(sample, shares)
+        or _columns_of_classes(sample, shares)
+    )
+
+
+def _listed_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
+    """Return the path of each class's score in an array of such objects as ``{"label": …, "score": …}``.
+
+    Each class must have a place of its own: an array that is sorted by the scores has none.
+    """
+    found: dict[str, str] = {}
+    for path in shares:
+        parent, name = _parted(path)
+        if name and parent.endswith("]") and not parent.endswith('"]') and _SCORE.search(_last(path)):
+            beside = {
+                class_name(cell)
+                for word in ("label", "class", "name")
+                for cell in sample.cells.get(f"{parent}.{word}", {}).values()
+            }
+            if len(beside) == 1:
+                found[beside.pop()] = path
+    return found if len(found) > 1 and _sum_to_one(sample, [*found.values()]) else {}
 
 
 def _columns_of_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
@@ -340,22 +374,42 @@ def label_by_values(
     'repaid'
     """
     of_scores = set(_paths_of(scores))
+    beside = {_parted(path)[0] for path in of_scores}
     likely = _most_likely(sample, classes, scores)
     gains: dict[str, float] = {}
     for path, cells in sample.cells.items():
         if path in known or path in of_scores or path.endswith("]") or len(cells) < _FEWEST:
+            continue
+        if _in_response(path) or (_parted(path)[0] and _parted(path)[0] in beside):
             continue
         names = named_classes(cells.values(), len(classes))
         values = {row: name for row, cell in cells.items() if (name := class_name(cell)) in names}
         if len(names) < 2 or not names <= set(classes):
             continue
         gain = _gain([(likely[row], name) for row, name in values.items() if row in likely])
-        if gain > 0:
+        if gain > 0 and not _divided(sample, scores, values):
             gains[path] = gain
     best = sorted(gains, key=lambda path: -gains[path])
     if len(best) > 1 and gains[best[1]] > 0.5 * gains[best[0]]:
         return None
     return best[0] if best else None
+
+
+def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]) -> bool:
+    """Return whether a threshold of the score divides many rows by two names: then they follow from it."""
+    path = scores.get("scores") or [*scores.get("class_scores", {"": ""}).values()][-1]
+    numbers = {
+        row: value[-1] if isinstance(value, list) and value else value
+        for row, value in sample.cells.get(path, {}).items()
+    }
+    sides: dict[str, list[float]] = {}
+    for row, name in names.items():
+        if _is_number(numbers.get(row)):
+            sides.setdefault(name, []).append(numbers[row])
+    if len(sides) != 2 or len(names) < FEWEST_DIVIDED:
+        return False
+    low, high = sorted(sides.values(), key=max)
+    return max(low) < min(high)
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
@@ -433,7 +487,7 @@ def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
     (['1', 'ok'], ['none', 'ok'])
     """
     named = {class_name(cell) for cell in cells if isinstance(cell, str | int | float)}
-    return named if len(named) <= most else {x for x in named if x.strip().lower() not in _NO_VALUE}
+    return named if len(named) <= most else {x for x in named if not is_no_value(x)}
 
 
 def class_name(cell: object) -> str:
@@ -461,13 +515,33 @@ def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> 
     if label is None or not scores or _last(label) in _TRUTHS:
         return None
     parent, _ = _parted(label)
-    if _RESPONSES & {step for step in parse_field_path(label)[:-1] if isinstance(step, str)}:
+    if _in_response(label) or _is_one_of_several(label, scores):
         return label
     if top_class(sample, scores) == label:
         return label
     beside = parent and all(_parted(path)[0] == parent for path in _paths_of(scores))
     id_ = _named("id", sample)
     return label if beside and (id_ is None or _parted(id_)[0] != parent) else None
+
+
+def _may_be_top_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> bool:
+    """Return whether a label beside one number may be the class with this score, and the rows are too few."""
+    if label is None or sample.rows >= _FEWEST or _last(label) != "label":
+        return False
+    path = scores.get("scores", "")
+    return _is_number(sample.first(path)) and _parted(path)[0] == _parted(label)[0]
+
+
+def _in_response(path: str) -> bool:
+    """Return whether a path leads into what a model answered."""
+    steps = {step for step in parse_field_path(path)[:-1] if isinstance(step, str)}
+    return bool(_RESPONSES & steps) and _last(path) not in _TRUTHS
+
+
+def _is_one_of_several(label: str, scores: Mapping[str, Any]) -> bool:
+    """Return whether a label only names the class of one score in an array of them."""
+    parents = {_parted(path)[0] for path in _paths_of(scores)}
+    return len(parents) > 1 and _parted(label)[0] in parents
 
 
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
@@ -504,7 +578,7 @@ def looks_scored(records: Sequence[Any]) -> bool:
 
     Examples
     --------
-    >>> looks_scored([{"proba_ok": "0,25"}]), looks_scored([{"id": 7, "label": "ok"}])
+    >>> looks_scored([{"proba_ok": "0,25"}]), looks_scored([{"p_id": 7, "label": "ok"}])
     (True, False)
     """
     return _looks_scored(Sample(records))
@@ -512,7 +586,16 @@ def looks_scored(records: Sequence[Any]) -> bool:
 
 def _looks_scored(sample: Sample) -> bool:
     """Return whether a field is named like scores, whatever its values are."""
-    return any(_rank(path) < _NO_SCORE for path in sample.cells)
+    return any(
+        _rank(path) < _NO_SCORE and (not _is_of_class(path) or _is_share(first) or bool(spelling(first)))
+        for path in sample.cells
+        if (first := sample.first(path)) is not None
+    )
+
+
+def _is_of_class(path: str) -> bool:
+    """Return whether a field has a name such as ``p_toxic``; of labels it may be ``p_id``, too."""
+    return _OF_CLASS.match(str(parse_field_path(path)[-1])) is not None
 
 
 _NO_SCORE = 3
@@ -523,6 +606,8 @@ def _rank(path: str) -> int:
     if path.endswith("]") and not path.endswith('"]'):
         return _NO_SCORE
     name = _last(path)
+    if _is_of_class(path):
+        return 2
     if name in _EXACT:
         return 0
     if _PROBABILITY.search(name) or name == "confidence":
@@ -551,7 +636,11 @@ def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
     ((3, 'out.probs'), (2, 'score'))
     """
     for record in records[:10]:
-        named = [(p, v) for p, v in _leaves(record, "", 0) if _OUTPUT.search(_last(p)) and p[-1] != "]"]
+        named = [
+            (p, v)
+            for p, v in _leaves(record, "", 0)
+            if p[-1] != "]" and _OUTPUT.search(_last(_parted(p)[0] if p.endswith(".values") else p))
+        ]
         for path, value in named:
             if isinstance(value, list) and len(value) > 1 and all(map(_is_number, value)):
                 return len(value), path
@@ -597,9 +686,9 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(value, dict):
         for name, inner in value.items():
-            plain = re.fullmatch(r"[^.\[\]\"\\\s]+", name) is not None
+            plain = re.fullmatch(r"[^.\[\]\"\\\s\x00-\x1f]+", name) is not None
             step = f".{name}".removeprefix("" if path else ".") if plain else f'["{name}"]'
-            if plain or _is_path(step):
+            if (plain or _is_path(step)) and is_unicode(name):
                 yield from _leaves(inner, path + step, depth + 1)
     elif isinstance(value, list):
         for i, inner in enumerate(value[:_MOST_ELEMENTS]):
@@ -630,7 +719,7 @@ def _named(
         for path, cells in sample.cells.items()
         if _last(path) in _NAMES[field]
         and (not path.endswith("]") or path.endswith('"]'))
-        and isinstance(next(iter(cells.values())), kinds)
+        and isinstance(_first_value(field, cells), kinds)
     ]
 
     def order(path: str) -> tuple[bool, int]:
@@ -638,6 +727,28 @@ def _named(
         return 2 * along < len(scored), len(parse_field_path(path))
 
     return min(fitting, key=order, default=None)
+
+
+def _first_value(field: str, cells: Mapping[int, Any]) -> Any:
+    """Return the first value; an id that is a whole float as an integer, as it is read."""
+    first = next(iter(cells.values()))
+    return whole_number(first) if field == "id" else first
+
+
+def spelled_scores(records: Sequence[Any]) -> str:
+    """Return the sentence about scores that are spelled with a decimal comma or a per cent sign, or nothing.
+
+    Examples
+    --------
+    >>> spelled_scores([{"id": 7, "p_ok": "95 %"}])
+    'p_ok: got "95 %"; this is a per cent sign: write 0.95'
+    """
+    for path, cells in Sample(records).cells.items():
+        if _rank(path) < _NO_SCORE:
+            for cell in cells.values():
+                if hint := spelling(cell):
+                    return f"{path}: got {shown(cell)}{hint}"
+    return ""
 
 
 def _scores(sample: Sample, layout: TaskLayout) -> dict[str, Any]:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.formats.decode.names import same_name
+from connectors.formats.decode.names import meant_class, same_name
 from connectors.formats.wires.mapped import id_reader
 from monitor.config.mapping import FieldMapping
 
 _MOST_TRIED = 50  # ids of each side
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
-_TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "false", "f", "no", "n"})
 
 
 def translated_ids(
@@ -69,8 +68,6 @@ def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
 def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mapping[str, str]:
     """Return the class for each label value that is not a class; nothing if one value stays unknown.
 
-    Numbers and words for yes and no are those of two classes, the second of which is the positive one.
-
     Examples
     --------
     >>> translated_labels(["TOXIC", "Ok", "ok"], ["ok", "toxic"])
@@ -80,16 +77,12 @@ def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mappin
     >>> translated_labels(["spam"], ["ok", "toxic"])
     {}
     """
-    by_fold = {same_name(name).strip().casefold(): name for name in classes}
     known = frozenset(map(same_name, classes))
     translated: dict[str, str] = {}
     for value in values:
         if value in classes or same_name(value) in known:
             continue
-        text = same_name(value).strip().casefold()
-        name = by_fold.get(text)
-        if name is None and len(classes) == 2 and text in _TRUE | _FALSE:
-            name = classes[text in _TRUE]
+        name = meant_class(value, classes)
         if name is None:
             return {}
         translated[value] = name

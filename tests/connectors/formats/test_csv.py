@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.tables import EVERY_COLUMN, _BoundedLines, _rows, read_csv
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import EndOfSource
@@ -51,6 +53,23 @@ def test_a_quote_that_is_not_closed_costs_its_line_alone(tmp_path: Path) -> None
         ("$: in line 402 a quote opens a cell that does not end before the file does", 400),
     ]
     assert len(chunk.batches[0]) == 498
+
+
+def test_a_file_full_of_open_quotes_is_read_a_few_times_at_most() -> None:
+    class Counted(_BoundedLines):
+        read = 0
+
+        def __next__(self) -> str:
+            self.read += 1
+            return super().__next__()
+
+    count = 5_000
+    # Such a line opens a quote, and where one is open closes it and opens another.
+    lines = Counted(io.StringIO(NAMES + '0"x,m,"\n' * count + rows(0, 3)), 1 << 20)
+    found = list(_rows(lines, 6))
+    assert sum(why is not None for _, why in found) == count
+    assert [cells[0] for cells, why in found[-3:] if why is None] == ["0", "1", "2"]
+    assert lines.read < 5 * count  # 200 times as many without a bound
 
 
 @pytest.mark.parametrize("between", [0, 1, 5, 150])
@@ -103,7 +122,7 @@ def test_columns_without_a_name_and_blanks_after_commas_do_not_count(tmp_path: P
         ((NAMES + rows(0, 3)).encode("utf-16"), "it is in UTF-16; save the file as UTF-8, with commas"),
         (NAMES.replace(",", ";"), "it has semicolons between them; put commas"),
         (NAMES.replace(",", "\t"), "it has tabs between them; put commas"),
-        ("id,id,model\n", "it names two columns id; rename one, or drop it"),
+        ("id,id,model\n", "two columns are called id; rename one, or leave it out"),
     ],
 )
 def test_a_file_of_another_dialect_is_refused_with_the_remedy(tmp_path: Path, text: str, why: str) -> None:
@@ -139,3 +158,28 @@ def test_random_tables_are_accounted_for(tmp_path: Path) -> None:
     read_of = [feed(rng, number, tmp_path) for number in range(90)]
     assert sum(chunk is not None for _, chunk in read_of) > 60
     assert any(chunk is not None and chunk.batches for _, chunk in read_of)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_named(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(SourceError, match="it is in UTF-16; save the file as UTF-8"):
+        read(tmp_path, (NAMES + rows(0, 3)).encode(encoding))
+
+
+def test_a_first_line_of_numbers_names_no_columns(tmp_path: Path) -> None:
+    with pytest.raises(
+        SourceError, match=r"0\.25 is a number: put a line with the names of the columns before"
+    ):
+        read(tmp_path, rows(0, 3))
+    numbers = "id,model,scores.0.5,scores.1.5\n1,m,0.25,0.75\n"  # classes may be called so
+    with pytest.raises(SourceError, match="none of them is known"):
+        read(tmp_path, "0,1\n0.25,0.75\n")
+    assert read(tmp_path, numbers).rejects[0].reason.value == "unknown_class"
+
+
+def test_columns_of_one_name_that_nobody_reads_cost_nothing(tmp_path: Path) -> None:
+    names = NAMES.replace("note", "x,x")
+    text = names + rows(0, 3).replace("fine", "1,2")
+    assert len(read(tmp_path, text).batches[0]) == 3
+    (table,) = read_csv(tmp_path / "t.csv", "p", 0, EVERY_COLUMN)
+    assert sorted(table.columns) == ["id", "label", "model", "scores.ok", "scores.toxic"]

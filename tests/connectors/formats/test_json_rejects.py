@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from monitor.base.records import RejectReason, TaskLayout, id_keys
+from monitor.base.records import NO_ID, RejectReason, TaskLayout, id_keys
 from monitor.base.source import RawBlock
 from tests.records import ARRIVAL, TOPIC, TOXICITY, answer, decode, message_chunk
 
@@ -169,10 +169,11 @@ def test_a_wrong_probability_costs_the_label_and_not_its_prediction(given, got, 
 LABELS_THAT_CANNOT_BE_USED = [
     ({"label": 1}, "unknown_class",
      "$.label: task toxicity has no class 1; its classes are ok, toxic; send names, not numbers: "
-     "class 1 is toxic"),
+     'class 1 is toxic; or translate it: label_values: {"1": "toxic"} in the mapping'),
     ({"label": 3}, "unknown_class", "$.label: task toxicity has no class 3; its classes are ok, toxic"),
     ({"label": "Toxic"}, "unknown_class",
-     '$.label: task toxicity has no class "Toxic"; its classes are ok, toxic; did you mean toxic?'),
+     '$.label: task toxicity has no class "Toxic"; its classes are ok, toxic; did you mean toxic?; or '
+     'translate it: label_values: {"Toxic": "toxic"} in the mapping'),
     ({"label": 0.7}, "wrong_type",
      "$.label: expected the name of a class, got 0.7; of a regression send `confidence`, or bin its numbers "
      "into classes"),
@@ -246,6 +247,37 @@ UNREAD = [
 def test_what_nobody_reads_costs_nothing(record):
     chunk = decode(answer(id="before"), record, answer(id="after"))
     assert (len(chunk.batches[0]), chunk.rejects) == (3, ())
+
+
+@pytest.mark.parametrize(
+    "given", [{"label": "ok"}, {"label": "ok", "scores": None}, {"label": "ok", "scores": {}}]
+)
+def test_a_record_of_a_model_without_scores_and_id_is_no_label(given):
+    chunk = decode({"model": "erm", **given}, {"model": "erm", "id": "a", "label": "ok"})
+    assert [(reject.reason.value, reject.answers) for reject in chunk.rejects] == [("no_scores", 1)]
+    assert sum(map(len, chunk.labels)) == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "hint"),
+    [
+        ("TOXIC", '; or translate it: label_values: {"TOXIC": "toxic"} in the mapping'),
+        (
+            " toxic",
+            '; did you mean toxic?; or translate it: label_values: {" toxic": "toxic"} in the mapping',
+        ),
+        ("yes", '; or translate it: label_values: {"yes": "toxic"} in the mapping'),
+        (False, '; or translate it: label_values: {"false": "ok"} in the mapping'),
+        (
+            1,
+            ': class 1 is toxic; or translate it: label_values: {"1": "toxic"} in the mapping',
+        ),
+        ("spam", "; its classes are ok, toxic"),
+    ],
+)
+def test_a_label_that_means_a_class_gets_the_translation_as_hint(label, hint):
+    (reject,) = decode({"id": "a", "label": label}).rejects
+    assert reject.message.endswith(hint), reject.message
 
 
 WRONG_LABELS = [
@@ -440,3 +472,23 @@ def test_of_many_classes_none_is_looked_for_among_all_the_others(change, message
     data = json.dumps(record).encode()
     (reject,) = Decoder([TaskLayout("many", names)], "test").decode([RawBlock(data, "p", 0)]).rejects
     assert message in reject.message
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"id\tmodel\nr1\tm", "a table of text must be CSV with commas, in a file whose name ends in .csv"),
+        (
+            b"PK\x03\x04...",
+            "an Excel workbook or a zip archive, not JSON; end the name of such a file in .csv",
+        ),
+    ],
+)
+def test_bytes_of_another_kind_of_file_are_named(data, message):
+    assert message in decode(data).rejects[0].message
+
+
+def test_ids_that_say_that_there_is_none_are_none():
+    missing = ["NULL", "None", "nan", "\\N"]
+    chunk = decode(*(answer(id=each) for each in missing), b'{"id": NaN, "model": "m", "scores": [0.5, 0.5]}')
+    assert (chunk.rejects, chunk.batches[0].key.tolist()) == ((), [int(NO_ID)] * 5)

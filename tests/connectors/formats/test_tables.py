@@ -21,6 +21,7 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.joining import join_batches
 from connectors.formats.files.reference import read_reference
 from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.wire import PLAIN
 from monitor.base.errors import ConfigError, MissingExtraError, SourceError
 from monitor.base.records import Batch, Chunk, TaskLayout, text_codes
 from monitor.base.source import EndOfSource, RawTable
@@ -247,7 +248,7 @@ def test_one_csv_column_of_scores_may_hold_a_number_or_a_list(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("", "it is empty"), ("id,model,id\n", "it names two columns id; rename one")]
+    ("text", "why"), [("", "it is empty"), ("id,model,id\n", "two columns are called id; rename one")]
 )
 def test_a_csv_file_must_name_its_columns(tmp_path, text, why):
     (tmp_path / "p.csv").write_text(text)
@@ -265,6 +266,34 @@ def test_what_is_no_parquet_is_an_error_and_so_is_a_missing_package(tmp_path, mo
         chunks_of(path)
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+@pytest.mark.parametrize("mapping", [None, {"model": "model"}, {"constants": {"model": "erm"}}])
+def test_a_row_of_a_model_without_scores_is_an_answer_without_them(tmp_path, name, mapping):
+    scored = {"id": "a", "model": "erm", "scores.ok": 0.25, "scores.toxic": 0.75, "label": "toxic"}
+    failed = dict.fromkeys(("scores.ok", "scores.toxic"))
+    table = [{**scored, **failed, "id": "b"}, scored, {**scored, **failed, "id": None}]
+    label_alone = {**scored, **failed, "id": "c", "model": None}
+    write(tmp_path / name, [{"time": BEGIN, **row} for row in [*table, label_alone]])
+    wire = PLAIN
+    if mapping is not None:
+        classes = {each: f'["scores.{each}"]' for each in ("ok", "toxic")}
+        wire = MappedWire(
+            FieldMapping.model_validate({"id": "id", "class_scores": classes, "label": "label", **mapping})
+        )
+    source = FileSource(tmp_path / name, mapped=wire.columns if mapping else ())
+    source.open({})
+    chunk = Decoder([LAYOUT], "t", wire=wire).decode(source.read(0.0))
+    source.close()
+    check_chunk(chunk)
+    assert [len(batch) for batch in chunk.batches] == [1]
+    # A model that the mapping gives to every row does not make an answer of a row with a label alone.
+    constant = mapping is not None and "constants" in mapping
+    assert [reject.position for reject in chunk.rejects] == ([2] if constant else [0, 2])
+    message = "$.scores: expected a probability for each class (ok, toxic), got none"
+    assert {(reject.answers, reject.message.partition(";")[0]) for reject in chunk.rejects} == {(1, message)}
+    assert sum(map(len, chunk.labels)) == (2 if constant else 1)
+
+
 def test_a_parquet_file_of_which_nothing_can_be_used_is_refused(tmp_path):
     path = tmp_path / "p.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"p_ok": [0.5], "net": ["erm"]}), path)
@@ -277,7 +306,7 @@ def test_a_parquet_file_of_which_nothing_can_be_used_is_refused(tmp_path):
     pyarrow.parquet.write_table(twice, path)
     with pytest.raises(SourceError) as alike:
         chunks_of(path)
-    assert str(alike.value) == f"{path}: two of its columns are called scores; rename one, or drop it"
+    assert str(alike.value) == f"{path}: two columns are called scores; rename one, or leave it out"
 
 
 @pytest.mark.parametrize(
@@ -437,3 +466,19 @@ def test_a_name_in_a_table_has_at_most_200_characters(column):
     [reject] = chunk.rejects
     assert reject.reason == "too_large"
     assert reject.message.endswith("expected at most 200 characters, got 201")
+
+
+def test_bytes_that_are_no_utf_8_cost_their_row_in_a_column_of_bytes(tmp_path):
+    ids = [b"a", b"\xfcb", b"c"]
+    table = pyarrow.table({"id": ids, "model": [b"m"] * 3, "scores": [[0.25, 0.75]] * 3})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    (chunk,) = chunks_of(tmp_path / "t.parquet")
+    assert [(r.position, r.message) for r in chunk.rejects] == [(1, "$.id: not UTF-8; send UTF-8")]
+    assert (len(chunk.batches[0]), chunk.batches[0].models) == (2, ("m",))
+
+
+def test_lists_of_half_floats_are_read(tmp_path):
+    scores = pyarrow.array([[np.float16(0.25), np.float16(0.75)]] * 2, pyarrow.list_(pyarrow.float16()))
+    pyarrow.parquet.write_table(pyarrow.table({"model": ["m"] * 2, "scores": scores}), tmp_path / "t.parquet")
+    (chunk,) = chunks_of(tmp_path / "t.parquet")
+    assert chunk.batches[0].scores.tolist() == [[0.25, 0.75]] * 2
