@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,6 +129,15 @@ class Judge:
         """As in `SeriesView`, by metric."""
         return dict(self._attributions)
 
+    def window_sds(self) -> dict[str, float]:
+        """The standard deviation of windows of the configured size in control, by metric with a baseline."""
+        size = self._settings.task.window.size
+        charts = {metric: self._settings.chart(metric) for metric in self._baselines}
+        return {
+            metric: math.sqrt(chart.row_variance(self._baselines[metric]) / size)
+            for metric, chart in charts.items()
+        }
+
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
@@ -248,6 +258,7 @@ class Judge:
             self._alarmed.setdefault(metric, time)
         else:
             self._alarmed.pop(metric, None)
+        if not (verdict.out_of_control or verdict.improved):
             self._attributions.pop(metric, None)
         if verdict.rules and (parts := self._parts.get(metric)) is not None:
             found = rows.attribution(metric, evaluation, parts, estimate.value - verdict.center)

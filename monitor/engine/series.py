@@ -188,6 +188,10 @@ class Series:
             # One small group must not keep the agent from starting: the stream's windows make its baseline.
             self.without_baseline = str(error)
 
+    def window_sds(self) -> dict[str, float]:
+        """As in `Judge`."""
+        return self._judge.window_sds()
+
     @property
     def changed(self) -> bool:
         """Whether anything that is saved has changed since the last checkpoint."""

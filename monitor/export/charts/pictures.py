@@ -89,8 +89,8 @@ class ChartHistory:
             *_three(found),
             *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
             *_three(_estimate(report, metric, REALISED)),
-            bool(chart and chart.rules),
-            chart.out_of_control if chart else math.nan,
+            bool(chart and chart.rules and not chart.improved),
+            chart.out_of_control - chart.improved if chart else math.nan,
             self._versions.setdefault(report.version, len(self._versions)),
         )
         # A revision takes the place of its window; any other is put in before those that follow it.
@@ -130,8 +130,9 @@ class ChartHistory:
         """(14, windows kept) float64
 
         Number and end of the window; value, lower, upper of its estimate; center, lower, upper of its
-        chart; value, lower, upper of what its labels said; whether it broke a rule, whether the alarm
-        stood, and the version, counted in order of appearance. NaN for what was unknown.
+        chart; value, lower, upper of what its labels said; whether it broke a rule, not for the better;
+        1 where the alarm stood, -1 where a change for the better did; and the version, counted in order
+        of appearance. NaN for what was unknown.
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
 
@@ -183,7 +184,7 @@ def _happened(rows: Floats) -> NDArray[np.bool_]:
     """(windows,) Where a rule was broken, or the alarm, the version or what is known changed; both ends."""
     value, broken, alarm, version = rows[:, 2], rows[:, -3], rows[:, -2], rows[:, -1]
     found = broken > 0
-    for state in (np.isnan(value), np.nan_to_num(alarm, nan=-1.0), version):
+    for state in (np.isnan(value), np.nan_to_num(alarm, nan=-2.0), version):
         found[1:] |= state[1:] != state[:-1]
     found[[0, -1]] = True
     return found
@@ -320,6 +321,7 @@ def _chart(
         limit_upper=limit_upper,
         violated=broken > 0,
         out_of_control=alarm > 0,
+        improved=alarm < 0,
         realised=realised[0],
         realised_lower=realised[1],
         realised_upper=realised[2],

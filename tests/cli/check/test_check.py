@@ -381,7 +381,7 @@ def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
 def test_a_budget_reaches_the_charts_of_the_agent():
     chart = {"arl0": {"false_alarms_per_week": 1}}
     task = Task(models={"m": {"answers_per_day": 50_000}}, metrics=("accuracy",), chart=chart)
-    assert JudgeSettings(task).chart("accuracy") == Shewhart(arl0=700.0)
+    assert JudgeSettings(task).chart("accuracy") == Shewhart(arl0=700.0, min_change=0.01, better=1)
     assert Judge(JudgeSettings(task)).violations == {("accuracy", "we1"): 0}
     ewma = Task(metrics=("accuracy", "ece"), chart={"kind": "ewma"})
     assert set(Judge(JudgeSettings(ewma)).violations) == {("accuracy", "ewma"), ("ece", "ewma")}
