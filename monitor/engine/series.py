@@ -366,7 +366,7 @@ class Series:
     def _take_over(self, active: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True
         first = self.active.view.method == "none"
-        self.active = active
+        self.active = active.begin_baseline() if first else active
         self._comparisons.recalibrated(active.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
         clean = self._windows.number + bool(self._windows.pending)
