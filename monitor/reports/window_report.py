@@ -434,7 +434,8 @@ def to_json(report: WindowReport) -> bytes:
     (`state` while an objective cannot be judged, `labels` where none moved an estimate's interval, `rank` where
     models are not ranked, `foreign` where the calibration is the model's own, `interval` where its intervals are
     exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline,
-    `untrusted` where labels contradict nothing, `attributions` where no chart broke a rule); an estimate that is not a number is written as unknown, a limit
+    `untrusted` where labels contradict nothing, `attributions` where no chart broke a rule, `improved` where a
+    chart shows no change for the better); an estimate that is not a number is written as unknown, a limit
     as null.
 
     Parameters

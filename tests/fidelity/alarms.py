@@ -19,8 +19,8 @@ windows among those of alarms, r the correlation of charted and true errors, ove
 
 `healthy`: 40 simulated models whose confidences are right (Kivimäki et al., Table 2), each with a labelled
 reference of 4,000 rows, an isotonic calibration, windows of 500 and a floor one to three points below the
-accuracy of its reference; after 10 windows each objective is read, without any label. *Before* is the rule that an
-interval which merely reaches the floor is at risk.
+accuracy of its reference; after 10 windows each objective is read, without any label. *Before* is the rule
+that an interval which merely reaches the floor is at risk.
 """
 
 from __future__ import annotations
