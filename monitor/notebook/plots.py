@@ -79,12 +79,10 @@ def altair_chart(data: ControlChartData) -> Any:
     names = ("value", "lower", "upper", "center", "limit_lower", "limit_upper", "realised")
     columns = [getattr(data, name) for name in names]
     x = [str(end) for end in _across(data)] if data.x_is_time else data.x.tolist()
-    states = np.where(data.improved, "improved", "in control")
-    states = np.where(data.out_of_control, "out of control", states)
     rows = [
         {name: value if value == value else None for name, value in zip(names, row, strict=True)}
         | {"x": place, "state": state}
-        for place, state, row in zip(x, states.tolist(), np.column_stack(columns).tolist(), strict=True)
+        for place, state, row in zip(x, _states(data), np.column_stack(columns).tolist(), strict=True)
     ]
     across = alt.X("x:T" if data.x_is_time else "x:Q", title="time (UTC)" if data.x_is_time else "window")
     base = alt.Chart(alt.Data(values=rows), title=data.title).encode(x=across)
@@ -120,6 +118,11 @@ def altair_chart(data: ControlChartData) -> Any:
         rule = alt.Chart(alt.Data(values=[{"objective": data.objective}]))
         layers.append(rule.mark_rule(color=_GREEN, strokeDash=[1, 5], size=2.4).encode(y="objective:Q"))
     return alt.layer(*layers)
+
+
+def _states(data: ControlChartData) -> list[str]:
+    states = np.where(data.improved, "improved", "in control")
+    return [str(one) for one in np.where(data.out_of_control, "out of control", states)]
 
 
 def _across(data: ControlChartData) -> Any:

@@ -215,8 +215,10 @@ def ece() -> Iterator[str]:
         tallies["in force"] += Counter(chance=int(fresh.sum()), truly=int(bad.sum()))
     yield "Alarms of the calibration error on the demo's flights (python -m tests.fidelity.alarms ece)\n"
     chance, truly = (tallies["in force"][name] / windows for name in ("chance", "truly"))
-    yield f"{windows} windows; {100 * truly:.0f} % are truly bad, {100 * chance:.0f} % are among the first "
-    yield "two of a new calibration\n"
+    of_all = (
+        f"{100 * truly:.0f} % are truly bad, {100 * chance:.0f} % are among the first two of a calibration"
+    )
+    yield f"{windows} windows; {of_all}\n"
     yield f"{_HEAD}{'fresh':>9s}{'bad | on':>10s}{'r':>12s}\n"
     for kind in kinds:
         on, tally = sum(each.windows for each in rows[kind]), tallies[kind]

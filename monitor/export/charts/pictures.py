@@ -291,6 +291,15 @@ class Histories:
         }
 
 
+def _put_in(realised: Floats, number: Floats, labelled: Mapping[int, WeightedCounts], level: float) -> None:
+    """What labels say of the windows by now, (3, n), in the place of what they said by then."""
+    places = {window: place for place, window in enumerate(number.astype(int).tolist())}
+    for window, counts in labelled.items():
+        found = hajek(counts, level)
+        if isinstance(found, Estimate) and window in places:
+            realised[:, places[window]] = found.value, found.lower, found.upper
+
+
 def _chart(
     series: tuple[str, str, str],
     metric: str,
@@ -301,12 +310,8 @@ def _chart(
     columns = history.columns()
     number, end, value, lower, upper, center, limit_lower, limit_upper = columns[:8]
     realised, (broken, alarm) = columns[8:11].copy(), columns[-3:-1]
-    places = {window: place for place, window in enumerate(number.astype(int).tolist())}
     if metric == "accuracy":
-        for window, counts in labelled.items():
-            found = hajek(counts, history.level)
-            if isinstance(found, Estimate) and window in places:
-                realised[:, places[window]] = found.value, found.lower, found.upper
+        _put_in(realised, number, labelled, history.level)
     (task, model, group), timed = series, len(end) < 2 or np.ptp(end) > 0  # records without times are of one
     return ControlChartData(
         title=f"{model}{' · ' + group if group else ''}: {metric}",
