@@ -148,8 +148,8 @@ def test_a_store_from_before_state_had_types_is_gone_on_with(tmp_path: Path) -> 
 def without_trust(written: Sequence[bytes]) -> list[bytes]:
     """That version set other stakes, no labels moved what it said of groups, its baselines had no parts.
 
-    An improvement was an alarm, which the store keeps on for eight windows. Charts judged calibration errors by
-    the calibration in force, as the reports of that version still say.
+    An improvement was an alarm, which the store keeps on for eight windows. Charts judged calibration errors
+    by the calibration in force, as the reports of that version still say.
     """
     found = [msgspec.json.decode(line) for line in written]
     for line in found:
