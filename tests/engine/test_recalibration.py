@@ -553,3 +553,22 @@ def test_groups_that_are_alike_have_no_calibration_of_their_own() -> None:
     found = rig(settings(groups=["region"]), recalibrate)
     found.feed(of_groups(dict.fromkeys(OFF, 0.1)))
     assert [each.active.shift for each in found.engine.series["t"]] == [0.0] * 5
+
+
+def test_answers_that_become_surer_are_an_improvement_and_no_alarm() -> None:
+    """The first 500 answers are as in the reference, the others have higher confidences."""
+    rng = np.random.default_rng(11)
+    records = answers(rng, 500, weights=(0.6, 0.3, 0.1))
+    surer = answers(rng, 700, weights=(0.97, 0.0, 0.03), start=1.75e9)
+    better = [one | {"id": f"b{i}"} for i, one in enumerate(surer)]
+    found = Rig(task(reference={"first_windows": 5}, calibration={"method": "none"}, chart={"sigmas": 3}))
+    written = first_lines(found.feed([*records, *better[:300]]))
+    found.restart()
+    written += first_lines(found.feed(better[300:]))
+    charts = [chart for line in written for chart in line["charts"]]
+    assert [chart["out_of_control"] for chart in charts] == [False] * 7
+    assert all(chart.get("improved") for chart in charts)
+    assert any(line.get("attributions") for line in written), "where it improved"
+    (series,) = found.engine.view().series
+    assert (series.state, series.alarmed_since) == (SeriesState.IN_CONTROL, {})
+    assert [chart.verdict.improved for chart in series.charts] == [True]
