@@ -55,7 +55,7 @@ APART: list[dict[str, Any]] = [
     {r"reference\.first_windows": IN, r"reference\.path": OUT},
     {r"objective\.\w+\.max": IN, r"objective\.\w+\.min": OUT},
     {r"chart\.rules": IN, r"chart\.kind": "shewhart", r"chart\.(shift|weight)": OUT, r"chart\.arl0": SECTION},
-    {r"chart\.sigmas": IN, r"chart\.arl0": OUT},
+    {r"chart\.sigmas": IN, r"chart\.arl0": OUT, r"chart\.min_change": SECTION},
     {r"chart\.estimator": IN, r"\*\.estimators": ["average_confidence", "doc", "ssme"]},
     {r"tasks\.\*\.features": IN, r"calibration\.method": "covariates"},
     {r"tasks\.\*\.metrics": IN, r"objective\.(?!accuracy|ece|f1)\w+": OUT},

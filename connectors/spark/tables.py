@@ -155,6 +155,7 @@ SCHEMA = pyarrow.schema(
             upper=_REAL,
             rules=pyarrow.list_(_TEXTS),
             out_of_control=_FLAG,
+            improved=_FLAG,
         ),
         "objectives": _list_of(metric=_TEXTS, floor=_REAL, ceiling=_REAL, state=_TEXTS),
         "positions": pyarrow.map_(_TEXTS, pyarrow.list_(_WHOLE)),

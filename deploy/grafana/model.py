@@ -167,6 +167,15 @@ def _alarms() -> list[Any]:
             ],
         ),
         chart(
+            "Improvements",
+            "1 while a control chart shows a change for the better: until eight windows in a row show none.",
+            "bool_on_off",
+            [
+                Query(over("improved", by="task, model, metric"), "{{metric}}"),
+                Query(over("group_improved", by=f"{_BY_GROUP}, metric"), "{{group}}: {{metric}}"),
+            ],
+        ),
+        chart(
             "Windows that broke a rule",
             "Of the control charts' rules, since the point before.",
             "short",

@@ -254,6 +254,26 @@ class FormatEntry(Entry):
         return not self.paths or self.holds_records
 
 
+@dataclass(frozen=True, slots=True)
+class MetricEntry:
+    """A metric that charts judge.
+
+    Parameters
+    ----------
+    better : {1, -1, 0}
+        Whether larger values are better (1), or smaller ones (-1); 0 if neither, as of a prevalence: a change
+        to either side then is an alarm.
+    min_change : float
+        The least change of it that raises an alarm where the configuration gives none.
+    pages : bool
+        Whether an alarm of its chart is an alert.
+    """
+
+    better: int
+    min_change: float = 0.0
+    pages: bool = True
+
+
 _STATS = "monitor.stats"
 _JOINT = ("ensemble", "labelled", "realised_cohort")
 
@@ -509,6 +529,19 @@ FORMATS: dict[str, FormatEntry] = {
     ),
 }
 """Every format of records that are not ours."""
+
+METRICS: dict[str, MetricEntry] = {
+    "accuracy": MetricEntry(1, min_change=0.01),
+    "ece": MetricEntry(-1, pages=False),
+    "class_ece": MetricEntry(-1, pages=False),
+    "precision": MetricEntry(1),
+    "recall": MetricEntry(1),
+    "specificity": MetricEntry(1),
+    "f1": MetricEntry(1),
+    "auroc": MetricEntry(1),
+    "average_precision": MetricEntry(1),
+}
+"""Every metric that charts judge."""
 
 TABLES: Mapping[str, Mapping[str, Entry]] = {
     "estimators": ESTIMATORS,

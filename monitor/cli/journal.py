@@ -21,6 +21,7 @@ log = logging.getLogger("blindsight")
 
 _REJECTS_SECONDS = 60.0  # a feed that is all wrong must not fill the log
 
+_CALM = (ObjectiveState.MET, ObjectiveState.NOT_PROVEN)
 _Place = tuple[str, str, str, str]
 """Task, model, group, metric."""
 
@@ -54,6 +55,7 @@ class Journal:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._alarmed: set[_Place] = set()
+        self._improved: set[_Place] = set()
         self._standing: dict[_Place, ObjectiveState] = {}
         self._untrusted: set[_Place] = set()
         self._unused: dict[str, _Unused] = {}
@@ -63,6 +65,7 @@ class Journal:
         for one in engine.series:
             series = (one.task, one.model, one.group)
             self._alarmed.update((*series, metric) for metric in one.alarmed_since)
+            self._improved.update((*series, chart.metric) for chart in one.charts if chart.verdict.improved)
             for objective in one.objectives:
                 if objective.state is not None:
                     self._standing[*series, objective.metric] = objective.state
@@ -98,14 +101,21 @@ class Journal:
 
     def _chart(self, report: WindowReport, chart: ChartView) -> None:
         place = (report.task, report.model, report.group, chart.metric)
+        alarm, better = chart.verdict.out_of_control, chart.verdict.improved
+        if better != (place in self._improved):
+            (self._improved.add if better else self._improved.discard)(place)
+            self._tell_chart(report, chart, logging.INFO, "Improved" if better else "No longer improved")
+        if alarm != (place in self._alarmed):
+            (self._alarmed.add if alarm else self._alarmed.discard)(place)
+            level, words = (logging.WARNING, "raised") if alarm else (logging.INFO, "released")
+            self._tell_chart(report, chart, level, f"Alarm {words}")
+
+    def _tell_chart(self, report: WindowReport, chart: ChartView, level: int, words: str) -> None:
         verdict = chart.verdict
-        if verdict.out_of_control == (place in self._alarmed):
-            return
-        (self._alarmed.add if verdict.out_of_control else self._alarmed.discard)(place)
         log.log(
-            logging.WARNING if verdict.out_of_control else logging.INFO,
-            "Alarm %s: %s; limits %.4f to %.4f around %.4f%s%s.",
-            "raised" if verdict.out_of_control else "released",
+            level,
+            "%s: %s; limits %.4f to %.4f around %.4f%s%s.",
+            words,
             _what(report, chart.metric, chart.estimator),
             verdict.lower,
             verdict.upper,
@@ -133,7 +143,7 @@ class Journal:
             return
         self._standing[place] = objective.state
         log.log(
-            logging.INFO if objective.state is ObjectiveState.MET else logging.WARNING,
+            logging.INFO if objective.state in _CALM else logging.WARNING,
             "Objective %s: %s: %s over the windows pooled; its %s is %.4g.",
             objective.state.value.replace("_", " "),
             _which(report, objective.metric),

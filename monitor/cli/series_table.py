@@ -83,11 +83,14 @@ def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
 
 
 def state(series: SeriesView) -> Text:
-    """The state, and by which metrics it is out of control: ``out of control: ece``."""
+    """The state, and by which metrics it is so: ``out of control: ece``, ``in control, improved: f1``."""
     words = series.state.value.replace("_", " ")
     latched = [chart.metric for chart in series.charts if chart.verdict.out_of_control]
     if series.state is SeriesState.OUT_OF_CONTROL and latched:
         words = f"{words}: {', '.join(latched)}"
+    better = [chart.metric for chart in series.charts if chart.verdict.improved]
+    if series.state is SeriesState.IN_CONTROL and better:
+        words = f"{words}, improved: {', '.join(better)}"
     return Text(words, style=_STYLES[series.state])
 
 

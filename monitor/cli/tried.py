@@ -126,6 +126,22 @@ def try_references(
             tried.note(name)
 
 
+def window_sds(
+    tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """How much windows of each model vary in the reference, by task, model and metric: `Judge.window_sds`.
+
+    Of references that `try_references` has tried.
+    """
+    return {
+        name: {
+            model: SeriesSettings(name, model, "", tasks[name]).build(reference).window_sds()
+            for model, reference in models.items()
+        }
+        for name, models in references.items()
+    }
+
+
 def _try_model(name: str, task: Task, model: str, reference: Reference) -> bool:
     """Whether something was warned of."""
     charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try

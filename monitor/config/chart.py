@@ -50,6 +50,40 @@ Arl0 = Annotated[
 ]
 
 
+def _least(metric: str, name: str) -> Any:
+    return Field(
+        default=registry.METRICS[metric].min_change,
+        ge=0,
+        le=1,
+        description=f"The least change of the {name} that raises an alarm.",
+        examples=[0.02],
+    )
+
+
+class MinChange(Section):
+    """The least change against the baseline that raises an alarm, for each metric."""
+
+    accuracy: float = _least("accuracy", "accuracy")
+    ece: float = _least("ece", "calibration error")
+    class_ece: float = _least("class_ece", "positive class's calibration error")
+    precision: float = _least("precision", "precision")
+    recall: float = _least("recall", "recall")
+    specificity: float = _least("specificity", "specificity")
+    f1: float = _least("f1", "F1")
+    auroc: float = _least("auroc", "AUROC")
+    average_precision: float = _least("average_precision", "average precision")
+
+
+def _change_form(value: Any) -> str:
+    return "metrics" if isinstance(value, dict | MinChange) else "all"
+
+
+Change = Annotated[
+    Annotated[Annotated[float, Field(ge=0, le=1)], Tag("all")] | Annotated[MinChange, Tag("metrics")],
+    Discriminator(_change_form),
+]
+
+
 class ChartConfig(Section):
     """The control charts of all metrics."""
 
@@ -105,6 +139,12 @@ class ChartConfig(Section):
         description="Weight of the newest window in ewma; the best value for shift if absent.",
         examples=[0.1],
     )
+    min_change: Change = Field(
+        default=MinChange(),
+        description="The least change against the baseline that raises an alarm, a number for all metrics or "
+        "a section with one for each. 0.01 for the accuracy and 0 for the others if absent.",
+        examples=[0.02],
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> ChartConfig:
@@ -132,6 +172,12 @@ class ChartConfig(Section):
             if getattr(self, key) is not None and key not in own:
                 kinds = " or ".join(kind for kind, entry in registry.CHARTS.items() if key in entry.keys)
                 yield key, f"expected kind {kinds} for this key, got {self.kind}: leave it out"
+
+    def least_change(self, metric: str) -> float:
+        """The least change of a metric that raises an alarm."""
+        if isinstance(self.min_change, MinChange):
+            return float(getattr(self.min_change, metric))
+        return self.min_change
 
     @property
     def windows(self) -> float | None:

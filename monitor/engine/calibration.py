@@ -38,6 +38,7 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
     adapted: dict[str, Any] | None = None
     shift: float = 0.0
     spread: float = 0.0
+    baseline: dict[str, Any] = {}  # the fit of the baseline's; older versions charted by the one in force
 
 
 class Learnt:
@@ -89,6 +90,9 @@ class ActiveCalibration:
     shift, spread : float
         Of a group: by how many logits its labels shift the confidences of its model's calibration, and the
         variance of what they leave unknown, in logits².
+    baseline : Calibration or None
+        The one with which the charts' baseline began, by which they judge calibration errors: a new
+        calibration moves these errors, though the model is as it was. None where it is this one.
     """
 
     calibration: Calibration
@@ -99,6 +103,7 @@ class ActiveCalibration:
     adapted: Calibration | None = None
     shift: float = 0.0
     spread: float = 0.0
+    baseline: Calibration | None = None
 
     @classmethod
     def at_start(
@@ -164,7 +169,12 @@ class ActiveCalibration:
             active = active.with_predictive(state.predictive)
         active = active._by_window(task, reference)
         adapted = None if state.adapted is None else calibration_from_snapshot(state.adapted)
-        return replace(active, adapted=adapted, shift=state.shift, spread=state.spread)
+        baseline = None
+        if state.baseline and state.baseline != state.fit:
+            baseline = calibration_from_snapshot(state.baseline)
+        elif not state.baseline and reference is not None and not state.foreign and state.version > 1:
+            baseline = reference.calibration(task.calibration.reference_method)  # a store without one
+        return replace(active, adapted=adapted, shift=state.shift, spread=state.spread, baseline=baseline)
 
     def _by_window(self, task: Task, reference: Reference | None) -> ActiveCalibration:
         """With calibrations for single windows, where the task asks for them."""
@@ -219,6 +229,7 @@ class ActiveCalibration:
             adapted=None if self.adapted is None else self.adapted.snapshot(),
             shift=self.shift,
             spread=self.spread,
+            baseline=fit if self.baseline is None else self.baseline.snapshot(),
         )
 
     def calibrated(self, scores: Floats, predicted: Ints) -> Floats | None:
@@ -267,10 +278,20 @@ class ActiveCalibration:
             seed=window.number,
             average=task.average,
             predictive=self.predictive,
+            charted=self._charted(window),
         )
         if self.reference is None:
             return request
         return request.adapted_to(self.reference.covariates(self.features), window.features)
+
+    def _charted(self, window: ClosedWindow) -> Floats | None:
+        if self.baseline is None:
+            return None
+        return calibrate(self.baseline, window.scores, window.predicted)
+
+    def begin_baseline(self) -> ActiveCalibration:
+        """The same, with which the charts' next baseline begins."""
+        return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
         """The same once a window has closed: with its calibration, where it has one of its own."""
@@ -294,8 +315,9 @@ class ActiveCalibration:
         return epsilon_of(confidence, adapted.weights)
 
     def of_another_version(self) -> ActiveCalibration:
-        """The same, flagged as fitted on answers of another version of the model, where it was fitted."""
-        return replace(self, view=replace(self.view, foreign=True)) if self.view.version else self
+        """The same for a baseline of another version of the model, flagged as foreign where it was fitted."""
+        begun = self.begin_baseline()
+        return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
     def following(
         self, model: ActiveCalibration, shift: float = 0.0, spread: float = 0.0
@@ -333,4 +355,5 @@ class ActiveCalibration:
         if predictive is not None and rests_on is not None and len(rests_on.predicted):
             confidence = confidence_of(calibration.apply(rests_on.scores), rests_on.predicted)
             predictive = predictive.refitted_on(confidence, rests_on.predicted, number=fits + 1)
-        return ActiveCalibration(calibration, view).with_predictive(predictive)
+        before = self.baseline or self.calibration
+        return ActiveCalibration(calibration, view, baseline=before).with_predictive(predictive)

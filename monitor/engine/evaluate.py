@@ -16,6 +16,7 @@ import numpy as np
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.config.task import CALIBRATION_ERRORS
 from monitor.stats.calibration.base import Calibration, confidence_of, shifted
 from monitor.stats.calibration.covariates import Adapted, CovariateReference
 from monitor.stats.estimate.average_confidence import counts_of_right, exact_estimate
@@ -64,6 +65,9 @@ class EstimationRequest:
         calibrated scores for right.
     adapted : Adapted or None
         The calibration for this window, where each has its own; where that is unknown every estimate is.
+    charted : (n, K) float64 or None
+        Calibrated as the baseline of the charts was, where another calibration is in force now: charts judge
+        the calibration errors by it.
     """
 
     scores: Floats
@@ -76,6 +80,7 @@ class EstimationRequest:
     average: str = "macro"
     predictive: Predictive | None = None
     adapted: Adapted | None = None
+    charted: Floats | None = None
 
     def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
         """The same by a calibration for this window, fitted on rows of the reference that are like its own.
@@ -128,6 +133,8 @@ class Evaluation:
         As in the request.
     scores : (n, K) float64 or None
         The calibrated ones, or the raw ones where there is no calibration; None where nothing is known.
+    charted : mapping of str to CalibrationErrorEstimate
+        By metric, the calibration errors that charts judge, where they are not those of `errors`.
 
     The distributions are those of chance alone: windows share the rest, which is put on their pool.
     """
@@ -145,6 +152,21 @@ class Evaluation:
     bias: LabelsSay | None = None
     adapted: Adapted | None = None
     scores: Floats | None = None
+    charted: Mapping[str, CalibrationErrorEstimate] = field(default_factory=dict)
+
+    def for_charts(self) -> Evaluation:
+        """The same with the calibration errors that charts judge."""
+        if not self.charted:
+            return self
+        results = {metric: error.result for metric, error in self.charted.items()}
+        known = {name: one for name, one in self.charted.items() if one.standard_error is not None}
+        row_sd = {metric: _row_sd(error, len(self.confidence)) for metric, error in known.items()}
+        return replace(
+            self,
+            estimates={**self.estimates, **results},
+            row_sd={**self.row_sd, **row_sd},
+            errors={**self.errors, **known},
+        )
 
 
 def calibrate(calibration: Calibration, scores: Floats, predicted: Ints, shift: float = 0.0) -> Floats | None:
@@ -209,7 +231,7 @@ def _assemble(
         estimates[metric] = error.result
         if error.standard_error is not None:
             errors[metric] = error
-            row_sd[metric] = error.standard_error * math.sqrt(len(confidence))
+            row_sd[metric] = _row_sd(error, len(confidence))
     pmf = None if counts is None else counts[1]
     classes = _classes(request, confidence)
     every = Evaluation(
@@ -222,8 +244,26 @@ def _assemble(
         classes,
         adapted=request.adapted,
         scores=request.scores if request.calibrated is None else request.calibrated,
+        charted=_charted(request),
     )
     return every if request.predictive is None else _widened(every, request)
+
+
+def _charted(request: EstimationRequest) -> dict[str, CalibrationErrorEstimate]:
+    """The calibration errors by the calibration of the charts' baseline, where that is another one."""
+    if request.charted is None:
+        return {}
+    by_baseline = replace(request, calibrated=request.charted)
+    confidence = confidence_of(request.charted, request.predicted)
+    return {
+        metric: _error(metric, by_baseline, confidence)
+        for metric in request.metrics
+        if metric in CALIBRATION_ERRORS
+    }
+
+
+def _row_sd(error: CalibrationErrorEstimate, rows: int) -> float:
+    return (error.standard_error or 0.0) * math.sqrt(rows)
 
 
 def _unknown(request: EstimationRequest, confidence: Floats, reason: Reason) -> Evaluation:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -128,6 +129,15 @@ class Judge:
         """As in `SeriesView`, by metric."""
         return dict(self._attributions)
 
+    def window_sds(self) -> dict[str, float]:
+        """The standard deviation of windows of the configured size in control, by metric with a baseline."""
+        size = self._settings.task.window.size
+        charts = {metric: self._settings.chart(metric) for metric in self._baselines}
+        return {
+            metric: math.sqrt(chart.row_variance(self._baselines[metric]) / size)
+            for metric, chart in charts.items()
+        }
+
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
@@ -186,13 +196,13 @@ class Judge:
         """
         charts: tuple[ChartView, ...] = ()
         if size >= self._settings.task.window.min_size:
+            charted = evaluation.for_charts()
             if self.warming_up and not self._anew:
-                self._warm(evaluation, rows)
+                self._warm(charted, rows)
             else:
-                charts = tuple(
-                    self._chart(metric, evaluation, time, rows) for metric in self._known(evaluation)
-                )
-                self._warm_anew(evaluation, rows)
+                judged = [self._chart(metric, charted, time, rows) for metric in self._known(charted)]
+                charts = tuple(_beside(chart, evaluation, charted) for chart in judged)
+                self._warm_anew(charted, rows)
             self._pool(evaluation, size)
         return charts, self.objectives()
 
@@ -248,6 +258,7 @@ class Judge:
             self._alarmed.setdefault(metric, time)
         else:
             self._alarmed.pop(metric, None)
+        if not (verdict.out_of_control or verdict.improved):
             self._attributions.pop(metric, None)
         if verdict.rules and (parts := self._parts.get(metric)) is not None:
             found = rows.attribution(metric, evaluation, parts, estimate.value - verdict.center)
@@ -322,6 +333,21 @@ class Judge:
         if error is None or error.draws is None or not isinstance(error.result, Estimate):
             return None
         return BootstrapDraws(error.result.value, error.draws, size)
+
+
+def _beside(chart: ChartView, shown: Evaluation, charted: Evaluation) -> ChartView:
+    """The chart with centre and limits beside the estimate that is shown, where it judged another one.
+
+    They move by what lies between the two: the shown estimate is within them where the judged one was.
+    """
+    seen, judged = (each.estimates.get(chart.metric) for each in (shown, charted))
+    if not isinstance(seen, Estimate) or not isinstance(judged, Estimate) or seen is judged:
+        return chart
+    by, verdict = seen.value - judged.value, chart.verdict
+    center, lower, upper = (
+        min(max(end + by, 0.0), 1.0) for end in (verdict.center, verdict.lower, verdict.upper)
+    )
+    return replace(chart, verdict=replace(verdict, center=center, lower=lower, upper=upper))
 
 
 def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:

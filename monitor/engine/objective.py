@@ -93,23 +93,31 @@ class ObjectiveVerdict:
     rows: int
 
 
-def judge(bound: Bound, lower: float, upper: float) -> ObjectiveState:
-    """A bound against an interval.
+_NEAR = 0.25
+"""An estimate nearer to its bound than this share of the interval's width is at risk."""
 
-    A floor is met when the whole interval lies at or above it, breached when all of it lies below,
-    and at risk in between; a ceiling the other way round.
+
+def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveState:
+    """A bound against an interval and the estimate in it.
+
+    A floor is met when the whole interval lies at or above it, and breached when all of it lies below. In
+    between it is at risk if the estimate lies below it, or above it by less than a quarter of the interval's
+    width; else it is not proven: too few data tell. A ceiling is judged the other way round.
 
     Examples
     --------
-    >>> [judge(Bound(min=0.9), low, low + 0.02).value for low in (0.91, 0.89, 0.87)]
-    ['met', 'at_risk', 'breached']
+    >>> floor = Bound(min=0.9)
+    >>> [judge(floor, value - 0.02, value, value + 0.02).value for value in (0.92, 0.915, 0.905, 0.88, 0.87)]
+    ['met', 'not_proven', 'at_risk', 'at_risk', 'breached']
     """
     if bound.min is not None:
-        met, breached = lower >= bound.min, upper < bound.min
+        met, breached, room = lower >= bound.min, upper < bound.min, value - bound.min
     else:
         assert bound.max is not None  # a Bound has one of both
-        met, breached = upper <= bound.max, lower > bound.max
-    return ObjectiveState.MET if met else ObjectiveState.BREACHED if breached else ObjectiveState.AT_RISK
+        met, breached, room = upper <= bound.max, lower > bound.max, bound.max - value
+    if met or breached:
+        return ObjectiveState.MET if met else ObjectiveState.BREACHED
+    return ObjectiveState.AT_RISK if room < _NEAR * (upper - lower) else ObjectiveState.NOT_PROVEN
 
 
 @dataclass(frozen=True)
@@ -227,7 +235,9 @@ class ObjectiveLogic:
         if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
             return ObjectiveVerdict(None, None, None, 0, 0)
         lower, upper = self._ends(total, model, labels)
-        state = judge(self._settings.bound, lower, upper)
+        # The estimate is as it would be without labels: what these say shows in the interval alone.
+        value = _value(total) if labels is None else (lower + upper) / 2
+        state = judge(self._settings.bound, lower, value, upper)
         return ObjectiveVerdict(state, lower, upper, len(self._items) - self._items.count(None), _rows(total))
 
     def _ends(
@@ -351,6 +361,12 @@ def _interval(total: Poolable, level: float) -> tuple[float, float]:
         return total.interval(level)
     k_low, k_high = total.interval(level)
     return k_low / total.n, k_high / total.n
+
+
+def _value(total: Poolable) -> float:
+    if isinstance(total, BootstrapDraws | CountRatio | Cumulants):
+        return total.value
+    return float(np.dot(total.mass, np.arange(len(total.mass))) / total.mass.sum() + total.offset) / total.n
 
 
 def _rows(item: Poolable) -> int:

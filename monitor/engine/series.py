@@ -188,6 +188,10 @@ class Series:
             # One small group must not keep the agent from starting: the stream's windows make its baseline.
             self.without_baseline = str(error)
 
+    def window_sds(self) -> dict[str, float]:
+        """As in `Judge`."""
+        return self._judge.window_sds()
+
     @property
     def changed(self) -> bool:
         """Whether anything that is saved has changed since the last checkpoint."""
@@ -362,7 +366,7 @@ class Series:
     def _take_over(self, active: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True
         first = self.active.view.method == "none"
-        self.active = active
+        self.active = active.begin_baseline() if first else active
         self._comparisons.recalibrated(active.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
         clean = self._windows.number + bool(self._windows.pending)

@@ -41,6 +41,7 @@ class LastWindow(msgspec.Struct, frozen=True):
     estimates: list[SavedEstimate] = []
     classes: list[tuple[str, str, str, list[Any]]] = []
     charts: list[tuple[str, float, float, float, tuple[str, ...], bool]] = []
+    improved: list[str] = []  # the charts that show a change for the better, by metric
 
 
 class NotedRebaseline(msgspec.Struct, frozen=True):
@@ -94,7 +95,7 @@ class SeriesOutput:
         self.end_time = last.end_time
         self._estimates = estimates_from(last.estimates)
         self.charts = tuple(
-            ChartView(metric, Verdict(center, lower, upper, rules, out))
+            ChartView(metric, Verdict(center, lower, upper, rules, out, metric in last.improved))
             for metric, center, lower, upper, rules, out in last.charts
         )
         self.classes = tuple(
@@ -203,6 +204,7 @@ class SeriesOutput:
                 for c in self.charts
                 for v in (c.verdict,)
             ],
+            improved=[c.metric for c in self.charts if c.verdict.improved],
         )
 
     def _of_window(

@@ -264,6 +264,7 @@ _COLUMNS: Mapping[str, str] = {
     "limit_lower": "Float64",
     "limit_upper": "Float64",
     "alarm": "Boolean",
+    "improved": "Boolean",
 }
 
 
@@ -280,9 +281,10 @@ def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
         else:
             told = (None, None, None, result.reason)
         chart = charts.get((each.metric, each.estimator))
-        limits: tuple[Any, ...] = (None, None, None, False)
+        limits: tuple[Any, ...] = (None, None, None, False, False)
         if chart is not None:
-            limits = (*map(_known, (chart.center, chart.lower, chart.upper)), chart.out_of_control)
+            known = map(_known, (chart.center, chart.lower, chart.upper))
+            limits = (*known, chart.out_of_control, chart.improved)
         yield (*window, *times, report.size, each.metric, each.estimator, *told, *limits)
 
 

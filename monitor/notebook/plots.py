@@ -52,12 +52,15 @@ def matplotlib_axes(data: ControlChartData, ax: Any = None) -> Any:
     if data.violated.any():
         rows = data.violated
         ax.plot(x[rows], data.value[rows], "D", color=_VERMILION, label="breaks a rule")
-    if data.out_of_control.any():
-        bottom = ax.get_xaxis_transform()
-        ax.fill_between(
-            x, 0, 1, where=data.out_of_control, step="mid", transform=bottom, color=_ORANGE, alpha=0.17,
-            linewidth=0, label="out of control",
-        )  # fmt: skip
+    for where, color, words in (
+        (data.out_of_control, _ORANGE, "out of control"),
+        (data.improved, _GREEN, "improved"),
+    ):
+        if where.any():
+            ax.fill_between(
+                x, 0, 1, where=where, step="mid", transform=ax.get_xaxis_transform(), color=color, alpha=0.17,
+                linewidth=0, label=words,
+            )  # fmt: skip
     ax.set(title=data.title, xlabel="time (UTC)" if data.x_is_time else "window")
     ax.yaxis.set_major_formatter(lambda ratio, _: f"{100 * ratio:.1f} %")
     ax.legend(loc="best", fontsize="small")
@@ -78,8 +81,8 @@ def altair_chart(data: ControlChartData) -> Any:
     x = [str(end) for end in _across(data)] if data.x_is_time else data.x.tolist()
     rows = [
         {name: value if value == value else None for name, value in zip(names, row, strict=True)}
-        | {"x": place, "state": "out of control" if alarm else "in control"}
-        for place, alarm, row in zip(x, data.out_of_control, np.column_stack(columns).tolist(), strict=True)
+        | {"x": place, "state": state}
+        for place, state, row in zip(x, _states(data), np.column_stack(columns).tolist(), strict=True)
     ]
     across = alt.X("x:T" if data.x_is_time else "x:Q", title="time (UTC)" if data.x_is_time else "window")
     base = alt.Chart(alt.Data(values=rows), title=data.title).encode(x=across)
@@ -104,7 +107,9 @@ def altair_chart(data: ControlChartData) -> Any:
             color=alt.Color(
                 "state:N",
                 title=None,
-                scale=alt.Scale(domain=["in control", "out of control"], range=[_BLUE, _VERMILION]),
+                scale=alt.Scale(
+                    domain=["in control", "out of control", "improved"], range=[_BLUE, _VERMILION, _GREEN]
+                ),
             ),
             tooltip=[across, "value:Q", "lower:Q", "upper:Q", "state:N"],
         ),
@@ -113,6 +118,11 @@ def altair_chart(data: ControlChartData) -> Any:
         rule = alt.Chart(alt.Data(values=[{"objective": data.objective}]))
         layers.append(rule.mark_rule(color=_GREEN, strokeDash=[1, 5], size=2.4).encode(y="objective:Q"))
     return alt.layer(*layers)
+
+
+def _states(data: ControlChartData) -> list[str]:
+    states = np.where(data.improved, "improved", "in control")
+    return [str(one) for one in np.where(data.out_of_control, "out of control", states)]
 
 
 def _across(data: ControlChartData) -> Any:

@@ -161,7 +161,8 @@ class SeriesView:
         Answers in closed windows without a feature, or with a text that the reference lacks, since the start;
         complete from the start, with zeros.
     attributions : tuple of Attribution
-        Of the metrics whose alarm is latched: where the change is, in the newest window that broke a rule.
+        Of the metrics whose alarm or improvement is latched: where the change is, in the newest window that
+        broke a rule.
     certain : int
         Answers since the start of the agent, where each has a score of exactly 1, or a confidence of exactly
         0 or 1; 0 where one has not, where fewer than 200 came, and for groups.

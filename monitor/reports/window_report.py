@@ -261,8 +261,8 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return CalibrationView(self.method, self.version, self.foreign, None, interval, covariates=own)
 
 
-class ChartLine(msgspec.Struct, frozen=True):
-    """A chart of a line; None is a limit that is no number."""
+class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A chart of a line; None is a limit that is no number. `improved` is left out where it is false."""
 
     metric: str
     center: float | None
@@ -270,19 +270,21 @@ class ChartLine(msgspec.Struct, frozen=True):
     upper: float | None
     rules: tuple[str, ...]
     out_of_control: bool
+    improved: bool = False
 
     @classmethod
     def of(cls, chart: ChartView) -> ChartLine:
         """What a line says of a chart."""
         v = chart.verdict
         limits = rounded(v.center), rounded(v.lower), rounded(v.upper)
-        return cls(chart.metric, *limits, v.rules, v.out_of_control)
+        return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved)
 
     def read(self) -> ChartView:
         """The chart."""
         limits = self.center, self.lower, self.upper
         center, lower, upper = (math.nan if limit is None else limit for limit in limits)
-        return ChartView(self.metric, Verdict(center, lower, upper, self.rules, self.out_of_control))
+        verdict = Verdict(center, lower, upper, self.rules, self.out_of_control, self.improved)
+        return ChartView(self.metric, verdict)
 
 
 class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -432,7 +434,8 @@ def to_json(report: WindowReport) -> bytes:
     (`state` while an objective cannot be judged, `labels` where none moved an estimate's interval, `rank` where
     models are not ranked, `foreign` where the calibration is the model's own, `interval` where its intervals are
     exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline,
-    `untrusted` where labels contradict nothing, `attributions` where no chart broke a rule); an estimate that is not a number is written as unknown, a limit
+    `untrusted` where labels contradict nothing, `attributions` where no chart broke a rule, `improved` where a
+    chart shows no change for the better); an estimate that is not a number is written as unknown, a limit
     as null.
 
     Parameters

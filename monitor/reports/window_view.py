@@ -22,9 +22,10 @@ class SeriesState(StrEnum):
 
 
 class ObjectiveState(StrEnum):
-    """Where the pooled interval lies beside the floor or ceiling."""
+    """Where the pooled interval, and the estimate in it, lie beside the floor or ceiling."""
 
     MET = "met"
+    NOT_PROVEN = "not_proven"
     AT_RISK = "at_risk"
     BREACHED = "breached"
 

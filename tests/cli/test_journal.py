@@ -23,6 +23,7 @@ from tests.services.process import PATIENCE_SECONDS
 from tests.streams import answers
 
 GOOD = Estimate(0.91, 0.88, 0.94, 0.95, 500)
+RAISED = Verdict(0.85, 0.8, 0.9, ("we1",), False)
 WHAT = "t, erm, accuracy, window {} (until 1970-01-01T00:01:00.000Z): 0.9100 (0.8800 to 0.9400)"
 
 
@@ -85,6 +86,26 @@ def test_an_alarm_says_where_the_change_is(journal: Journal, caplog: pytest.LogC
         '; broken: we1; −3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
         "(confidences down 1.0 points)."
     )
+
+
+def test_an_improvement_is_told_and_warns_of_nothing(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    better = replace(window(1, False), charts=(ChartView("accuracy", replace(RAISED, improved=True)),))
+    journal.windows([window(0, False), better, replace(better, window=2), window(3, False)])
+    limits = "limits 0.8000 to 0.9000 around 0.8500"
+    assert told(caplog) == [
+        ("INFO", f"Improved: {WHAT.format(1)}; {limits}; broken: we1."),
+        ("INFO", f"No longer improved: {WHAT.format(3)}; limits 0.9200 to 0.9800 around 0.9500."),
+    ]
+
+
+def test_an_objective_that_is_not_proven_warns_of_nothing(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal.windows([window(0, state=ObjectiveState.NOT_PROVEN, pooled=(0.89, 0.95))])
+    [(level, line)] = told(caplog)
+    assert (level, line.partition(":")[0]) == ("INFO", "Objective not proven")
 
 
 def test_groups_have_alarms_of_their_own(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:

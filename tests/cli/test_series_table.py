@@ -114,6 +114,10 @@ def test_state_and_objective_in_words() -> None:
     assert series_table.state(replace(MODEL, charts=())).plain == "out of control"
     assert series_table.state(replace(MODEL, state=SeriesState.SILENT)).plain == "silent"
     assert series_table.objective(MODEL).plain == "at risk"
+    better = replace(
+        MODEL, state=SeriesState.IN_CONTROL, charts=(ChartView("f1", replace(GOOD, improved=True)),)
+    )
+    assert series_table.state(better).plain == "in control, improved: f1"
     assert series_table.objective(replace(MODEL, objectives=())).plain == "–"
     two = (*MODEL.objectives, ObjectiveView("ece", 0.05, False, None))
     assert series_table.objective(replace(MODEL, objectives=two)).plain == "accuracy at risk, ece unknown"

@@ -307,6 +307,10 @@ NEW_BASELINE: dict[str, tuple[Task, Task]] = {
     "tasks.*.chart.kind": ({}, {"chart": {"sigmas": 3, "kind": "shewhart_p"}}),
     "tasks.*.chart.arl0": ({"chart": {"arl0": 370}}, {"chart": {"arl0": 100}}),
     "tasks.*.chart.sigmas": ({}, {"chart": {"sigmas": 2}}),
+    "tasks.*.chart.min_change": (
+        {"chart": {"sigmas": 3, "min_change": 0.1}},
+        {"chart": {"sigmas": 3, "min_change": 0.5}},
+    ),
     "tasks.*.chart.rules": ({}, {"chart": {"sigmas": 3, "rules": [1, 2]}}),
     "tasks.*.chart.shift": ({"chart": {"kind": "cusum"}}, {"chart": {"kind": "cusum", "shift": 2}}),
     "tasks.*.chart.weight": ({"chart": {"kind": "ewma"}}, {"chart": {"kind": "ewma", "weight": 0.5}}),

@@ -18,6 +18,7 @@ from monitor.engine.objective import (
     PooledState,
     _interval,
     _joined,
+    _value,
     judge,
 )
 from monitor.reports.views import ObjectiveState
@@ -42,28 +43,37 @@ FLOOR, CEILING = Bound(min=0.9), Bound(max=0.05)
 
 
 @pytest.mark.parametrize(
-    ("bound", "lower", "upper", "state"),
+    ("bound", "lower", "value", "upper", "state"),
     [
-        (FLOOR, 0.91, 0.93, "met"),
-        (FLOOR, 0.90, 0.93, "met"),
-        (FLOOR, 0.89, 0.91, "at_risk"),
-        (FLOOR, 0.88, 0.90, "at_risk"),
-        (FLOOR, 0.87, 0.8999, "breached"),
-        (CEILING, 0.01, 0.04, "met"),
-        (CEILING, 0.01, 0.05, "met"),
-        (CEILING, 0.04, 0.06, "at_risk"),
-        (CEILING, 0.05, 0.06, "at_risk"),
-        (CEILING, 0.0501, 0.06, "breached"),
+        (FLOOR, 0.91, 0.92, 0.93, "met"),
+        (FLOOR, 0.90, 0.91, 0.93, "met"),
+        (FLOOR, 0.89, 0.90, 0.91, "at_risk"),
+        (FLOOR, 0.88, 0.89, 0.90, "at_risk"),
+        (FLOOR, 0.80, 0.81, 0.92, "at_risk"),
+        (FLOOR, 0.88, 0.9099, 0.92, "at_risk"),
+        (FLOOR, 0.88, 0.9101, 0.92, "not_proven"),
+        (FLOOR, 0.87, 0.88, 0.8999, "breached"),
+        (CEILING, 0.01, 0.02, 0.04, "met"),
+        (CEILING, 0.01, 0.02, 0.05, "met"),
+        (CEILING, 0.04, 0.05, 0.06, "at_risk"),
+        (CEILING, 0.05, 0.055, 0.06, "at_risk"),
+        (CEILING, 0.02, 0.0401, 0.06, "at_risk"),
+        (CEILING, 0.02, 0.0399, 0.06, "not_proven"),
+        (CEILING, 0.0501, 0.055, 0.06, "breached"),
     ],
 )
-def test_the_three_states(bound: Bound, lower: float, upper: float, state: str) -> None:
-    assert judge(bound, lower, upper) == state
+def test_the_four_states(bound: Bound, lower: float, value: float, upper: float, state: str) -> None:
+    assert judge(bound, lower, value, upper) == state
 
 
 def test_a_ceiling_mirrors_a_floor() -> None:
     rng = np.random.default_rng(1)
-    for lower, upper in np.sort(rng.uniform(0, 1, (200, 2)), axis=1):
-        assert judge(Bound(min=0.4), lower, upper) == judge(Bound(max=0.6), 1 - upper, 1 - lower)
+    seen = set()
+    for lower, value, upper in np.sort(rng.uniform(0, 1, (200, 3)), axis=1):
+        state = judge(Bound(min=0.4), lower, value, upper)
+        assert state == judge(Bound(max=0.6), 1 - upper, 1 - value, 1 - lower)
+        seen.add(state)
+    assert seen == set(ObjectiveState)
 
 
 def test_pooled_counts_are_the_distribution_of_all_rows_at_once() -> None:
@@ -96,6 +106,23 @@ def test_pooling_narrows_and_a_higher_level_widens() -> None:
 def test_order_of_the_windows_does_not_matter() -> None:
     items = [window(p) for p in (0.8, 0.9, 0.99)]
     assert pooled_interval(items, 0.95) == pooled_interval(items[::-1], 0.95)
+
+
+def test_the_pooled_estimate_is_that_of_all_rows() -> None:
+    """Counts of 60 and 440 rows at 0.8 and 0.95, and draws of the same sizes: the mean weighs the rows."""
+    counts = [window(0.8, 60), window(0.95, 440)]
+    assert _value(reduce(_joined, counts)) == pytest.approx((60 * 0.8 + 440 * 0.95) / 500, abs=1e-9)
+    errors = [draws(0.02, size=60), draws(0.05, size=440)]
+    assert _value(reduce(_joined, errors)) == pytest.approx((60 * 0.02 + 440 * 0.05) / 500)
+
+
+def test_an_objective_that_the_interval_merely_reaches_is_not_proven() -> None:
+    logic = Objective(FLOOR, windows=1).build()
+    found = logic.update(window(0.92, 200))
+    assert found.lower < 0.9
+    assert 0.25 * (found.upper - found.lower) < 0.92 - 0.9
+    assert found.state is ObjectiveState.NOT_PROVEN
+    assert logic.update(window(0.905, 200)).state is ObjectiveState.AT_RISK
 
 
 def test_pooling_sees_what_one_window_cannot() -> None:

@@ -94,6 +94,50 @@ def test_trust_lost_to_drift_comes_back_after_a_recalibration_on_labels(
     assert abs(off) < 0.08
 
 
+def test_the_chart_of_the_calibration_error_is_that_of_the_reference_whatever_recalibrations_come() -> None:
+    """Witness: the same answers without labels, so that the calibration stays the reference's."""
+    both = settings(metrics=["accuracy", "ece"], chart={"sigmas": 1.5})
+    records = stream()
+    moved, fixed = (
+        first_lines(rig(both, recalibrate).feed(each))
+        for each in (records, [one for one in records if "scores" in one])
+    )
+    last = moved[-1]["calibration"]["version"], fixed[-1]["calibration"]["version"]
+    assert last[0] > last[1] == 1
+    apart = []
+    for one, other in zip(moved, fixed, strict=True):
+        seen, chart = _ece(one)
+        by_reference, witness = _ece(other)
+        assert [chart[key] for key in ("rules", "out_of_control")] == [
+            witness[key] for key in ("rules", "out_of_control")
+        ]
+        if chart["lower"] > 0 and witness["lower"] > 0:
+            assert seen - chart["lower"] == pytest.approx(by_reference - witness["lower"], abs=2e-6)
+        assert seen - chart["upper"] == pytest.approx(by_reference - witness["upper"], abs=2e-6)
+        apart.append(abs(seen - by_reference))
+    assert max(apart) > 0.02, "the calibration in force gives another error"
+    assert any(_ece(one)[1]["rules"] for one in moved)
+
+
+def _ece(line: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+    """The estimated error of a window, and its chart."""
+    [value] = [each["value"] for each in line["estimates"] if each["metric"] == "ece"]
+    [chart] = [each for each in line["charts"] if each["metric"] == "ece"]
+    return value, chart
+
+
+def test_the_calibration_of_the_baseline_outlives_a_restart() -> None:
+    both = settings(metrics=["accuracy", "ece"], chart={"sigmas": 1.5})
+    records = stream()
+    through = rig(both, recalibrate)
+    lines = first_lines(through.feed(records))
+    halted = rig(both, recalibrate)
+    before = first_lines(halted.feed(records[:1800]))
+    assert before[-1]["calibration"]["version"] > 1
+    halted.restart()
+    assert before + first_lines(halted.feed(records[1800:])) == lines
+
+
 def test_no_window_rests_on_a_calibration_that_has_seen_one_of_its_rows(
     drifted: tuple[Rig, list[WindowReport], Recorder],
 ) -> None:
@@ -509,3 +553,22 @@ def test_groups_that_are_alike_have_no_calibration_of_their_own() -> None:
     found = rig(settings(groups=["region"]), recalibrate)
     found.feed(of_groups(dict.fromkeys(OFF, 0.1)))
     assert [each.active.shift for each in found.engine.series["t"]] == [0.0] * 5
+
+
+def test_answers_that_become_surer_are_an_improvement_and_no_alarm() -> None:
+    """The first 500 answers are as in the reference, the others have higher confidences."""
+    rng = np.random.default_rng(11)
+    records = answers(rng, 500, weights=(0.6, 0.3, 0.1))
+    surer = answers(rng, 700, weights=(0.97, 0.0, 0.03), start=1.75e9)
+    better = [one | {"id": f"b{i}"} for i, one in enumerate(surer)]
+    found = Rig(task(reference={"first_windows": 5}, calibration={"method": "none"}, chart={"sigmas": 3}))
+    written = first_lines(found.feed([*records, *better[:300]]))
+    found.restart()
+    written += first_lines(found.feed(better[300:]))
+    charts = [chart for line in written for chart in line["charts"]]
+    assert [chart["out_of_control"] for chart in charts] == [False] * 7
+    assert all(chart.get("improved") for chart in charts)
+    assert any(line.get("attributions") for line in written), "where it improved"
+    (series,) = found.engine.view().series
+    assert (series.state, series.alarmed_since) == (SeriesState.IN_CONTROL, {})
+    assert [chart.verdict.improved for chart in series.charts] == [True]

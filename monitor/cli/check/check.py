@@ -125,7 +125,13 @@ Windows = Mapping[str, Mapping[str, int]]
 """Windows in a task's reference file, by task and model."""
 
 
-def check(config: Config, reference_windows: Windows | None = None) -> CheckReport:
+Spreads = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""The standard deviation of windows in control, by task, model and metric."""
+
+
+def check(
+    config: Config, reference_windows: Windows | None = None, window_sds: Spreads | None = None
+) -> CheckReport:
     """Count the false alarms that a configuration will raise, and warn of what cannot work as meant.
 
     A chart is there for the accuracy and for each calibration error that `metrics` lists, the latter
@@ -140,6 +146,9 @@ def check(config: Config, reference_windows: Windows | None = None) -> CheckRepo
     reference_windows : mapping of str to mapping of str to int, optional
         By task and model, windows in the task's reference file, where it has been read. A file that has
         not been read is taken to be long, and to hold every model.
+    window_sds : mapping, optional
+        From the reference files; with it the changes that are too small to matter (`chart.min_change`) are
+        no alarms.
 
     Raises
     ------
@@ -160,7 +169,7 @@ def check(config: Config, reference_windows: Windows | None = None) -> CheckRepo
     warnings = [] if config.sources else ["sources: there are none; `run` needs one, `replay` does not"]
     for name, task in config.scored_tasks.items():
         windows = known.get(name)
-        charts += _charts(name, task, windows)
+        charts += _charts(name, task, windows, (window_sds or {}).get(name, {}))
         found = [
             *data_warnings(task, windows),
             *model_warnings(task, windows),
@@ -204,7 +213,9 @@ def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
     ]
 
 
-def _charts(name: str, task: Task, windows: Mapping[str, int] | None) -> Iterator[ChartRate]:
+def _charts(
+    name: str, task: Task, windows: Mapping[str, int] | None, sds: Mapping[str, Mapping[str, float]]
+) -> Iterator[ChartRate]:
     models: list[tuple[str | None, float | None]] = [
         (model, known.answers_per_day) for model, known in task.models.items()
     ]
@@ -213,7 +224,9 @@ def _charts(name: str, task: Task, windows: Mapping[str, int] | None) -> Iterato
             by_labels = metric != "accuracy" or task.chart.estimator in COMPARISON_ESTIMATORS
             if by_labels and _lacks(windows, model):
                 continue
-            rate = _rate(name, task, metric, _baseline_windows(task, windows, model))
+            of_models = sds.values() if model is None else [sds.get(model, {})]
+            sd = max((known[metric] for known in of_models if metric in known), default=None)
+            rate = _rate(name, task, metric, _baseline_windows(task, windows, model), sd)
             per_day = None if traffic is None else traffic / window_rows(task, traffic)
             yield ChartRate(name, model, metric, rate, per_day)
 
@@ -234,12 +247,12 @@ def _baseline_windows(task: Task, windows: Mapping[str, int] | None, model: str 
     return windows.get(model, STREAM_BASELINE_WINDOWS)
 
 
-def _rate(name: str, task: Task, metric: str, reference_windows: float) -> float:
+def _rate(name: str, task: Task, metric: str, reference_windows: float, window_sd: float | None) -> float:
     config = task.charting
     try:
         if config.sigmas is None:  # refused with the reference that there is, not with an endless one
             asked = chart_for(config.model_copy(update={"arl0": None, "sigmas": 3.0}), metric)
             checked_arl0(config.windows or DEFAULT_ARL0, asked.detector, reference_windows, asked.spread)
-        return false_alarm_rate(chart_for(config, metric), reference_windows)
+        return false_alarm_rate(chart_for(config, metric), reference_windows, window_sd)
     except ConfigError as error:
         raise ConfigError(f"tasks.{name}.chart: {error}") from error

@@ -141,6 +141,7 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
         "limit_upper",
         "violated",
         "out_of_control",
+        "improved",
     )
     unknown = np.full(windows, np.nan)
     columns = {name: getattr(chart, name)[:windows] for name in names}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+from monitor.base.registry import METRICS
 from monitor.base.results import Estimate
 from monitor.export.rules import Alert, RuleSettings, rule_groups
 from monitor.reports.attribution import sentence
@@ -92,7 +93,7 @@ def _of_series(one: SeriesView, told: bool) -> Iterator[Condition]:
         if objective.state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK):
             yield Condition(AT_RISK, of, _judged(one, objective), closed)
     for chart in one.charts:
-        if chart.verdict.out_of_control:
+        if chart.verdict.out_of_control and METRICS[chart.metric].pages:
             of = (*who, ("metric", chart.metric))
             yield Condition(OUT_OF_CONTROL, of, _charted(one, chart.metric), closed)
     if _untrusted(one) and not told:

@@ -28,6 +28,8 @@ STYLES = {
     "violation": f'fill="{_VERMILION}" stroke="#ffffff" stroke-width="0.8"',
     "alarm": f'fill="{_ORANGE}" fill-opacity="0.17"',
     "alarm-bar": f'fill="{_ORANGE}"',
+    "improved": f'fill="{_GREEN}" fill-opacity="0.1"',
+    "improved-bar": f'fill="{_GREEN}"',
     "version": f'stroke="{INK}" stroke-width="1" stroke-dasharray="1.5 3" fill="none"',
     "unknown": f'stroke="{_QUIET}" stroke-width="1.5" fill="none"',
 }
@@ -137,8 +139,8 @@ def _sample(kind: str) -> str:
         return f'<path {STYLES["whisker"]} d="M7 -7V7"/><circle cx="7" r="3.2" {style}/>'
     if kind == "violation":
         return f"<g {style}>{diamond(7, 0)}</g>"
-    if kind == "alarm":
-        bar = f'<rect y="-7" width="26" height="4" {STYLES["alarm-bar"]}/>'
+    if kind in ("alarm", "improved"):
+        bar = f'<rect y="-7" width="26" height="4" {STYLES[f"{kind}-bar"]}/>'
         return f'<rect y="-7" width="26" height="14" {style}/>{bar}'
     if kind == "version":
         return f'<path {style} d="M7 -7V7"/>'

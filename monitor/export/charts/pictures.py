@@ -89,8 +89,8 @@ class ChartHistory:
             *_three(found),
             *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
             *_three(_estimate(report, metric, REALISED)),
-            bool(chart and chart.rules),
-            chart.out_of_control if chart else math.nan,
+            bool(chart and chart.rules and not chart.improved),
+            chart.out_of_control - chart.improved if chart else math.nan,
             self._versions.setdefault(report.version, len(self._versions)),
         )
         # A revision takes the place of its window; any other is put in before those that follow it.
@@ -130,8 +130,9 @@ class ChartHistory:
         """(14, windows kept) float64
 
         Number and end of the window; value, lower, upper of its estimate; center, lower, upper of its
-        chart; value, lower, upper of what its labels said; whether it broke a rule, whether the alarm
-        stood, and the version, counted in order of appearance. NaN for what was unknown.
+        chart; value, lower, upper of what its labels said; whether it broke a rule, not for the better;
+        1 where the alarm stood, -1 where a change for the better did; and the version, counted in order
+        of appearance. NaN for what was unknown.
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
 
@@ -183,7 +184,7 @@ def _happened(rows: Floats) -> NDArray[np.bool_]:
     """(windows,) Where a rule was broken, or the alarm, the version or what is known changed; both ends."""
     value, broken, alarm, version = rows[:, 2], rows[:, -3], rows[:, -2], rows[:, -1]
     found = broken > 0
-    for state in (np.isnan(value), np.nan_to_num(alarm, nan=-1.0), version):
+    for state in (np.isnan(value), np.nan_to_num(alarm, nan=-2.0), version):
         found[1:] |= state[1:] != state[:-1]
     found[[0, -1]] = True
     return found
@@ -290,6 +291,15 @@ class Histories:
         }
 
 
+def _put_in(realised: Floats, number: Floats, labelled: Mapping[int, WeightedCounts], level: float) -> None:
+    """What labels say of the windows by now, (3, n), in the place of what they said by then."""
+    places = {window: place for place, window in enumerate(number.astype(int).tolist())}
+    for window, counts in labelled.items():
+        found = hajek(counts, level)
+        if isinstance(found, Estimate) and window in places:
+            realised[:, places[window]] = found.value, found.lower, found.upper
+
+
 def _chart(
     series: tuple[str, str, str],
     metric: str,
@@ -300,12 +310,8 @@ def _chart(
     columns = history.columns()
     number, end, value, lower, upper, center, limit_lower, limit_upper = columns[:8]
     realised, (broken, alarm) = columns[8:11].copy(), columns[-3:-1]
-    places = {window: place for place, window in enumerate(number.astype(int).tolist())}
     if metric == "accuracy":
-        for window, counts in labelled.items():
-            found = hajek(counts, history.level)
-            if isinstance(found, Estimate) and window in places:
-                realised[:, places[window]] = found.value, found.lower, found.upper
+        _put_in(realised, number, labelled, history.level)
     (task, model, group), timed = series, len(end) < 2 or np.ptp(end) > 0  # records without times are of one
     return ControlChartData(
         title=f"{model}{' · ' + group if group else ''}: {metric}",
@@ -320,6 +326,7 @@ def _chart(
         limit_upper=limit_upper,
         violated=broken > 0,
         out_of_control=alarm > 0,
+        improved=alarm < 0,
         realised=realised[0],
         realised_lower=realised[1],
         realised_upper=realised[2],

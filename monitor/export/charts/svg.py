@@ -33,6 +33,10 @@ def _nothing() -> Floats:
     return np.zeros(0)
 
 
+def _none() -> Flags:
+    return np.zeros(0, dtype=bool)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlChartData:
     """What a control chart shows of one model and metric, n windows; NaN stands for unknown.
@@ -47,7 +51,9 @@ class ControlChartData:
     center, limit_lower, limit_upper : (n,) float64
         The chart's centre line and control limits, which may differ from window to window.
     violated, out_of_control : (n,) bool
-        Windows that broke a rule, and windows at whose end the alarm was latched.
+        Windows that broke a rule, not for the better, and windows at whose end the alarm was latched.
+    improved : (n,) bool
+        Windows at whose end a change for the better was latched. Left out: none.
     realised, realised_lower, realised_upper : (n,) float64
         What labels later said, with its interval. Left out: unknown everywhere.
     objective : float
@@ -81,6 +87,7 @@ class ControlChartData:
     limit_upper: Floats
     violated: Flags
     out_of_control: Flags
+    improved: Flags = field(default_factory=_none)
     realised: Floats = field(default_factory=_nothing)
     realised_lower: Floats = field(default_factory=_nothing)
     realised_upper: Floats = field(default_factory=_nothing)
@@ -100,7 +107,9 @@ class ControlChartData:
         for name in _OPTIONAL:
             if len(getattr(self, name)) == 0:
                 object.__setattr__(self, name, np.full(n, np.nan))
-        for name in (*_SERIES, *_OPTIONAL, "violated", "out_of_control"):
+        if len(self.improved) == 0:
+            object.__setattr__(self, "improved", np.zeros(n, dtype=bool))
+        for name in (*_SERIES, *_OPTIONAL, "violated", "out_of_control", "improved"):
             if len(getattr(self, name)) != n:
                 raise ValueError(
                     f"{name}: expected one value a window, {n} as in x, got {len(getattr(self, name))}; "
@@ -177,7 +186,8 @@ class _Picture:
             *frame.title(self._chart.title, self._chart.subtitle),
             *self._axes(),
             f"<svg {frame.PLOT}>",  # clips without an id; ids would clash where pictures share a page
-            *self._alarms(),
+            *self._latched("improved", self._chart.improved),
+            *self._latched("alarm", self._chart.out_of_control),
             *self._lines(),
             *self._versions(),
             *self._realised(),
@@ -234,18 +244,18 @@ class _Picture:
                 free = right
         return parts
 
-    def _alarms(self) -> list[str]:
+    def _latched(self, kind: str, on: Flags) -> list[str]:
         parts = []
-        for start, end in self._alarm_spans():
+        for start, end in self._spans(on):
             place = f'x="{marks.number(start)}" width="{marks.number(end - start)}"'
-            parts.append(f'<rect class="alarm" {place} height="{PLOT_HEIGHT}" {STYLES["alarm"]}/>')
-            parts.append(f'<rect {place} height="6" {STYLES["alarm-bar"]}/>')
+            parts.append(f'<rect class="{kind}" {place} height="{PLOT_HEIGHT}" {STYLES[kind]}/>')
+            parts.append(f'<rect {place} height="6" {STYLES[f"{kind}-bar"]}/>')
         return parts
 
-    def _alarm_spans(self) -> list[tuple[float, float]]:
+    def _spans(self, on: Flags) -> list[tuple[float, float]]:
         """In pixels, at least one wide; spans less than a pixel apart become one."""
         spans: list[tuple[float, float]] = []
-        for first, last in self._edges[plotting.runs(self._chart.out_of_control)].tolist():
+        for first, last in self._edges[plotting.runs(on)].tolist():
             last = max(last, first + 1.0)
             if spans and first - spans[-1][1] < 1.0:
                 first, last = spans.pop()[0], last
@@ -310,6 +320,7 @@ class _Picture:
             ("objective", "objective", self._objective is not None),
             ("violation", "breaks a rule", chart.violated.any()),
             ("alarm", "out of control", chart.out_of_control.any()),
+            ("improved", "improved", chart.improved.any()),
             ("version", "another version", len(chart.versions) > 0),
             ("unknown", "unknown", not np.isfinite(self._y["value"]).all()),
         ]

@@ -333,12 +333,13 @@ def _limits(one: SeriesView, metric: str) -> str:
             if _untrusted(one, metric):
                 return f'{limits}<br><span class="soft">{NOT_MEANINGFUL}</span>'
             broken = broken_rules(verdict.rules)
+            where = "".join(f"<br>{text(said_where(a))}" for a in one.attributions if a.metric == metric)
             if not verdict.out_of_control:
-                return f'{limits}<br><span class="good">in control</span>{broken and f"; {broken}"}'
+                state = word("improved" if verdict.improved else "in_control")
+                return f"{limits}<br>{state}{broken and f'; {broken}'}{where}"
             since = one.alarmed_since.get(metric)
             when = "" if since is None else f" since {moment(since)}"
             newest = broken or "this window is calm"
-            where = "".join(f"<br>{text(said_where(a))}" for a in one.attributions if a.metric == metric)
             return f'{limits}<br><span class="bad">out of control</span>{when}; {newest}{where}'
     return ""
 

@@ -346,7 +346,8 @@ def _alarm(one: SeriesView, now: WorstState) -> str:
     if one.state is SeriesState.UNTRUSTED:
         return f'<span class="soft">, chart {NOT_MEANINGFUL}</span>'
     if not any(chart.verdict.out_of_control for chart in one.charts):
-        return ""
+        better = ", ".join(text(chart.metric) for chart in one.charts if chart.verdict.improved)
+        return f'<span class="soft">, {better} improved</span>' if better else ""
     known = [since for since in one.alarmed_since.values() if since is not None]
     since = f" since {time_words(min(known))}" if known else ""
     words = "" if now is WorstState.OUT_OF_CONTROL else ", out of control"

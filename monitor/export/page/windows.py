@@ -136,8 +136,9 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     realised, realised_lower, realised_upper : list of float or None
         What labels said.
     ssme : list of float or None
-    violated, out_of_control : list of int
-        1 where the window broke a rule, and where the alarm stood at its end; else 0.
+    violated, out_of_control, improved : list of int
+        1 where the window broke a rule, not for the better; where the alarm stood at its end; and where a
+        change for the better did. Else 0.
     objective : float or None
     is_floor : bool
     level : float
@@ -165,6 +166,7 @@ class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
     ssme: list[float | None] = []
     violated: list[int] = []
     out_of_control: list[int] = []
+    improved: list[int] = []
     objective: float | None = None
     is_floor: bool = True
     level: float = 0.95
@@ -191,6 +193,7 @@ def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) 
         ssme=[_value(report, metric, "ssme") for report in reports],
         violated=chart.violated.astype(int).tolist(),
         out_of_control=chart.out_of_control.astype(int).tolist(),
+        improved=chart.improved.astype(int).tolist(),
         objective=_nullable([float(chart.objective)])[0],
         is_floor=chart.is_floor,
         level=chart.level,

@@ -15,9 +15,11 @@ _TONES = {
     "in_control": "good",
     "warming_up": "soft",
     "out_of_control": "bad",
+    "improved": "good",
     "untrusted": "bad",
     "silent": "warn",
     "met": "good",
+    "not_proven": "soft",
     "at_risk": "warn",
     "breached": "bad",
 }

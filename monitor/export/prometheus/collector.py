@@ -439,6 +439,7 @@ def _chart_rows(one: SeriesView) -> Iterator[Row]:
         yield from known("control_lower_ratio", labels, chart.verdict.lower)
         yield from known("control_upper_ratio", labels, chart.verdict.upper)
         yield "out_of_control", labels, float(chart.verdict.out_of_control)
+        yield "improved", labels, float(chart.verdict.improved)
 
 
 def _violation_rows(one: SeriesView) -> Iterator[Row]:

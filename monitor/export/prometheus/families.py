@@ -102,11 +102,16 @@ FAMILIES: dict[str, MetricFamily] = {
         "gauge",
         "1 while the control chart's alarm is active, until eight windows in a row are in control.",
     ),
+    "improved": MetricFamily(
+        "gauge",
+        "1 while the control chart shows a change for the better, until eight windows in a row show none; "
+        "out_of_control is 0 then.",
+    ),
     "control_violations": MetricFamily("counter", "Closed windows that broke a rule of the control chart."),
     "alarm_change_ratio": MetricFamily(
         "gauge",
         "Change of the metric against its baseline, -1 to 1. In the newest window that broke a rule of its "
-        "chart; only while the alarm is active.",
+        "chart; only while an alarm or an improvement is active.",
         "ratio",
         rows="monitor.export.prometheus.rows:alarm_rows",
     ),

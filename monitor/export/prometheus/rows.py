@@ -67,7 +67,7 @@ def feature_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """The change behind each latched alarm, by metric."""
+    """The change behind each latched alarm or improvement, by metric."""
     for each in one.attributions:
         yield {"metric": each.metric}, each.change
 

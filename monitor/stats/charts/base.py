@@ -48,6 +48,8 @@ class Verdict:
         The broken rules: ``("we1",)``.
     out_of_control : bool
         Whether the alarm is on after this window.
+    improved : bool
+        Whether the chart shows a change for the better after this window, and no alarm is on.
     """
 
     center: float
@@ -55,10 +57,11 @@ class Verdict:
     upper: float
     rules: tuple[str, ...]
     out_of_control: bool
+    improved: bool = False
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The state of a chart: the memory of its kind, and the latch (`monitor.stats.charts.latch.Latch`).
+    """The state of a chart: the memory of its kind, and the latches (`monitor.stats.charts.latch.Latch`).
 
     It does not contain the limits, so changed settings apply to a chart that goes on.
     """
@@ -68,12 +71,15 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     cusum: list[float] | None = None
     others: dict[str, list[float]] = {}  # memories of kinds without a field, by kind
     quiet_windows: int | None
+    quiet_improved: int | None = None  # of the latch of changes for the better; older versions had none
 
     @classmethod
-    def of(cls, kind: str, memory: list[float], quiet_windows: int | None) -> ChartState:
+    def of(
+        cls, kind: str, memory: list[float], quiet_windows: int | None, quiet_improved: int | None = None
+    ) -> ChartState:
         """The state of a chart with a memory of this kind."""
         own: dict[str, Any] = {kind: memory} if kind in cls.__struct_fields__ else {"others": {kind: memory}}
-        return cls(quiet_windows=quiet_windows, **own)
+        return cls(quiet_windows=quiet_windows, quiet_improved=quiet_improved, **own)
 
     def memory(self, kind: str) -> list[float] | None:
         """The memory of this kind; None for another kind."""

@@ -6,6 +6,7 @@ A detector knows its rate of alarms in control, given the errors of the chart's 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,7 +48,7 @@ class Detector(ABC):
     widest: float = WIDEST
 
     @abstractmethod
-    def rate(self, threshold: float, error: Floats, ratio: Floats) -> Floats:
+    def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
         """Alarms a window in control, each alarm followed by a fresh start, for many baselines at once.
 
         Parameters
@@ -57,6 +58,8 @@ class Detector(ABC):
             Error of the chart's centre, in the process's standard deviations.
         ratio : (g,) float64
             The chart's sigma over the process's standard deviation.
+        least : float
+            The least change that raises an alarm, in the process's standard deviations.
         """
 
     @abstractmethod
@@ -79,8 +82,12 @@ class RunRules(Detector):
         check_rules(self.rules)
         object.__setattr__(self, "rules", in_order(self.rules))
 
-    def rate(self, threshold: float, error: Floats, ratio: Floats) -> Floats:
-        return alarm_rate(self.rules, error, threshold * ratio)
+    def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
+        """As in `Detector`: exact for `we1`, and at most so many for other rules with `least` above 0."""
+        rate = alarm_rate(self.rules, error, threshold * ratio)
+        return (
+            rate if least == 0 else np.minimum(rate, alarm_rate(("we1",), error, np.full_like(rate, least)))
+        )
 
     def memory(self, threshold: float, state: list[float] | None) -> RuleMemory:
         return RuleMemory(self.rules, threshold, state or ())
@@ -102,8 +109,9 @@ class EwmaDetector(Detector):
         if not LIGHTEST <= self.weight <= 1:
             raise ConfigError(f"weight: got {self.weight:g}; allowed is {LIGHTEST:g} to 1")
 
-    def rate(self, threshold: float, error: Floats, ratio: Floats) -> Floats:
-        return ewma_rate(self.weight, error, threshold * ratio)
+    def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
+        own = math.sqrt(self.weight / (2 - self.weight))  # the average's standard deviation
+        return ewma_rate(self.weight, error, np.maximum(threshold * ratio, least / own))
 
     def memory(self, threshold: float, state: list[float] | None) -> EwmaMemory:
         return EwmaMemory(self.weight, threshold, state)
@@ -120,8 +128,8 @@ class CusumDetector(Detector):
     def __post_init__(self) -> None:
         check_shift(self.shift)
 
-    def rate(self, threshold: float, error: Floats, ratio: Floats) -> Floats:
-        return cusum_rate(self.shift / 2 * ratio, error, threshold * ratio)
+    def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
+        return cusum_rate(np.maximum(self.shift / 2 * ratio, least), error, threshold * ratio)
 
     def memory(self, threshold: float, state: list[float] | None) -> CusumMemory:
         return CusumMemory(self.shift / 2, threshold, state)

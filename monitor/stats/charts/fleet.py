@@ -47,10 +47,13 @@ def check_reference(reference_windows: float) -> None:
         )
 
 
-def mean_rate(detector: Detector, m: float, chosen: Limits, overdispersion: float, spread: Spread) -> float:
+def mean_rate(
+    detector: Detector, m: float, chosen: Limits, overdispersion: float, spread: Spread, least: float = 0.0
+) -> float:
     """Alarms a window, averaged over the errors of the centre and of the dispersion in the reference.
 
-    An infinite overdispersion stands for a sigma from the reference windows alone.
+    An infinite overdispersion stands for a sigma from the reference windows alone. `least` is the least
+    change that raises an alarm, in the process's standard deviations.
     """
     error, error_weight = _centre_errors(m)
     if spread is Spread.KNOWN or math.isinf(m):
@@ -60,7 +63,7 @@ def mean_rate(detector: Detector, m: float, chosen: Limits, overdispersion: floa
     else:
         ratio, ratio_weight = _sigma_ratios(m - 1, chosen.inflation, overdispersion)
     grid_error, grid_ratio = (a.ravel() for a in np.meshgrid(error, ratio, indexing="ij"))
-    rate = detector.rate(chosen.multiplier, grid_error, grid_ratio).reshape(len(error), len(ratio))
+    rate = detector.rate(chosen.multiplier, grid_error, grid_ratio, least).reshape(len(error), len(ratio))
     return float(error_weight @ rate @ ratio_weight)
 
 

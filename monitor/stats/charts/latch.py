@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from monitor.stats.charts.base import ChartLogic, ChartState, Verdict
 from monitor.stats.charts.detectors import Detector
@@ -60,8 +61,18 @@ class Latch:
         return self._quiet_windows
 
 
+class Matters(NamedTuple):
+    """Which changes raise an alarm: of `least` at least, and away from the side that is `better`."""
+
+    least: float = 0.0
+    better: int = 0
+
+
 class LatchedLogic(ChartLogic):
-    """Judges windows by their distance from the centre in their own sigma, with a latch.
+    """Judges windows by their distance from the centre in their own sigma, with two latches.
+
+    One latch is the alarm, the other shows a change for the better. A change for the better neither raises
+    nor prolongs an alarm, and it shows only while no alarm is on.
 
     A window of n rows has ``σ = √(row_variance/n)``, so windows of any size count alike in a pattern, an
     average or a sum. The limits of a verdict, within 0 to 1, are the rules' ``centre ± L·σ``. For EWMA and
@@ -81,7 +92,9 @@ class LatchedLogic(ChartLogic):
         Half width of the limits in sigmas; for a CUSUM its decision interval.
     detector : Detector
     resume : ChartState, optional
-        From a chart of another kind, only the latch is used.
+        From a chart of another kind, only the latches are used.
+    matters : Matters, optional
+        Every change is an alarm without it.
 
     Raises
     ------
@@ -96,6 +109,7 @@ class LatchedLogic(ChartLogic):
         multiplier: float,
         detector: Detector,
         resume: ChartState | None = None,
+        matters: Matters | None = None,
     ) -> None:
         self.center = center
         self.row_variance = row_variance
@@ -106,7 +120,9 @@ class LatchedLogic(ChartLogic):
         kept = state.memory(self._memory.kind)
         if kept is not None:
             self._memory = detector.memory(multiplier, kept)
-        self._latch = Latch(state.quiet_windows)
+        self._matters = matters or Matters()
+        self._alarm = Latch(state.quiet_windows)
+        self._improvement = Latch(state.quiet_improved)
 
     def update(self, value: float, size: int) -> Verdict:
         """Judge the next window: its estimate, 0 to 1, and its rows, 1 or more.
@@ -118,26 +134,39 @@ class LatchedLogic(ChartLogic):
         if not size >= 1:
             raise ValueError(f"size: got {size}; a window has at least 1 row")
         sigma = math.sqrt(self.row_variance / size)
-        lower, upper = (min(max(z, -FAR), FAR) for z in self._memory.bounds())
-        rules = self._memory.update(self._standardised(value, sigma))
-        was_on = self._latch.on
-        if not self._latch.update(bool(rules) or (was_on and not self._memory.calm())) and was_on:
-            self._memory.restart()
+        change = self._matters.least
+        alone = 0 < change >= FAR * sigma  # the change alone decides: the windows hardly vary
+        least = 0.0 if alone else max(change - RESOLUTION, 0.0) / sigma if change else 0.0
+        lower, upper = (min(max(z, -FAR), FAR) for z in self._memory.bounds(least))
+        rules = self._memory.update(self._standardised(value, sigma), least)
+        self._latch(bool(rules))
         return Verdict(
             center=self.center,
-            lower=max(0.0, self.center + min(lower, 0.0) * sigma),
-            upper=min(1.0, self.center + max(upper, 0.0) * sigma),
+            lower=max(0.0, self.center - change if alone else self.center + min(lower, 0.0) * sigma),
+            upper=min(1.0, self.center + change if alone else self.center + max(upper, 0.0) * sigma),
             rules=rules,
-            out_of_control=self._latch.on,
+            out_of_control=self._alarm.on,
+            improved=self._improvement.on and not self._alarm.on,
         )
+
+    def _latch(self, broken: bool) -> None:
+        """Move both latches on; the memory starts again once the last of them is released."""
+        better = self._matters.better
+        improves = broken and better != 0 and self._memory.side == better
+        were_on = self._alarm.on, self._improvement.on
+        self._alarm.update((broken and not improves) or (were_on[0] and not self._memory.calm(-better)))
+        self._improvement.update(improves or (were_on[1] and not self._memory.calm(better)))
+        if any(were_on) and not (self._alarm.on or self._improvement.on):
+            self._memory.restart()
 
     def _standardised(self, value: float, sigma: float) -> float:
         distance = value - self.center
         if abs(distance) <= RESOLUTION:
             return 0.0
         if abs(distance) >= FAR * sigma:
-            return math.copysign(FAR, distance)
+            return math.copysign(FAR, distance) if abs(distance) >= self._matters.least - RESOLUTION else 0.0
         return distance / sigma
 
     def snapshot(self) -> ChartState:
-        return ChartState.of(self._memory.kind, self._memory.snapshot(), self._latch.snapshot())
+        latches = self._alarm.snapshot(), self._improvement.snapshot()
+        return ChartState.of(self._memory.kind, self._memory.snapshot(), *latches)

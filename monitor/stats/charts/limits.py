@@ -39,6 +39,8 @@ class LimitSettings(Protocol):
     def sigmas(self) -> float | None: ...
     @property
     def detector(self) -> Detector: ...
+    @property
+    def min_change(self) -> float: ...
 
 
 def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
@@ -150,16 +152,23 @@ def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
     return limits(arl0, settings.detector, reference_windows, settings.spread)
 
 
-def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float:
+def false_alarm_rate(
+    settings: LimitSettings, reference_windows: float, window_sd: float | None = None
+) -> float:
     """False alarms a window of a chart in control, 0 to 1; `blindsight check` adds these up.
 
-    It is ``1/arl0``, or the rate at `sigmas`.
+    It is ``1/arl0``, or the rate at `sigmas`; less where the least change that matters (`min_change`) lies
+    beyond the limits. Changes for the better count too.
 
     Parameters
     ----------
     settings : a chart
     reference_windows : float
         m, at least 5; or infinity.
+    window_sd : float, optional
+        Standard deviation of the estimates of windows in control, above 0. Without it `min_change` does not
+        count, so that the rate is an upper bound. With run rules it is one in any case: the smaller of the
+        rules' rate and that of windows beyond `min_change`.
 
     Raises
     ------
@@ -173,11 +182,17 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
     370
     >>> round(1 / false_alarm_rate(Shewhart(sigmas=3.0), 20))
     403
+    >>> round(1 / false_alarm_rate(Shewhart(min_change=0.01), 20, window_sd=0.0025))  # 4 sigma
+    10861
     """
     detector, spread = settings.detector, settings.spread
+    least = settings.min_change / window_sd if window_sd else 0.0
     if settings.sigmas is None and detector.fixed is None:  # the limits are those that keep this promise
-        return 1.0 / checked_arl0(settings.arl0 or DEFAULT_ARL0, detector, reference_windows, spread)
-    return mean_rate(detector, reference_windows, chosen_limits(settings, reference_windows), 1.0, spread)
+        promised = 1.0 / checked_arl0(settings.arl0 or DEFAULT_ARL0, detector, reference_windows, spread)
+        if least == 0.0:
+            return promised
+    chosen = chosen_limits(settings, reference_windows)
+    return mean_rate(detector, reference_windows, chosen, 1.0, spread, least)
 
 
 @lru_cache(maxsize=256)

@@ -38,13 +38,19 @@ class Memory(Protocol):
     kind: str
     """The kind of its state; another kind's state is not used."""
 
-    def update(self, z: float) -> tuple[str, ...]:
-        """Take the next window's standardised value; return the rules that it breaks."""
+    side: int
+    """Where the rules that the last window broke point: 1 above the centre, -1 below, 0 to neither side."""
 
-    def calm(self) -> bool:
-        """Whether the last window counts towards the release of an alarm, if it broke no rule."""
+    def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
+        """Take the next window's standardised value; return the rules that it breaks.
 
-    def bounds(self) -> tuple[float, float]:
+        A distance from the centre of less than `least` sigmas breaks none.
+        """
+
+    def calm(self, side: int = 0) -> bool:
+        """Whether the last window counts towards the release of an alarm to this side (0: to either side)."""
+
+    def bounds(self, least: float = 0.0) -> tuple[float, float]:
         """The limits of the next value, in sigmas from the centre; patterns do not count."""
 
     def restart(self) -> None:
@@ -150,24 +156,42 @@ class RuleMemory:
         self._rules = in_order(rules)
         self._multiplier = multiplier
         self._recent = [float(z) for z in recent]
+        self.side = 0
 
-    def update(self, z: float) -> tuple[str, ...]:
-        """Take the next window's standardised value; return the rules that it completes."""
+    def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
+        """Take the next window's standardised value; return the rules that it completes.
+
+        None where the value is nearer to the centre than `least`, though it counts in later patterns.
+        """
         if math.isnan(z):
             raise ValueError("z: got NaN; a window without an estimate is not given to the rules")
         self._recent = [*self._recent, min(max(z, -FAR), FAR)][-MEMORY:]
-        return tuple(rule for rule in self._rules if self._completed(rule))
+        matters = abs(self._recent[-1]) >= least
+        broken = tuple(rule for rule in self._rules if matters and self._completed(rule))
+        self.side = self._side_of(broken)
+        return broken
 
-    def calm(self) -> bool:
+    def calm(self, side: int = 0) -> bool:
         """Always true: a window that breaks no rule is in control."""
         return True
 
-    def bounds(self) -> tuple[float, float]:
-        """The limits, -L and L."""
-        return -self._multiplier, self._multiplier
+    def bounds(self, least: float = 0.0) -> tuple[float, float]:
+        """The limits, -L and L, and no nearer than `least`."""
+        reach = max(self._multiplier, least)
+        return -reach, reach
 
     def restart(self) -> None:
         """Does nothing: patterns expire by age."""
+
+    def _side_of(self, broken: Sequence[str]) -> int:
+        """The side of the last window; 0 if a broken rule is about the order or the spread of the windows.
+
+        A trend (`nelson3`) points to a side if it leads away from the centre on that side.
+        """
+        last = (self._recent[-1] > 0) - (self._recent[-1] < 0)
+        trend = _directions(self._recent[-2:])
+        one_sided = all(rule in _PATTERNS or (rule == "nelson3" and trend == [last]) for rule in broken)
+        return last if broken and one_sided else 0
 
     def _completed(self, rule: str) -> bool:
         if rule in _PATTERNS:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
+from monitor.base.errors import ConfigError
 from monitor.stats.charts.base import Baseline, Chart, ChartLogic, ChartState
 from monitor.stats.charts.detectors import Detector, RunRules, Spread
-from monitor.stats.charts.latch import LatchedLogic
+from monitor.stats.charts.latch import LatchedLogic, Matters
 from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_limits
 
 
@@ -24,6 +25,13 @@ class LimitChart(Chart):
         One false alarm in so many windows: 10 to 1,000,000. 370 if neither this nor `sigmas` is given.
     sigmas : float, optional
         Half width of the limits instead, above 0 and up to 10.
+    min_change : float
+        The least change that may raise an alarm, in the unit of the estimates, 0 or more: a window
+        (`ewma`: the average, `cusum`: the mean of the windows that its sum holds) that is nearer to the
+        centre breaks no rule.
+    better : {1, -1, 0}
+        Whether larger values are better (1) or smaller ones (-1): a change to that side is no alarm, but an
+        improvement. 0: neither, and changes to both sides are alarms.
 
     Raises
     ------
@@ -37,9 +45,15 @@ class LimitChart(Chart):
 
     arl0: float | None = None
     sigmas: float | None = None
+    min_change: float = field(default=0.0, kw_only=True)
+    better: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_settings(self.arl0, self.sigmas, self.detector)
+        if not 0 <= self.min_change <= 1:
+            raise ConfigError(f"min_change: got {self.min_change:g}; allowed is 0 to 1")
+        if self.better not in (-1, 0, 1):
+            raise ConfigError(f"better: got {self.better}; allowed are 1, -1 and 0")
         if self.sigmas is None and self.arl0 is None:
             object.__setattr__(self, "arl0", DEFAULT_ARL0)
 
@@ -64,7 +78,12 @@ class LimitChart(Chart):
         chosen = chosen_limits(self, len(baseline.values))
         center = _center(baseline)
         variance = self._row_variance(baseline, center, chosen.inflation)
-        return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume)
+        matters = Matters(self.min_change, self.better)
+        return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume, matters)
+
+    def row_variance(self, baseline: Baseline) -> float:
+        """The variance of one row that the baseline shows: a window of n rows varies by this over n."""
+        return self._row_variance(baseline, _center(baseline), 1.0)
 
     def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
         """The variance of one row: ``v = v0 + κ²·max(0, v_ref - v0)``, as in `Shewhart`."""

@@ -41,24 +41,30 @@ class EwmaMemory:
 
     def __init__(self, weight: float, threshold: float, state: Sequence[float] | None = None) -> None:
         self._weight = weight
-        self._limit = threshold * math.sqrt(weight / (2 - weight))
+        self._limit = self._reach = threshold * math.sqrt(weight / (2 - weight))
         (self._average,) = _checked(state, 1, self.kind)
+        self.side = 0
 
-    def update(self, z: float) -> tuple[str, ...]:
-        """Take the next window's standardised value; return ``("ewma",)`` if the average is outside."""
+    def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
+        """Take the next window's standardised value; return ``("ewma",)`` if the average is outside.
+
+        The limits lie `least` from the centre at least.
+        """
         average = (1 - self._weight) * self._average + self._weight * z
-        held = _HELD * self._limit
+        self._reach = max(self._limit, least)
+        held = _HELD * self._reach
         self._average = min(max(average, -held), held)
-        return (self.kind,) if abs(average) > self._limit else ()
+        self.side = (average > self._reach) - (average < -self._reach)
+        return (self.kind,) if self.side else ()
 
-    def calm(self) -> bool:
-        """Whether the average is within half of its limits."""
-        return abs(self._average) <= _CALM * self._limit
+    def calm(self, side: int = 0) -> bool:
+        """Whether the average is within half of its limits, on this side."""
+        return (abs(self._average) if side == 0 else side * self._average) <= _CALM * self._reach
 
-    def bounds(self) -> tuple[float, float]:
+    def bounds(self, least: float = 0.0) -> tuple[float, float]:
         """The values of the next window that leave the average within its limits."""
-        kept = (1 - self._weight) * self._average
-        return (-self._limit - kept) / self._weight, (self._limit - kept) / self._weight
+        kept, reach = (1 - self._weight) * self._average, max(self._limit, least)
+        return (-reach - kept) / self._weight, (reach - kept) / self._weight
 
     def restart(self) -> None:
         """Start at the centre again."""
@@ -96,21 +102,28 @@ class CusumMemory:
         self._reference = reference
         self._interval = threshold
         self._up, self._down = _checked(state, 2, self.kind)
+        self.side = 0
 
-    def update(self, z: float) -> tuple[str, ...]:
-        """Take the next window's standardised value; return ``("cusum",)`` if a sum is above h."""
-        held = _HELD * self._interval
-        self._up = min(max(0.0, self._up + z - self._reference), held)
-        self._down = min(max(0.0, self._down - z - self._reference), held)
+    def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
+        """Take the next window's standardised value; return ``("cusum",)`` if a sum is above h.
+
+        The sums grow by what lies beyond k, or beyond `least` if that is more: where one is above h, the
+        windows since it left 0 are on average further than `least` from the centre.
+        """
+        held, k = _HELD * self._interval, max(self._reference, least)
+        self._up = min(max(0.0, self._up + z - k), held)
+        self._down = min(max(0.0, self._down - z - k), held)
+        self.side = (self._up > self._interval) - (self._down > self._interval)
         return (self.kind,) if max(self._up, self._down) > self._interval else ()
 
-    def calm(self) -> bool:
-        """Whether both sums are within half of the interval."""
-        return max(self._up, self._down) <= _CALM * self._interval
+    def calm(self, side: int = 0) -> bool:
+        """Whether both sums, or the one of this side, are within half of the interval."""
+        largest = max(self._up, self._down) if side == 0 else self._up if side > 0 else self._down
+        return largest <= _CALM * self._interval
 
-    def bounds(self) -> tuple[float, float]:
+    def bounds(self, least: float = 0.0) -> tuple[float, float]:
         """The values of the next window that leave both sums within the interval."""
-        reach = self._interval + self._reference
+        reach = self._interval + max(self._reference, least)
         return self._down - reach, reach - self._up
 
     def restart(self) -> None:

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from scipy.stats import norm
 
 from monitor import Shewhart, false_alarm_rate
 from monitor.base.errors import ConfigError
@@ -35,6 +36,19 @@ def test_false_alarms_a_week_are_windows_times_the_rate():
     assert chart.false_alarms_per_week == pytest.approx(100 * 7 / 200, rel=1e-6)
     assert found.false_alarms_per_week == pytest.approx(3.5, rel=1e-6)
     assert found.warnings == ()
+
+
+def test_a_change_that_does_not_matter_is_no_false_alarm():
+    """Windows with a standard deviation of 0.0025 alarm beyond four of them, at one point of accuracy."""
+    task = {**QUIET, "metrics": ["accuracy"], "models": {"m": {"answers_per_day": 50_000}}}
+    config = Config(tasks={"t": task}, sources=STDIN)
+    windows = {"t": {"m": 40}}
+    for sd, rate in ((0.0025, 2 * norm.sf(4 / math.sqrt(1 + 1 / 40))), (0.02, 1 / 370)):
+        [chart] = check(config, windows, {"t": {"m": {"accuracy": sd}}}).charts
+        assert chart.false_alarms_per_window == pytest.approx(rate, rel=0.1)
+    plain = Config(tasks={"t": {**task, "chart": {"min_change": 0}}}, sources=STDIN)
+    [chart] = check(plain, windows, {"t": {"m": {"accuracy": 0.0025}}}).charts
+    assert chart.false_alarms_per_window == pytest.approx(1 / 370, rel=1e-6)
 
 
 def test_the_sum_is_over_models_metrics_and_tasks():
@@ -381,7 +395,7 @@ def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
 def test_a_budget_reaches_the_charts_of_the_agent():
     chart = {"arl0": {"false_alarms_per_week": 1}}
     task = Task(models={"m": {"answers_per_day": 50_000}}, metrics=("accuracy",), chart=chart)
-    assert JudgeSettings(task).chart("accuracy") == Shewhart(arl0=700.0)
+    assert JudgeSettings(task).chart("accuracy") == Shewhart(arl0=700.0, min_change=0.01, better=1)
     assert Judge(JudgeSettings(task)).violations == {("accuracy", "we1"): 0}
     ewma = Task(metrics=("accuracy", "ece"), chart={"kind": "ewma"})
     assert set(Judge(JudgeSettings(ewma)).violations) == {("accuracy", "ewma"), ("ece", "ewma")}

@@ -170,6 +170,15 @@ def test_alarms_that_touch_are_one_span() -> None:
     assert float(second.get("x", "")) == pytest.approx(4 * PLOT_WIDTH / 5, abs=0.01)
 
 
+def test_an_improvement_is_a_span_of_its_own_colour() -> None:
+    on = np.array([False, True, True, False, False, False])
+    root = parsed(chart(6, improved=on, out_of_control=~on & (np.arange(6) > 3)))
+    [better], [alarm] = of_class(root, "improved"), of_class(root, "alarm")
+    assert better.get("fill") != alarm.get("fill")
+    assert {"improved", "out of control"} <= set(texts(root))
+    assert of_class(parsed(chart(6)), "improved") == []
+
+
 def test_words_are_escaped_and_what_xml_forbids_is_replaced() -> None:
     root = parsed(chart(2, title='<b>&"\x00\ud800', subtitle="a < b", estimate_name="<i>"))
     assert of_class(root, "title")[0].text == '<b>&"\ufffd\ufffd'

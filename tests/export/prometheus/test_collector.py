@@ -165,7 +165,7 @@ def test_state_sets_are_complete_and_an_unjudged_objective_is_in_no_state() -> N
         ]
         for metric in ("accuracy", "ece")
     }
-    assert judged == {"accuracy": [0, 1, 0], "ece": [0, 0, 0]}
+    assert judged == {"accuracy": [0, 0, 1, 0], "ece": [0, 0, 0, 0]}
 
 
 def test_counters_of_a_source_and_a_task_start_at_zero() -> None:

@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from monitor.base.errors import ConfigError
+from monitor.base.registry import METRICS
 from monitor.cli.main import app
 from monitor.config.root import Config
 from monitor.export.prometheus.families import FAMILIES, importance
@@ -197,6 +198,13 @@ def test_alerts_on_models_lead_to_the_page_and_its_runbooks_once_the_address_is_
         assert said["runbook_url"] == f"https://m.example/b/runbooks/{name}.md"
     elsewhere = rules(RuleSettings(external_url="https://m.example", runbooks="https://wiki.example/r"))[0]
     assert elsewhere["annotations"]["runbook_url"] == "https://wiki.example/r/BlindsightObjectiveBreached.md"
+
+
+def test_charts_of_metrics_that_do_not_page_raise_no_alert() -> None:
+    [rule] = [rule for rule in rules(RuleSettings()) if rule["alert"] == "BlindsightOutOfControl"]
+    left_out = re.findall(r'metric!~"([^"]*)"', rule["expr"])
+    silent = "|".join(metric for metric, entry in METRICS.items() if not entry.pages)
+    assert left_out == [silent, silent], "of models and of groups"
 
 
 def test_rules_without_the_address_of_the_page_say_what_they_lack(tmp_path: Path) -> None:

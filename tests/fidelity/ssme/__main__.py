@@ -101,12 +101,14 @@ def of_trained(
     labels: tuple[int, ...] = trained.LABELS,
     split: Split = "reporting",
     sets: tuple[str, ...] = (),
+    files: bool = False,
     answers: Path | None = None,
     processes: int = 1,
 ) -> str:
-    chosen = [one for one in trained_sets.SETS if split in one.splits and (not sets or one.name in sets)]
-    rows = trained.measured(chosen, split, labels, runs, answers, processes)
-    return f"{len(chosen)} sets of the {split} split.\n{trained.table(rows, runs)}"
+    drawn: trained_sets.Split = "files" if files else split
+    chosen = [one for one in trained_sets.SETS if drawn in one.splits and (not sets or one.name in sets)]
+    rows = trained.measured(chosen, drawn, labels, runs, answers, processes)
+    return f"{len(chosen)} sets of the {drawn} split.\n{trained.table(rows, runs)}"
 
 
 def of_speed(estimators: tuple[Tag, ...] = COMPARED) -> str:

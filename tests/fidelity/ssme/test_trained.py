@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from monitor.stats.labelled.metrics import METRICS
 from tests.fidelity.ssme import __main__ as command
-from tests.fidelity.ssme import trained
+from tests.fidelity.ssme import trained, trained_sets
 from tests.fidelity.ssme.compare import SHOWN
 from tests.fidelity.ssme.trained import TAGS, Row
 from tests.fidelity.ssme.trained_sets import BOTH, ESTIMATED, JUDGED_ON, SETS, Data
@@ -71,6 +72,31 @@ def test_the_splits_share_no_draw_and_half_of_the_other_sets_each():
     assert second.truth[0] == pytest.approx(
         (second.scores.argmax(axis=2) == second.labels[:, None]).mean(axis=0), abs=0.05
     )
+
+
+def test_sets_of_files_are_drawn_without_a_row_in_both_parts(tmp_path, monkeypatch):
+    """A file whose scores tell the row: 1,100 for the estimates, the other 400 for the truth."""
+    rng = np.random.default_rng(1)
+    first = (np.arange(1500) + 1) / 3000
+    score = np.stack([first, 1 - first], axis=1)[:, None, :]
+    label = rng.integers(0, 2, 1500)
+    (tmp_path / "sets").mkdir()
+    np.savez(tmp_path / "sets" / "movies-kinds.npz", score=score, label=label)
+    monkeypatch.setattr(trained_sets.scores_file, "find_file", lambda: tmp_path / "scores.npz")
+    trained_sets._of_file.cache_clear()
+    one = next(each for each in SETS if each.name == "movies-kinds")
+    drawn = one.drawn("files", 0)
+    trained_sets._of_file.cache_clear()
+    shown = np.rint(drawn.scores[:, 0, 0] * 3000).astype(int) - 1
+    assert len(set(shown.tolist())) == ESTIMATED
+    np.testing.assert_array_equal(drawn.labels, label[shown])
+    rest = np.setdiff1d(np.arange(1500), shown)
+    right = (score[rest, 0].argmax(axis=1) == label[rest]).mean()
+    assert drawn.truth[METRICS.index("accuracy"), 0] == pytest.approx(right)
+    with pytest.raises(
+        FileNotFoundError, match=r"movies-strong\.npz: no such file; the split files needs it"
+    ):
+        next(each for each in SETS if each.name == "movies-strong").drawn("files", 0)
 
 
 def test_a_row_compares_with_the_better_simple_answer():

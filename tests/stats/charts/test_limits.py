@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm, t
 
-from monitor import Shewhart, ShewhartP
+from monitor import Cusum, Ewma, Shewhart, ShewhartP
 from monitor.base.errors import ConfigError
 from monitor.stats.charts.detectors import RunRules, Spread
 from monitor.stats.charts.fleet import Limits
+from monitor.stats.charts.latch import LatchedLogic, Matters
 from monitor.stats.charts.limits import HIGHEST_ARL0, check_settings, false_alarm_rate, limits
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
+from monitor.stats.charts.settings import LimitChart
 from tests.stats.charts.run_lengths import in_control_rate, limit_multiplier, max_arl0
 
 INF = math.inf
@@ -190,6 +192,51 @@ def test_the_rate_that_check_prints() -> None:
     assert 1 / false_alarm_rate(Shewhart(sigmas=3.0, rules=WESTERN_ELECTRIC), 20) == pytest.approx(
         72, abs=0.5
     )
+
+
+def test_the_least_change_makes_false_alarms_rarer() -> None:
+    """Witness: the probability of a window beyond limits and change, with known limits and 20 windows."""
+    beyond = 2 * norm.sf(4.0)
+    assert false_alarm_rate(Shewhart(min_change=0.01), INF, 0.0025) == pytest.approx(beyond, rel=1e-6)
+    assert false_alarm_rate(Shewhart(min_change=0.01), INF, 0.01) == pytest.approx(1 / 370, rel=1e-6)
+    assert false_alarm_rate(Shewhart(min_change=0.01), INF) == pytest.approx(1 / 370, rel=1e-6)
+    off = 2 * norm.sf(4.0 / math.sqrt(1 + 1 / 20))
+    assert false_alarm_rate(ShewhartP(min_change=0.01), 20, 0.0025) == pytest.approx(off, rel=1e-4)
+    every = Shewhart(sigmas=3.0, rules=WESTERN_ELECTRIC, min_change=0.01)
+    assert false_alarm_rate(every, INF, 0.0025) == pytest.approx(beyond, rel=1e-6)
+    assert false_alarm_rate(every, INF, 0.05) == pytest.approx(1 / 91.75, rel=1e-3)
+
+
+@pytest.mark.simulation
+@pytest.mark.parametrize(
+    "chart",
+    [
+        Shewhart(sigmas=2.0, min_change=0.01),
+        Shewhart(sigmas=2.5, rules=("we1", "we2", "we4"), min_change=0.01),
+        Ewma(sigmas=2.0, weight=0.3, min_change=0.004),
+        Cusum(sigmas=2.0, shift=1.0, min_change=0.003),
+    ],
+)
+def test_false_alarms_with_a_least_change_by_simulation(chart: LimitChart) -> None:
+    """150 charts of 400 windows with known limits and a sigma of 0.005; each alarm is a fresh start."""
+    rng, sd, alarms, charts, windows = np.random.default_rng(36), 0.005, 0, 150, 400
+    for values in 0.5 + sd * rng.standard_normal((charts, windows)):
+        logic = known_limits(chart, sd)
+        for value in values.tolist():
+            if logic.update(value, 1).rules:
+                alarms += 1
+                logic = known_limits(chart, sd)
+    rate = false_alarm_rate(chart, INF, sd)
+    expected = rate * charts * windows
+    assert alarms < expected + 4 * math.sqrt(expected)
+    exact = not isinstance(chart, Shewhart) or chart.rules == ("we1",)
+    assert not exact or alarms > expected - 4 * math.sqrt(expected)
+
+
+def known_limits(chart: LimitChart, sd: float) -> LatchedLogic:
+    """The chart's logic around 0.5, windows of one row."""
+    matters = Matters(chart.min_change)
+    return LatchedLogic(0.5, sd**2, chart.sigmas or 0.0, chart.detector, matters=matters)
 
 
 def test_the_p_chart_takes_its_sigma_as_known() -> None:

@@ -4,7 +4,8 @@
 (() => {
   const KEYS = {
     value: "", limit: "control limits", center: "centre", objective: "objective", realised: "",
-    other: "", ssme: "ssme", violation: "breaks a rule", alarm: "out of control", version: "another version",
+    other: "", ssme: "ssme", violation: "breaks a rule", alarm: "out of control",
+    improved: "improved", version: "another version",
   };
   const charts = new Map(); // figure -> {plot, data}
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -22,10 +23,11 @@
       words.push(`· limits ${percent(data.limit_lower[i])} to ${percent(data.limit_upper[i])}`);
     if (data.violated[i]) words.push("· breaks a rule");
     if (data.out_of_control[i]) words.push("· out of control");
+    if (data.improved[i]) words.push("· improved");
     return words.join(" ");
   }
 
-  // Behind the lines: where the alarm stood, and where another version begins.
+  // Behind the lines: where the alarm or an improvement stood, and where another version begins.
   function behind(u, data) {
     const { ctx, bbox } = u;
     const half = (i) => (u.valToPos(Math.min(i + 1, data.time.length - 1), "x", true) - u.valToPos(i, "x", true)) / 2;
@@ -33,12 +35,12 @@
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
-    ctx.fillStyle = css("--alarm");
     data.out_of_control.forEach((on, i) => {
-      if (!on) return;
+      if (!on && !data.improved[i]) return;
+      ctx.fillStyle = css(on ? "--alarm" : "--floor");
       const width = Math.max(2 * (half(i) || half(Math.max(i - 1, 0))), 1);
       const left = u.valToPos(i, "x", true) - width / 2;
-      ctx.globalAlpha = 0.2;
+      ctx.globalAlpha = on ? 0.2 : 0.1;
       ctx.fillRect(left, bbox.top, width, bbox.height);
       ctx.globalAlpha = 1;
       ctx.fillRect(left, bbox.top, width, 5 * devicePixelRatio);
@@ -153,7 +155,7 @@
       value: some(data.value), limit: some(data.limit_lower), center: some(data.center),
       objective: data.objective != null, other: some(data.other), realised: some(data.realised),
       ssme: some(data.ssme) && data.estimator !== "ssme", violation: data.violated.some(Boolean),
-      alarm: data.out_of_control.some(Boolean), version: data.versions.length > 0,
+      alarm: data.out_of_control.some(Boolean), improved: data.improved.some(Boolean), version: data.versions.length > 0,
     };
     for (const [name, words] of Object.entries(KEYS)) {
       if (!present[name]) continue;
