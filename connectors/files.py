@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError, head_of
@@ -45,6 +46,7 @@ from monitor.base.spool import Spools
 _SAMPLE_SECONDS = 1.0
 _COMPLETE_SECONDS = 5.0
 """So long a file of a folder of tables must not have changed before it is read."""
+_ENCODED = "file:"
 _TABLES = frozenset({".csv", ".parquet"})
 _FOLLOWED_NOT = _TABLES.union(DECOMPRESSORS)
 
@@ -83,6 +85,33 @@ def is_pipe(path: Path) -> bool:
     return path.is_fifo() or path.is_char_device()
 
 
+def partition_of(name: str) -> str:
+    """Return a file's name as text that a store can hold: ``file:`` and percent-encoded if it is not UTF-8.
+
+    Examples
+    --------
+    >>> partition_of("/logs/a.log"), partition_of("/logs/\\udcff%.log")
+    ('/logs/a.log', 'file:/logs/%FF%25.log')
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return _ENCODED + quote_from_bytes(os.fsencode(name))
+    return name
+
+
+def name_of(partition: str) -> str:
+    """Return the name of the file that `partition_of` encoded.
+
+    Examples
+    --------
+    >>> name_of("/logs/a.log"), name_of("file:/logs/%FF%25.log")
+    ('/logs/a.log', '/logs/\\udcff%.log')
+    """
+    name = os.fsdecode(unquote_to_bytes(partition.removeprefix(_ENCODED)))
+    return name if partition_of(name) == partition else partition
+
+
 def is_pattern(path: str | Path) -> bool:
     """Whether a path names files by a pattern; a file that has such a name is only itself."""
     return glob.has_magic(str(path)) and not os.path.lexists(path)
@@ -104,6 +133,12 @@ def _first(raws: Iterable[Raw], left: int) -> Iterator[Raw]:
         else:
             left -= 1
             yield raw
+
+
+def _with_partition(raw: Raw) -> Raw:
+    """Return what was read, with a partition that a store can hold."""
+    partition = partition_of(raw.partition)
+    return raw if partition == raw.partition else replace(raw, partition=partition)
 
 
 class FileSource(Source[Any]):
@@ -286,6 +321,7 @@ class FileSource(Source[Any]):
         """
         self._damage = None
         self._places = dict(positions)
+        positions = {name_of(partition): position for partition, position in positions.items()}
         if is_address(self.partition) or (self.follow and is_folder(self.partition)):
             self._reader = self._folder(positions)
             return
@@ -405,6 +441,7 @@ class FileSource(Source[Any]):
                 f"{self.path}: reading fails, and is tried again from where it was: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        found = [_with_partition(raw) for raw in found]
         for raw in found:
             if raw.after is None:
                 self._places.pop(raw.partition, None)

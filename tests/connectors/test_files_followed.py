@@ -322,3 +322,80 @@ def test_the_names_in_a_folder_are_those_of_now(tmp_path):
         assert set(rotated._names(path)) == {"p.log", *(f"p.log.{each}" for each in range(1, number + 1))}
     new.rename(tmp_path / "other")
     assert "p.log.199" not in rotated._names(path)
+
+
+def test_a_pipe_under_the_name_of_a_followed_file_is_an_error_and_not_a_wait(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 3))
+    with opened(path, follow=True, settle_seconds=0.0) as source:
+        assert text(source.read(0.0)) == lines(0, 3)
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(SourceError, match="cannot be read: it is a pipe now; let it be a file"):
+            source.read(5.0)
+        path.unlink()
+        path.write_bytes(lines(3, 6))
+        assert text(source.read(5.0)) == lines(3, 6)
+
+
+def gathered(source: FileSource, parts: list[bytes]) -> int:
+    """Add what can be read to `parts`, and return the number of bytes of all of them."""
+    with contextlib.suppress(SourceError):
+        parts.append(text(source.read(0.5)))
+    return sum(map(len, parts))
+
+
+def test_a_file_with_two_names_of_a_pattern_is_read_once(tmp_path):
+    (tmp_path / "day.log").write_bytes(lines(0, 3))
+    (tmp_path / "a-latest.log").symlink_to("day.log")
+    os.link(tmp_path / "day.log", tmp_path / "hard.log")
+    with opened(tmp_path / "*.log", follow=True) as source:
+        raws = source.read(1.5)
+        assert text(raws) == lines(0, 3)
+        assert {raw.partition for raw in raws} == {str(tmp_path / "day.log")}
+        (tmp_path / "next.log").write_bytes(lines(3, 6))
+        (tmp_path / "a-latest.log").unlink()
+        (tmp_path / "a-latest.log").symlink_to("next.log")
+        (tmp_path / "day.log").unlink()  # it goes on under its other name
+        with (tmp_path / "hard.log").open("ab") as file:
+            file.write(lines(6, 9))
+        parts: list[bytes] = []
+        wait_until(lambda: gathered(source, parts) >= len(lines(3, 9)), "both files are read")
+        assert sorted(b"".join(parts).splitlines()) == lines(3, 9).splitlines()
+        assert text(source.read(1.5)) == b""
+
+
+def test_a_folder_that_vanishes_is_said_and_its_positions_are_kept(tmp_path):
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    (folder / "p.log").write_bytes(lines(0, 3))
+    with opened(folder / "*.log", follow=True, missing_seconds=0.2, late_seconds=0.2) as source:
+        assert text(source.read(0.0)) == lines(0, 3)
+        folder.rename(tmp_path / "away")
+        with pytest.raises(SourceError, match=r"There is no file .*\*\.log; it is waited for"):
+            source.read(10.0)
+        for _ in range(5):  # longer than a file that has gone is kept beside others
+            with pytest.raises(SourceError, match="it is waited for"):
+                source.read(1.0)
+        (tmp_path / "away").rename(folder)
+        with (folder / "p.log").open("ab") as file:
+            file.write(lines(3, 5))
+        parts: list[bytes] = []
+        wait_until(lambda: gathered(source, parts) >= len(lines(3, 5)), "the file is read on")
+        assert b"".join(parts) == lines(3, 5)
+        assert source.counts == SourceCounts(gap_records=0)
+
+
+def test_a_name_that_is_not_utf_8_is_a_partition_that_a_store_can_hold(tmp_path):
+    name = os.fsencode(tmp_path) + b"/\xff%41.log"
+    with open(name, "wb") as file:
+        file.write(lines(0, 3))
+    with opened(tmp_path / "*.log", follow=True) as source:
+        [raw] = source.read(1.0)
+        position = raw.after
+    assert raw.partition == f"file:{tmp_path}/%FF%2541.log"
+    assert raw.data == lines(0, 3)
+    with open(name, "ab") as file:
+        file.write(lines(3, 5))
+    with opened(tmp_path / "*.log", {raw.partition: position}, follow=True) as source:
+        assert text(source.read(1.0)) == lines(3, 5)

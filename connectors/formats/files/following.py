@@ -480,6 +480,15 @@ class Following:
         self._drop_late()
 
 
+def _inode_now(name: str) -> tuple[int, int] | None:
+    """Device and inode of what has a name now; None where there is nothing."""
+    try:
+        now = os.stat(name)
+    except OSError:
+        return None
+    return now.st_dev, now.st_ino
+
+
 def _size(path: Path) -> int:
     """Bytes of a file; 0 of one that has another name by now."""
     try:
@@ -529,6 +538,7 @@ class FollowingPattern:
         self._waiting: deque[str] = deque()  # those that are still to be polled in this turn
         self._next_look = self._next_turn = 0.0
         self._missing_since: float | None = None
+        self._none_is_there = False
         self._gaps = 0
 
     @property
@@ -571,7 +581,7 @@ class FollowingPattern:
         found, error = self._turn(deadline)
         if error is not None and not found:
             raise error
-        if not self._files:
+        if not found and self._none_is_there:
             self._note_missing(now)
         return found
 
@@ -616,8 +626,10 @@ class FollowingPattern:
         """Take up what is new, and let go of what has gone."""
         names = matching(self._pattern, self._ends, self._files)
         changed = self._take_up([name for name in names if name not in self._files])
-        if names:
-            self._missing_since = None
+        self._none_is_there = not names
+        if not names:  # a folder that is not mounted keeps its positions
+            return changed
+        self._missing_since = None
         there = set(names)
         for name in [name for name, file in self._files.items() if file.has_ended(name in there)]:
             file = self._files.pop(name)
@@ -628,20 +640,26 @@ class FollowingPattern:
         return changed
 
     def _take_up(self, names: Sequence[str]) -> list[Raw]:
-        """Open new files, and continue those that had another name of the pattern."""
+        """Open new files, and continue those that had another name of the pattern.
+
+        A file that has two names, by a link, is read under the first of them, and rather not a symbolic link.
+        """
         changed: list[Raw] = []
         inodes = {file.inode: name for name, file in self._files.items()} if names else {}
-        for name in names:
+        for name in sorted(names, key=os.path.islink):
             try:
                 now = os.stat(name)
             except OSError:
                 continue
             inode = now.st_dev, now.st_ino
             former = inodes.get(inode)
+            if former is not None and _inode_now(former) == inode:
+                continue
             position = None if former is None else self._files[former].hand_over(inode)
             if former is not None and position is not None:
                 changed += [RawPosition(former, None), RawPosition(name, position)]
             self._files[name] = self._make(Path(name), position)
+            inodes[inode] = name
         self._waiting.extendleft(reversed([name for name in names if name in self._files]))
         return changed
 

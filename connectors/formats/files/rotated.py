@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -82,6 +83,15 @@ class Place:
         return bool(self.inode)
 
 
+def _open_at_once(path: Any, flags: int) -> int:
+    """Open a file, but not a pipe that has taken its name: this would wait for a writer without a limit."""
+    number = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISFIFO(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "it is a pipe now; let it be a file", path)
+    return number
+
+
 class OpenFile:
     """A file that is read from a byte on: the followed one, or a rotated one, plain or in gzip.
 
@@ -100,7 +110,7 @@ class OpenFile:
     def __init__(self, path: Path, make_cutter: MakeCutter) -> None:
         self.path = path
         self.packed = path.suffix == ".gz"
-        self.file = FileIO(path)
+        self.file = FileIO(path, opener=_open_at_once)
         self._make_cutter = make_cutter
         self._stream: Any = (
             gzip.GzipFile(fileobj=BufferedReader(self.file), mode="rb") if self.packed else self.file
