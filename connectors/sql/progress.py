@@ -190,8 +190,12 @@ class Progress:
         late: dict[Row, None] = {}
         for batch in batches:
             keys = self.keys([identity for _, identity in batch])
-            for key, at in zip(keys, [rank(value) for value, _ in batch], strict=True):
-                if at is None or at <= self.start or at >= low:
+            ranks = [rank(value) for value, _ in batch]
+            for key, at, (value, identity) in zip(keys, ranks, batch, strict=True):
+                if at is None:
+                    count += self._is_unread_unusable(key, value, identity)
+                    continue
+                if at <= self.start or at >= low:
                     continue
                 if (key, at) in self._rows:
                     known += 1

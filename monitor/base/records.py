@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -367,6 +368,8 @@ class Chunk:
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _BYTES_OF_IDS = 1 << 22  # bytes a hashing step may lay out at once: a long id must not cost gigabytes
 _WORD = 8
+_LONGEST_ID = 4096
+"""A digest stands for a longer text, each word of which would cost a step over all its neighbours."""
 
 
 def mix(x: Keys) -> Keys:
@@ -397,7 +400,7 @@ def id_keys(ids: Sequence[str]) -> Keys:
     Parameters
     ----------
     ids : sequence of str
-        ``""`` stands for no id.
+        ``""`` stands for no id. A digest of 16 bytes stands for an id of more than 4,096 characters.
 
     Returns
     -------
@@ -413,6 +416,8 @@ def id_keys(ids: Sequence[str]) -> Keys:
     if len(ids) == 0:
         return np.zeros(0, dtype=np.uint64)
     lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+    if lengths.max() > _LONGEST_ID:
+        return id_keys([text if len(text) <= _LONGEST_ID else _digest(text) for text in ids])
     step = max(1, _BYTES_OF_IDS // max(int(lengths.max()), 1))
     if len(ids) > step:
         return np.concatenate([id_keys(ids[i : i + step]) for i in range(0, len(ids), step)])
@@ -424,6 +429,10 @@ def id_keys(ids: Sequence[str]) -> Keys:
         texts = [text.encode("utf-8", "surrogatepass") for text in ids]
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def text_codes(texts: Sequence[str]) -> Floats:

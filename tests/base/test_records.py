@@ -116,6 +116,21 @@ def test_very_long_ids_are_hashed_in_pieces_with_the_same_keys(monkeypatch: pyte
     assert id_keys(ids).tolist() == [slow_key(text) for text in ids]
 
 
+def test_a_huge_id_costs_its_neighbours_no_step_for_each_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = [f"r-{i}" for i in range(5_000)]
+    alone, steps = id_keys(short), [0]
+
+    def counting(x: records.Keys) -> records.Keys:
+        steps[0] += 1
+        return mix(x)
+
+    monkeypatch.setattr(records, "mix", counting)
+    keys = id_keys([*short, "x" * 2_000_000, "x" * 2_000_001, "\udcff" * 5_000])
+    assert steps[0] < 20
+    assert keys[:5_000].tolist() == alone.tolist()
+    assert len(set(keys[5_000:].tolist())) == 3
+
+
 def test_mix_gives_the_first_numbers_of_splitmix64() -> None:
     # The published generator: its state grows by the golden ratio, its outputs are mixed states.
     state = np.arange(1, 4, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)

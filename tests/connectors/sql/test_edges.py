@@ -402,6 +402,26 @@ def faulty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.usefixtures("at_once")
+def test_late_rows_whose_time_cannot_be_read_are_counted_once(
+    postgres_server: PostgresServer, new: New
+) -> None:
+    name = f"odd_{token_hex(4)}"
+    postgres_server.execute(f"CREATE TABLE {name} (id text, label text, updated timestamptz)")
+    first = "('a', 'yes', '2026-11-20 10:00Z'), ('early', 'yes', '-infinity')"
+    postgres_server.execute(f"INSERT INTO {name} VALUES {first}")
+    more = {"driver": "psycopg", "dsn": postgres_server.dsn, "table": name, "overlap_seconds": 10}
+    reader = Reader(new(**more))
+    reader.until(2)
+    late = "('none', 'yes', '-infinity'), ('bc', 'yes', '0044-03-15 BC'), ('late', 'yes', '2026-11-20Z')"
+    postgres_server.execute(f"INSERT INTO {name} VALUES {late}")
+    reader.until(2)
+    assert reader.source.counts == SourceCounts(gap_records=3)
+    again = Reader(new(reader.position, **more))
+    again.until(0)
+    assert again.source.counts == SourceCounts()
+
+
+@pytest.mark.usefixtures("at_once")
 def test_an_exception_of_any_type_at_any_call_loses_and_doubles_nothing(faulty: Any, new: New) -> None:
     faults, section, do = faulty
     name, number, last = section["table"], 0, False
