@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.files import FileSource
-from connectors.formats.files import rotated
+from connectors.formats.files import following, rotated
 from monitor.base.errors import SourceError
 from monitor.base.source import EndOfSource, RawBlock, SourceCounts
 from tests.connectors.file_reading import line, lines, opened, read_all, text
@@ -363,6 +363,22 @@ def test_a_file_with_two_names_of_a_pattern_is_read_once(tmp_path):
         wait_until(lambda: gathered(source, parts) >= len(lines(3, 9)), "both files are read")
         assert sorted(b"".join(parts).splitlines()) == lines(3, 9).splitlines()
         assert text(source.read(1.5)) == b""
+
+
+def test_a_new_file_with_the_inode_of_one_that_was_read_and_removed_is_no_gap(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        following, "MOST_OPEN", 0
+    )  # closed after each look: only then an inode goes to another
+    (tmp_path / "a.log").write_bytes(lines(0, 3))
+    with opened(tmp_path / "*.log", follow=True) as source:
+        assert text(source.read(1.0)) == lines(0, 3)
+        assert source.read(1.5) == []
+        (tmp_path / "a.log").rename(tmp_path / "b.log")
+        (tmp_path / "b.log").write_bytes(lines(3, 9))
+        parts: list[bytes] = []
+        wait_until(lambda: gathered(source, parts) >= len(lines(3, 9)), "the new file is read")
+        assert b"".join(parts) == lines(3, 9)
+        assert source.counts == SourceCounts(gap_records=0)
 
 
 def test_a_folder_that_vanishes_is_said_and_its_positions_are_kept(tmp_path):

@@ -458,19 +458,32 @@ class Following:
             log.warning(_GONE, self.path, self._place.at)
         return True
 
-    def hand_over(self, inode: tuple[int, int]) -> dict[str, Any] | None:
+    def hand_over(self, path: Path, inode: tuple[int, int]) -> dict[str, Any] | None:
         """Where reading of a file goes on under another name; None where it is not the one that is read here.
 
-        Its own name begins anew.
+        Its own name begins anew. The inode of a file that is not open may be that of a new file by now.
         """
         place, main = self._place, self._main
         if self.inode != inode or self._look()[:2] == inode:
             return None
         place = place if main is None else main.place()
         assert place is not None
+        if main is None and not self._holds(path, place):
+            return None
         self.close()
         self._place, self._seen = None, None
         return place.position()
+
+    def _holds(self, path: Path, place: Place) -> bool:
+        """Whether a file holds the text of a place."""
+        try:
+            file = OpenFile(path, self._make_cutter)
+        except DAMAGED:
+            return False
+        try:
+            return file.is_at(place)
+        finally:
+            file.close()
 
     def close(self) -> None:
         """Let go of the files."""
@@ -655,7 +668,7 @@ class FollowingPattern:
             former = inodes.get(inode)
             if former is not None and _inode_now(former) == inode:
                 continue
-            position = None if former is None else self._files[former].hand_over(inode)
+            position = None if former is None else self._files[former].hand_over(Path(name), inode)
             if former is not None and position is not None:
                 changed += [RawPosition(former, None), RawPosition(name, position)]
             self._files[name] = self._make(Path(name), position)
