@@ -145,6 +145,7 @@ class SqlDatabase:
         ] = []  # of the transaction: SQLite keeps its lock until the last one is closed
         self._asked_at: float | None = None
         self._was_cut = False
+        self._file: tuple[int, int] | None = None  # SQLite's, as it was opened
 
     @property
     def waited_seconds(self) -> float:
@@ -197,6 +198,21 @@ class SqlDatabase:
             ) is not None:
                 interrupt()
 
+    def leave_replaced_file(self) -> None:
+        """Disconnect from a file of SQLite that another one has replaced: nobody writes to it any more."""
+        if self._connection is not None and self._file != self._file_now():
+            self.close()
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Return the device and inode of SQLite's file; None if it is not there, or for other drivers."""
+        if self._kind != "sqlite3" or self._settings.dsn is None:
+            return None
+        try:
+            now = os.stat(self._settings.dsn)
+        except OSError:
+            return None
+        return now.st_dev, now.st_ino
+
     def connect(self) -> None:
         """Connect for reading only, as far as the driver can; nothing is ever committed."""
         if self._connection is not None:
@@ -215,6 +231,7 @@ class SqlDatabase:
                 **{key: value for key, value in _PATIENCE.items() if key not in (dsn or "")},
                 **options,
             }
+        self._file = self._file_now()
         try:
             connection = self._driver.connect(*([] if dsn is None else [dsn]), **options)
         except (TypeError, ValueError) as error:  # a keyword that it does not have

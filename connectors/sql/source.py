@@ -187,6 +187,8 @@ class SqlSource(Source[Position]):
     def _advance(self) -> Raw | None:
         assert self._database is not None
         with self._database.limited():
+            if self._look is None:
+                self._database.leave_replaced_file()
             self._database.connect()
             if self._look is None:
                 self._look = self._begin()

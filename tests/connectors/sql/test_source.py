@@ -151,6 +151,27 @@ def test_rows_of_one_value_are_each_used_once_over_batches_and_restarts(table: T
     assert reader.until(0) == []
 
 
+def test_a_file_that_replaces_that_of_sqlite_is_read(table: Table, new: New, tmp_path: Path) -> None:
+    table.add(("a", 1), ("b", 2))
+    reader = Reader(new())
+    reader.until(2)
+    other = Table(tmp_path / "other.db")
+    other.add(("a", 1), ("b", 2), ("c", 3))
+    table.path.rename(tmp_path / "old.db")
+    wait_until(lambda: raises(reader), "the source says that its file has gone")
+    other.path.rename(table.path)
+    assert reader.until(3)[-1] == "c"
+
+
+def raises(reader: Reader) -> bool:
+    """Return whether reading fails."""
+    try:
+        reader.once(0.0)
+    except SourceError:
+        return True
+    return False
+
+
 def test_a_transaction_that_commits_late_is_found_once(postgres_server: PostgresServer, new: New) -> None:
     name = f"late_{token_hex(4)}"
     postgres_server.execute(
