@@ -279,7 +279,11 @@ class TaskEngine:
     ) -> TaskOutput:
         batch, arrival = answers.batch, answers.arrival
         watched = series >= 0
-        codes = np.array([model_code(name) for name in batch.models], dtype=np.int64)
+        codes = np.full(len(batch.models), -1)
+        for i in np.flatnonzero(
+            np.bincount(batch.model[watched])
+        ):  # none for a flood of names beyond max_series
+            codes[i] = model_code(batch.models[i])
         model = np.where(watched, codes[batch.model], -1)
         # A time ahead of the clock is an error of the sender: by it, labels would wait or expire for ever.
         time = np.minimum(batch.time, arrival)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from prometheus_client.exposition import generate_latest
 
+from monitor.engine.labels.columns import model_code
 from monitor.export.prometheus.collector import registry
 from monitor.reports.views import AgentView
 from monitor.store import Store
@@ -73,6 +74,18 @@ def test_a_scrape_is_bounded_whatever_there_is_to_say(cap):
     assert len([line for line in text.splitlines() if not line.startswith("#")]) < cap + 100
     assert shown < watched
     assert scrape.value("series_dropped_total") == rig.engine.view().series_dropped + watched - shown
+
+
+def test_names_beyond_the_bound_are_not_hashed_one_by_one():
+    rig = Rig(task(max_series=5))
+    rig.feed(answers(np.random.default_rng(0), 500, "first"))
+    before = model_code.cache_info().misses
+    records = (
+        {"id": f"a-{i}", "time": 1.7e9, "model": f"unhashed-{i}", "scores": [0.5, 0.5]} for i in range(1000)
+    )
+    rig.feed(records)
+    assert model_code.cache_info().misses - before == 4, "those that become series"
+    assert_adds_up(AgentView(engine=rig.engine.view()))
 
 
 def test_names_that_rotate_for_ever_cost_no_memory_beyond_a_bound():
