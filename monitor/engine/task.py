@@ -279,12 +279,7 @@ class TaskEngine:
     ) -> TaskOutput:
         batch, arrival = answers.batch, answers.arrival
         watched = series >= 0
-        codes = np.full(len(batch.models), -1)
-        for i in np.flatnonzero(
-            np.bincount(batch.model[watched])
-        ):  # none for a flood of names beyond max_series
-            codes[i] = model_code(batch.models[i])
-        model = np.where(watched, codes[batch.model], -1)
+        model = _model_codes(batch, watched)
         # A time ahead of the clock is an error of the sender: by it, labels would wait or expire for ever.
         time = np.minimum(batch.time, arrival)
         new = self.join.is_new(batch.key, model, time)
@@ -552,3 +547,11 @@ def _placed(matches: Matches) -> tuple[list[int], Matches]:
 
 def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:
     return sorted(windows, key=StreamPosition.of_closing)
+
+
+def _model_codes(batch: Batch, watched: NDArray[np.bool_]) -> Ints:
+    """(n,) the code of each answer's model; -1 if it is not watched: a flood of names costs nothing."""
+    codes = np.full(len(batch.models), -1)
+    for i in np.flatnonzero(np.bincount(batch.model[watched])):
+        codes[i] = model_code(batch.models[i])
+    return np.where(watched, codes[batch.model], -1)
