@@ -93,6 +93,7 @@ class Spool(PostSpool):
         super().__init__(max_bytes, min(_GROUP_BYTES, self._segment_bytes), FRAME_BYTES)
         self._segments: list[SpoolSegment] = []
         self._rows_deleted = 0
+        self._said = False  # that nothing can be written, since the last post that was
         self._began = 0.0  # when the last file was, monotonic; one of an earlier run is old
         self._replace_from = 0.0  # when the last file may be replaced again, monotonic
         self._file: int | None = None
@@ -308,6 +309,7 @@ class Spool(PostSpool):
         while written < len(frames):
             written += os.write(self._file, frames[written:])
         _sync(self._file)
+        self._said = False
         with self._lock:
             last.end, last.size = found[-1].end, last.size + len(frames)
             last.rows += sum(each.rows for each in found)
@@ -319,6 +321,7 @@ class Spool(PostSpool):
         """After a failed write or sync nobody knows what the file holds: cut it back, begin another."""
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         level = logging.WARNING if full else logging.ERROR
+        level, self._said = logging.DEBUG if self._said else level, True
         log.log(level, "The spool %s cannot be written: %s.", self.folder, _reason(error))
         with self._lock:
             last = self._segments[-1]

@@ -246,6 +246,27 @@ def test_a_full_disk_fails_the_request_and_the_next_goes_on(
     found.close()
 
 
+def test_a_disk_that_stays_full_is_logged_once_until_a_post_is_written(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = os.write
+
+    def full(file: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for turn in (1, 2):
+        monkeypatch.setattr(spool_module.os, "write", full)
+        for _ in range(5):
+            with pytest.raises(SpoolWriteError, match="No space left on device"):
+                put(spool, b"two\n")
+        warnings = [each for each in caplog.records if each.levelname == "WARNING"]
+        assert [each.getMessage() for each in warnings if "cannot be written" in each.msg] == [
+            f"The spool {spool.folder} cannot be written: No space left on device."
+        ] * turn
+        monkeypatch.setattr(spool_module.os, "write", real)
+        put(spool, b"three\n")
+
+
 def test_after_a_failed_sync_what_follows_is_written_elsewhere(
     folder: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
