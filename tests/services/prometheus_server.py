@@ -17,7 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable, free_ports, started, stop
+from tests.services.process import (
+    PATIENCE_SECONDS,
+    ServiceUnavailable,
+    free_ports,
+    programs_a_core,
+    started,
+    stop,
+)
 
 
 def binary(name: str) -> str:
@@ -41,7 +48,7 @@ def promtool_check_metrics(text: str) -> list[str]:
         input=text,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS * programs_a_core(),
         check=False,
     )
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -100,7 +107,7 @@ def _promtool(words: list[str], files: Mapping[str, str]) -> tuple[int, list[str
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=PATIENCE_SECONDS * programs_a_core(),
             check=False,
         )
     return done.returncode, [line for line in done.stdout.splitlines() if line.strip()]

@@ -459,8 +459,9 @@ def test_windows_saved_as_the_file_looks_for_the_last_time_are_delivered_at_the_
             found = super().reports_after(last, most)
             if not found and self.closing is None:
                 self.rows.append((4, b'{"window":4}'))
-                self.closing = threading.Thread(target=follower.close, args=(PATIENCE_SECONDS,))
-                self.closing.start()
+                closing = threading.Thread(target=follower.close, args=(PATIENCE_SECONDS,))
+                closing.start()
+                self.closing = closing
                 wait_until(follower._stop.is_set, "it is asked to close", pause=0.01)
             return found
 
