@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS, DAMAGED_SECONDS, AGAIN_SECONDS = 1.0, 60.0, 300.0
 ENDS = (".csv", ".csv.gz", ".csv.zst", ".parquet")
 _MOST_FILES = 1000  # handed out at once
-_LOOKING, _LOOKING_BUSY = 5, 20  # a listing is made again after so many times its time; while files wait
+_LOOKING = 20  # a listing that takes long is made again after so many times as long
 _WAIT_SECONDS, _WAIT_LONGEST = 0.02, 10.0
 _CHANGED = "%s has changed after it was read; it is read on after row %d: write each file once"
 _SHORTER = "%s was replaced by a shorter file after row %d; it is read from its start: write each file once"
@@ -256,8 +256,8 @@ class Folder:
         if found is None:
             return None
         self._is_listed = True
-        often, took = min(self._files.look_seconds, self._settle_seconds or 1.0), time.monotonic() - now
-        self._next_look = time.monotonic() + max(often, _LOOKING * took)
+        often = min(self._files.look_seconds, self._settle_seconds or 1.0)
+        self._next_look = time.monotonic() + max(often, _LOOKING * (time.monotonic() - now))
         # Spark moves what it has written out of there, under another name.
         marks = {n: m for n, m in found.items() if n.lower().endswith(ENDS) and "/_temporary/" not in n}
         if not marks:
@@ -265,8 +265,6 @@ class Folder:
         seen = self._seen
         self._seen = {n: seen[n] if n in seen and seen[n][0] == m else (m, now) for n, m in marks.items()}
         self._line_up(now)
-        if self._ready:
-            self._next_look = max(self._next_look, now + _LOOKING_BUSY * took)
         if marks:
             self._missing_since = None
         return (self._let_go(now) if marks else None) or None
