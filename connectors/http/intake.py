@@ -142,7 +142,7 @@ class Intake:
             labels_accepted=labels + sum(int((batch.label >= 0).sum()) for batch in chunk.batches),
             misplaced=misplaced,
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
-            errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
+            errors_omitted=max(chunk.rejected - MOST_ERRORS, 0),
             ignored=len(lines) - len(kept),
             scored=bool(misplaced) and _scored_elsewhere(lines[:_MOST_TRIED]),
         )
