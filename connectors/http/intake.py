@@ -135,7 +135,7 @@ class Intake:
             lines=block,
             rows=len(kept),
             accepted=accepted,
-            rejected=sum(max(reject.answers, 1) for reject in chunk.rejects if not reject.along),
+            rejected=sum(max(reject.answers, reject.records) for reject in chunk.rejects if not reject.along),
             answers=chunk.answers,
             tasks=_rows_by_task(chunk),
             labels=_labels_by_task(chunk),
