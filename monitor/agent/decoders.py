@@ -219,6 +219,7 @@ class Decoders:
             one.process.join(_ENDS_SECONDS)
             how = _death(one.process.exitcode)
         one.process.kill()
+        one.process.join(_ENDS_SECONDS)  # else it stays a zombie until the next one is started
         log.warning(
             "A process that decodes %s. The agent decodes what it had, and starts another when it needs one.",
             how,

@@ -20,7 +20,7 @@ from monitor.agent.decoders import DecoderProcess, Decoders
 from monitor.agent.shards import MovingShard, Shards
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk, Keys, Reject, RejectReason
-from monitor.base.source import EndOfSource, Input, Raw, Refusals, bytes_in, records_in
+from monitor.base.source import EndOfSource, Input, Raw, Refusals, bytes_in, open_source, records_in
 from monitor.reports.views import SourceView
 
 log = logging.getLogger("blindsight")
@@ -94,8 +94,8 @@ class Feeder:
         return self._feed.name
 
     def open(self, positions: Mapping[str, object]) -> None:
-        """Open the source; raises `SourceError` where it cannot be had and waiting would not help."""
-        self._feed.open(positions)
+        """Open the source: see `open_source`."""
+        open_source(self._feed, positions)
 
     def start(self) -> None:
         """Begin to read."""

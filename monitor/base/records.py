@@ -83,6 +83,9 @@ class Reject:
         The task, where it is known.
     along : bool
         Whether it is the label alone of a record whose answers are used.
+    records : int
+        How many records it stands for: more than 1 where a read brought too many to keep each. It then shows
+        the first of them.
     """
 
     reason: RejectReason
@@ -93,6 +96,7 @@ class Reject:
     answers: int = 1
     task: str = ""
     along: bool = False
+    records: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +367,11 @@ class Chunk:
     labels_shed: Mapping[str, int] = field(default_factory=dict)
     rows_left: Mapping[str, int] = field(default_factory=dict)
     ids: Mapping[str, SampleIds] = field(default_factory=dict)
+
+    @property
+    def rejected(self) -> int:
+        """Records, or their labels, that were not used."""
+        return sum(reject.records for reject in self.rejects)
 
 
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)

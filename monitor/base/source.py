@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk, Keys, TaskLayout
 from monitor.base.spool import Spools
 
@@ -460,6 +461,26 @@ class Source(ABC, Generic[Position]):
 
     def keep_alive(self) -> None:
         """Stay connected without reading: called every moment while the agent has no room for more."""
+
+
+def open_source(source: Source[Any], positions: Mapping[str, Any]) -> None:
+    """Open a source as `Source.open` does; whatever its library raises becomes an error of ours.
+
+    Raises
+    ------
+    SourceError
+        As for `Source.open`.
+    BlindsightError
+        The library failed otherwise; another start may succeed.
+    """
+    try:
+        source.open(positions)
+    except Exception as error:
+        source.close()
+        if isinstance(error, BlindsightError):
+            raise
+        why = f"{type(error).__name__}: {error}".rstrip(": .")
+        raise BlindsightError(f"The source {source.name} could not be opened: {why}; start again") from error
 
 
 Decode = Callable[[Sequence[Raw]], Chunk]

@@ -209,7 +209,7 @@ def _read(config: Config, files: Sequence[Path]) -> Answered:
         decoder = Decoder(layouts(config.tasks), str(path), wire=wire)
         for raws in _raws(config, path):
             chunk = decoder.decode(raws)
-            pool.rejected += len(chunk.rejects)
+            pool.rejected += chunk.rejected
             for batch in chunk.batches:
                 if batch.task not in config.scored_tasks:
                     continue  # comparisons, which no label makes right or wrong

@@ -112,7 +112,7 @@ class Proposal:
         yield (
             f"tried on {_times(records, 'record')}: {_times(answers, 'answer')}, {self.with_id} with an id, "
             f"{_times(labels + self.labelled, 'label')}, "
-            f"{_times(len(self.chunk.rejects), 'record')} that cannot be "
+            f"{_times(self.chunk.rejected, 'record')} that cannot be "
             f"used{joins}"
         )
         lost = "; ".join((*self.losses(), *losses))
@@ -199,7 +199,7 @@ def examine(
     return Examination(
         answers=sum(map(len, chunk.batches)),
         labels=sum(map(len, chunk.labels)),
-        rejected=len(chunk.rejects),
+        rejected=chunk.rejected,
         lines=tuple(lines),
         wrong=bool(chunk.rejects or left or odd or mistaken),
         chunk=chunk,
@@ -212,7 +212,7 @@ def _held(chunk: Chunk) -> Iterable[str]:
     answers = sum(map(len, chunk.batches))
     given = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
     labels = sum(map(len, chunk.labels))
-    yield f"{answers} answers, {labels + given} labels, {len(chunk.rejects)} records that cannot be used"
+    yield f"{answers} answers, {labels + given} labels, {chunk.rejected} records that cannot be used"
     for batch in chunk.batches:
         often = Counter(np.asarray(batch.models)[batch.model].tolist())
         models = ", ".join(f"{model} ({times})" for model, times in often.most_common(5))

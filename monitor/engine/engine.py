@@ -477,7 +477,7 @@ class Engine:
         self._received[chunk.source] += chunk.answers + chunk.shed
         self._shed[chunk.source] += chunk.shed
         along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
-        along += sum(reject.along for reject in chunk.rejects)
+        along += sum(reject.records for reject in chunk.rejects if reject.along)
         shed = sum(chunk.labels_shed.values())
         self._labels_received[chunk.source] += chunk.labels_received + along + shed
         self._labels_shed.update(chunk.labels_shed)
@@ -489,4 +489,4 @@ class Engine:
             if reject.answers:
                 self._rejected[chunk.source, reject.reason.value] += reject.answers
             else:
-                self._labels_rejected[reject.task or self._only_task] += 1
+                self._labels_rejected[reject.task or self._only_task] += reject.records

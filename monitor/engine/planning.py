@@ -122,7 +122,7 @@ class Facts:
             if reject.answers:
                 self.answers_rejected[reject.reason.value] += reject.answers
             else:
-                self.labels_rejected[reject.task, reject.reason.value] += 1
+                self.labels_rejected[reject.task, reject.reason.value] += reject.records
             if len(self.first) < MESSAGES_KEPT:
                 self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 

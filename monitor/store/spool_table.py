@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 
 from monitor.base.errors import LeaseLostError, SourceError, StoreAwayError, StoreError
-from monitor.base.spool import PostSpool, SpoolLines, SpoolPost, SpoolWriteError, framed, joined
+from monitor.base.spool import PostSpool, SpoolFrame, SpoolLines, SpoolPost, SpoolWriteError, framed, joined
 from monitor.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore, hold_lease
 
 log = logging.getLogger("blindsight")
@@ -224,12 +225,27 @@ class SpoolTable(PostSpool):
                 raise LeaseLostError(f"{self._database.name}: the lease is lost; no posts are taken any more")
             yield run
 
+    def _commit(self, step: Callable[[PostgresConnection], object]) -> None:
+        """Commit what a function does to the table.
+
+        A session that has ended, or keeps a limit that was lifted since, says so only when it is asked. So if
+        one fails at once, the function is called again in a new one.
+        """
+        began = time.monotonic()
+        try:
+            with self._database.ours("keep posts"), self._fenced() as run:
+                step(run)
+        except StoreError:
+            if self._connections[0].there or time.monotonic() - began > _LOCK_SECONDS:
+                raise
+            with self._database.ours("keep posts"), self._fenced() as run:
+                step(run)
+
     _look_seconds = 5.0
 
     def _look(self) -> None:
         try:
-            with self._database.ours("keep posts"), self._fenced() as run:
-                run.execute(_LOCK)
+            self._commit(lambda run: run.execute(_LOCK))
         except Exception as error:
             self._say(error)
             raise SpoolWriteError(str(error)) from error
@@ -243,16 +259,9 @@ class SpoolTable(PostSpool):
 
     def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
         frames, upto = list(framed(group, self._end)), self._absorbed
-        rows = [(self._source, each.start, each.end, each.rows, each.labels, each.lines) for each in frames]
         try:
-            with self._database.ours("keep posts"), self._fenced() as run:
-                if self._doubtful:  # who posted them was told to send them again
-                    run.execute(_TAKE_BACK, (self._source, self._end))
-                run.executemany(_ADD, rows)
-                if upto > self._removed:
-                    run.execute(_REMOVE, (self._source, upto))
+            self._commit(partial(self._add, frames, upto))
         except Exception as error:
-            self._doubtful = True
             with self._lock:
                 self._bytes -= reserved
             self._say(error)
@@ -265,6 +274,16 @@ class SpoolTable(PostSpool):
             self._unread += sum(each.rows for each in frames)
             self._to_read.notify_all()
             return self._end
+
+    def _add(self, frames: Sequence[SpoolFrame], upto: int, run: PostgresConnection) -> None:
+        """Add rows, in place of those of a transaction that may have been committed."""
+        if self._doubtful:  # who posted them was told to send them again, or they are these rows
+            run.execute(_TAKE_BACK, (self._source, self._end))
+        self._doubtful = True
+        rows = [(self._source, each.start, each.end, each.rows, each.labels, each.lines) for each in frames]
+        run.executemany(_ADD, rows)
+        if upto > self._removed:
+            run.execute(_REMOVE, (self._source, upto))
 
     def _untidy(self) -> bool:
         return self._absorbed > self._removed and time.monotonic() >= self._tidy_from

@@ -1,7 +1,7 @@
 """A feed of each kind of source, for the tests of all kinds, and a reader that does as the agent does.
 
 `test_contract.py` needs what is abstract in `Case`, of every kind. `test_edges.py` runs for each kind that
-has the hook which a test needs: `calls`, `still`, `losses` or `values`.
+has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from monitor.base.codec import pack, unpack
 from monitor.base.errors import BlindsightError
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
-from monitor.base.source import Raw, RawBlock, RawMessages, RawPosition, RawTable, Source
+from monitor.base.source import Raw, RawBlock, RawMessages, RawPosition, RawTable, Source, open_source
 from monitor.base.spool import Spools
 from monitor.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore
 from monitor.store.spool_table import SpoolTable
@@ -109,6 +109,9 @@ class Case(ABC):
     remembers = True
     """Whether a source that is opened without a position goes on after what was acknowledged."""
 
+    lacks: Mapping[str, str] = {}
+    """Why there is no such hook, by its name."""
+
     def __init__(self, request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> None:
         self.name = f"contract-{token_hex(4)}"
         self.folder, self.stack = folder, stack
@@ -136,7 +139,11 @@ class Case(ABC):
         made = build_source(settings, [LAYOUT], self.spool)
         assert made.name == settings.label, "decoders are found by it"
         self.stack.callback(made.close)
+        self.adapt(made)
         return made
+
+    def adapt(self, source: Any) -> None:  # noqa: B027 - most need nothing
+        """Prepare a source that is not open yet, so that tests need not wait."""
 
     def calls(self) -> Sequence[Call]:
         """The calls into libraries and the system that the source makes while it reads and acknowledges."""
@@ -152,10 +159,6 @@ class Case(ABC):
     No source is open. The records 0 to 9 were used and saved before, 10 to 19 were sent and not read.
     """
 
-    def values(self, source: Any, values: Sequence[bytes]) -> None:
-        """Send these values, each one message, line or post."""
-        raise NotImplementedError
-
     @classmethod
     def has(cls, hook: str) -> bool:
         """Whether this kind has a hook that not every kind has."""
@@ -164,6 +167,7 @@ class Case(ABC):
 
 class FileCase(Case):
     kind, remembers = "file", False
+    lacks: Mapping[str, str] = {"still": "a disk that hangs holds its reader in the system"}
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.path = self.folder / "records.ndjson"
@@ -190,7 +194,12 @@ class FileCase(Case):
         self.send(None, range(20, 26))
         return Loss(1, range(20, 26))
 
-    losses: tuple[str, ...] = ("emptied", "replaced")
+    def rewritten(self) -> Loss:
+        os.truncate(self.path, 0)
+        self.send(None, range(20, 23))
+        return Loss(1, range(20, 23))
+
+    losses: tuple[str, ...] = ("emptied", "replaced", "rewritten")
 
 
 class FolderCase(FileCase):
@@ -200,19 +209,26 @@ class FolderCase(FileCase):
         request.getfixturevalue("monkeypatch").setattr(LocalFiles, "look_seconds", 0.05)
         self.path = self.folder / "*.csv"
 
-    def source(self) -> Source[Any]:
-        made = super().source()
-        assert isinstance(made, FileSource)
-        made.complete_seconds, made.missing_seconds = 0.0, PATIENCE_SECONDS
-        return made
+    def adapt(self, source: Any) -> None:
+        assert isinstance(source, FileSource)
+        source.complete_seconds, source.missing_seconds = 0.0, PATIENCE_SECONDS
 
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         ids = [*numbers]
+        self.write(f"{ids[0]:04}", ids)
+
+    def write(self, name: str, ids: Sequence[int]) -> None:
+        """Write a table of these ids at once."""
         aside = self.folder / "aside"
         aside.write_text("id,label\n" + "".join(f"{number},yes\n" for number in ids))
-        aside.rename(self.folder / f"{ids[0]:04}.csv")
+        aside.rename(self.folder / f"{name}.csv")
 
-    losses = ()
+    def shorter(self) -> Loss:
+        """Replace a file that was read by one with fewer rows."""
+        self.write("0000", range(20, 23))
+        return Loss(0, range(10, 23))
+
+    losses = ("shorter",)
 
     def calls(self) -> Sequence[Call]:
         failed = OSError(errno.EIO, "I/O error")
@@ -226,12 +242,10 @@ class ParquetCase(FolderCase):
         super().prepare(request)
         self.path = self.folder / "*.parquet"
 
-    def send(self, source: Any, numbers: Iterable[int]) -> None:
-        ids = [*map(str, numbers)]
-        pyarrow.parquet.write_table(
-            pyarrow.table({"id": ids, "label": ["yes"] * len(ids)}), self.folder / "aside"
-        )
-        (self.folder / "aside").rename(self.folder / f"{int(ids[0]):04}.parquet")
+    def write(self, name: str, ids: Sequence[int]) -> None:
+        columns = {"id": [*map(str, ids)], "label": ["yes"] * len(ids)}
+        pyarrow.parquet.write_table(pyarrow.table(columns), self.folder / "aside")
+        (self.folder / "aside").rename(self.folder / f"{name}.parquet")
 
     def calls(self) -> Sequence[Call]:
         damaged = pyarrow.ArrowInvalid("no Parquet")
@@ -245,6 +259,8 @@ class ParquetCase(FolderCase):
 class AddressCase(FolderCase):
     """A folder of tables at an address of fsspec."""
 
+    lacks: Mapping[str, str] = {"still": "`test_folders.py` stops a server of S3"}
+
     def prepare(self, request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("monkeypatch").setattr(RemoteFiles, "look_seconds", 0.05)
         self.path = Path(self.name)
@@ -254,10 +270,9 @@ class AddressCase(FolderCase):
     def section(self) -> Mapping[str, Any]:
         return {"path": f"memory://{self.name}/*.csv", "follow": True}
 
-    def send(self, source: Any, numbers: Iterable[int]) -> None:
-        ids = [*numbers]
+    def write(self, name: str, ids: Sequence[int]) -> None:
         rows = "id,label\n" + "".join(f"{number},yes\n" for number in ids)
-        self.files.pipe_file(f"/{self.name}/{ids[0]:04}.csv", rows.encode())
+        self.files.pipe_file(f"/{self.name}/{name}.csv", rows.encode())
 
     def calls(self) -> Sequence[Call]:
         away = ConnectionError("the line is cut")
@@ -266,17 +281,19 @@ class AddressCase(FolderCase):
 
 class StdinCase(Case):
     kind, goes_back = "stdin", False
+    lacks: Mapping[str, str] = {
+        "still": "a writer that stands still is one that has nothing to say",
+        "losses": "nothing of a pipe can be taken back",
+    }
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         read, self.write = os.pipe()
         self.stream: BinaryIO = self.stack.enter_context(os.fdopen(read, "rb"))
         self.stack.callback(os.close, self.write)
 
-    def source(self) -> Source[Any]:
-        made = super().source()
-        assert isinstance(made, StdinSource)
-        made.stream = self.stream
-        return made
+    def adapt(self, source: Any) -> None:
+        assert isinstance(source, StdinSource)
+        source.stream = self.stream
 
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         os.write(self.write, b"".join(line(number) + b"\n" for number in numbers))
@@ -288,6 +305,10 @@ class StdinCase(Case):
 
 class HttpCase(Case):
     kind = "http"
+    lacks: Mapping[str, str] = {
+        "still": "a disk that hangs holds its writer in the system; `test_bounds.py` has clients that do",
+        "losses": "nobody but the agent deletes a post",
+    }
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         (self.folder / "spool").mkdir()
@@ -326,6 +347,7 @@ class TableCase(HttpCase):
     """Posts that rest in the database of the store."""
 
     needs = "postgres"
+    lacks: Mapping[str, str] = {"losses": "nobody but the agent deletes a post"}
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.server: PostgresServer = request.getfixturevalue("postgres_server")
@@ -366,9 +388,6 @@ class KafkaCase(Case):
 
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         self.broker.produce(self.name, [line(number) for number in numbers], partitions=2)
-
-    def values(self, source: Any, values: Sequence[bytes]) -> None:
-        self.broker.produce(self.name, values, partitions=2, compression="gzip")
 
     def still(self, source: Any) -> AbstractContextManager[None]:
         return self.broker.frozen()
@@ -430,11 +449,6 @@ class RedisCase(Case):
             for number in numbers:
                 client.xadd(self.name, {"value": line(number)})
 
-    def values(self, source: Any, values: Sequence[bytes]) -> None:
-        with self.server.client() as client:
-            for value in values:
-                client.xadd(self.name, {"value": value})
-
     def still(self, source: Any) -> AbstractContextManager[None]:
         return self.server.frozen()
 
@@ -459,11 +473,23 @@ class RedisCase(Case):
         self.send(None, range(20, 26))
         return Loss(0, range(20, 26))  # how many it had is known up to the last read alone
 
-    losses = ("trimmed", "emptied", "replaced")
+    def behind(self) -> Loss:
+        """Replace the stream by one whose ids are smaller."""
+        with self.server.client() as client:
+            client.delete(self.name)
+            for number in range(20, 26):
+                client.xadd(self.name, {"value": line(number)}, id=f"{number}-0")
+        return Loss(0, range(20, 26))
+
+    losses = ("trimmed", "emptied", "replaced", "behind")
 
 
 class SqlCase(Case):
     kind, remembers = "sql", False
+    lacks: Mapping[str, str] = {
+        "calls": "`sql/test_edges.py` has a driver that fails at each of its calls",
+        "still": "`sql/test_edges.py` stops a server; a look waits for it in the driver",
+    }
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.path = self.folder / "labels.db"
@@ -482,9 +508,20 @@ class SqlCase(Case):
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         self.execute("INSERT INTO labels VALUES (?, 'ok', ?)", [(number, number) for number in numbers])
 
+    def behind(self) -> Loss:
+        """Empty the table, and fill it with rows whose rising column begins again."""
+        self.execute("DELETE FROM labels")
+        rows = [(number, number - 20) for number in range(20, 26)]
+        self.execute("INSERT INTO labels VALUES (?, 'ok', ?)", rows)
+        return Loss(0, range(20, 26))  # within the look-back; what was deleted unread nobody knew
+
+    losses: tuple[str, ...] = ("behind",)
+
 
 class PostgresCase(SqlCase):
     needs = "postgres"
+    lacks: Mapping[str, str] = {**SqlCase.lacks, "losses": "as of `SqlCase`, in the source's own code"}
+    losses = ()
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.server: PostgresServer = request.getfixturevalue("postgres_server")
@@ -526,7 +563,7 @@ class Reader:
         self.ids: list[int] = []
         self.errors: list[BlindsightError] = []
         self.positions = dict(positions or {})
-        source.open(self.saved())
+        open_source(source, self.saved())
         wait_until(lambda: self.once(0.01) >= 0 and source.up, "it is up", pause=0.001)
 
     def saved(self) -> Positions:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from unittest.mock import patch
 
+from monitor.base.errors import BlindsightError
 from monitor.base.source import SourceCounts
-from tests.connectors.cases import Call, Case, Loss, Reader, case_losses, cases_with
+from tests.connectors.cases import CASES, Call, Case, Loss, Positions, Reader, case_losses, cases_with
 from tests.services.process import wait_until
 
 SAYS_SECONDS = 30.0
@@ -59,11 +60,27 @@ class Raising:
         return not self.errors
 
 
+HOOKS = ("calls", "still", "losses")
+
+
+def test_every_kind_has_each_hook_or_says_why_not() -> None:
+    """`test_contract.py` has a case for each kind of the table, so that a new one cannot be forgotten."""
+    for case in CASES:
+        for hook in HOOKS:
+            assert case.has(hook) != bool(case.lacks.get(hook)), f"{case.__name__}: {hook}"
+        assert case.lacks.keys() <= {*HOOKS}, case
+
+
 def step(reader: Reader, done: Callable[[], bool]) -> bool:
     """Return whether it is done after one more read, whose records are used at once."""
     reader.once()
     reader.source.acknowledge(reader.saved())
     return done()
+
+
+def has_come(reader: Reader, count: int) -> bool:
+    """Return whether so many records came."""
+    return len(reader.ids) >= count
 
 
 @cases_with("calls")
@@ -79,10 +96,42 @@ def test_an_exception_at_any_call_of_a_library_loses_nothing_and_is_told(case: C
             case.send(reader.source, range(start, start + 5))
             wait_until(partial(step, reader, raising.done), f"it was called: {where}", pause=0.001)
         start += 5
-        assert reader.until(start) == [*range(start)], where
-        reader.source.acknowledge(reader.saved())
+        # Used at once: a client that gives partitions up waits until what it has handed out is used.
+        wait_until(partial(step, reader, partial(has_come, reader, start)), f"{start} came", pause=0.001)
         wait_until(lambda: reader.once() == 0 and reader.source.up, f"it is up again after {where}")
+        assert sorted(reader.ids) == [*range(start)], where
         assert (reader.source.counts or SourceCounts()).gap_records == 0, where
+
+
+@cases_with("calls")
+def test_an_exception_while_a_source_opens_is_told_or_tried_again_and_loses_nothing(case: Case) -> None:
+    foreign, start, saved = itertools.cycle(FOREIGN), 0, {}
+    for call in case.calls():
+        for error in (*call.raises, next(foreign)):
+            where = f"{call.owner!r}.{call.name} raises {error!r}"
+            with patch.object(call.owner, call.name, Raising(call, [error])):
+                reader = opened(case, saved)
+            reader = reader or Reader(case.source(), saved)
+            case.send(reader.source, range(start, start + 5))
+            assert reader.until(5) == [*range(start, start + 5)], where
+            saved, start = reader.saved(), start + 5
+            reader.source.acknowledge(saved)
+            wait_until(partial(is_quiet, reader), "nothing waits", pause=0.001)
+            assert (reader.source.counts or SourceCounts()).gap_records == 0, where
+            reader.source.close()
+
+
+def opened(case: Case, saved: Positions) -> Reader | None:
+    """Open a source; return None if it says that it cannot be opened."""
+    try:
+        return Reader(case.source(), saved)
+    except BlindsightError:
+        return None
+
+
+def is_quiet(reader: Reader) -> bool:
+    """Return whether all is read and nothing waits."""
+    return reader.once(0.01) == 0 and reader.source.lag in (None, 0)
 
 
 @cases_with("still")

@@ -27,6 +27,41 @@ ROOM = 400
 """MiB of address space beyond what an open source has: threads take 8 of it each, and touch little."""
 
 
+DECODING = """
+import resource, sys
+from pathlib import Path
+from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import RawBlock, RawMessages
+from tests.connectors.cases import LAYOUT
+from tests.connectors.reading_within import status
+decoder = Decoder([LAYOUT], "file")
+data = sys.stdin.buffer.read()
+raw = RawMessages([data], "p", [0]) if data.startswith(b"[") else RawBlock(data, "p", 0)
+decoder.decode([RawBlock(b"x\\n{}\\n", "p", 0)])
+room = status("VmSize") + int(sys.argv[1]) * (1 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+chunk = decoder.decode([raw])
+kept = sum(len(each.raw) + len(each.message) + 300 for each in chunk.rejects)
+print(chunk.answers, sum(each.answers for each in chunk.rejects), chunk.rejected, kept)
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [(b"{}\n" * 340_000, 340_000), (b"x\n" * 200_000, 200_000), (b"[" + b"{}," * 300_000 + b"{}]", 300_001)],
+    ids=["objects", "no JSON", "one message"],
+)
+def test_of_rejects(data: bytes, count: int) -> None:
+    """Each of the shortest records of a mebibyte is rejected, and counted, within 230 MiB."""
+    words = [sys.executable, "-c", DECODING, "230"]
+    limits: Any = {"timeout": PATIENCE_SECONDS, "env": {**os.environ, "MALLOC_ARENA_MAX": "1"}}
+    done = subprocess.run(words, input=data, capture_output=True, check=False, **limits)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    *counted, kept = map(int, done.stdout.split())
+    assert counted == [count] * 3
+    assert kept < 17 * MIB
+
+
 @contextmanager
 def reading(section: Mapping[str, Any], count: int, room: int = ROOM) -> Iterator[Any]:
     """A program that reads so many records of a source within its bound, and its port."""

@@ -159,6 +159,26 @@ def test_a_database_that_is_away_refuses_posts_at_once_and_keeps_them_again(
     store.close()
 
 
+def test_a_session_that_has_ended_costs_no_post(postgres_server: PostgresServer) -> None:
+    """As after a restart of the server, or where the session still only reads: a new one takes the posts."""
+    store = PostgresStore(PostgresDatabase(postgres_server.dsn, "posts_session"))
+    with opened(store) as spool:
+        expected = b""
+        for number in range(5):
+            spool._connections[0].execute("SET default_transaction_read_only = on")
+            put(spool, b"read-only %d\n" % number)
+            postgres_server.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+                "WHERE application_name = 'blindsight' AND query NOT LIKE '%lease%'"
+            )
+            put(spool, b"ended %d\n" % number)
+            expected += b"read-only %d\nended %d\n" % (number, number)
+        assert spool.trouble is None
+        wait_until(lambda: all_of(spool) == expected, "all is read")
+        assert b"".join(lines for _, lines in rows_of(postgres_server, "posts_session")) == expected
+    store.close()
+
+
 def test_a_row_that_is_gone_is_told(postgres_server: PostgresServer) -> None:
     store = PostgresStore(PostgresDatabase(postgres_server.dsn, "posts_gone"))
     with opened(store) as spool:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 
-from connectors.formats.decode.structs import ARENA_FIELDS, Fault, Faults, Record, RowRecord, without
+from connectors.formats.decode.structs import (
+    ARENA_FIELDS,
+    BoundedRejects,
+    Fault,
+    Faults,
+    Record,
+    RowRecord,
+    without,
+)
 from connectors.formats.messages.explain import is_unicode
 from monitor.base.records import Floats, Ints, Keys, Reject
 
@@ -201,11 +210,13 @@ class RejectList:
     ) -> None:
         self._partitions, self._places, self._raw = partitions, places, raw
         self._keep, self._hint = keep, hint
-        self._found: list[tuple[tuple[int, int], Reject]] = []
+        self._found = BoundedRejects()
 
     def unread(self, records_before: int, reject: Reject) -> None:
         """Add what could not be read at all."""
-        self._found.append(((records_before, 0), self._keep(_quotable(reject))))
+        kind = (reject.reason, reject.partition, reject.task, reject.answers > 0, reject.along)
+        kept = partial(self._kept, reject)
+        self._found.add((records_before, 0), kind, reject.answers, kept, reject.records)
 
     def add(self, record: int, fault: Fault, answers: int, task: str, along: bool = False) -> None:
         """Add a record or one of its answers; `task` is "" where the task is at fault.
@@ -213,13 +224,16 @@ class RejectList:
         With `along` it is the label alone, whose answers are used.
         """
         partition = self._partitions[int(self._places.partition[record])]
-        position = int(self._places.position[record])
-        raw = self._raw(record)
-        reason, message = fault
-        if self._hint is not None:
-            message += self._hint(record, raw, fault, task)
-        reject = Reject(reason, message, raw, partition, position, answers, task, along)
-        self._found.append(((record, 1), self._keep(_quotable(reject))))
+
+        def made() -> Reject:
+            raw = self._raw(record)
+            reason, message = fault
+            if self._hint is not None:
+                message += self._hint(record, raw, fault, task)
+            position = int(self._places.position[record])
+            return self._kept(Reject(reason, message, raw, partition, position, answers, task, along))
+
+        self._found.add((record, 1), (fault[0], partition, task, answers > 0, along), answers, made)
 
     def add_all(self, faults: Faults, chosen: Ints, weight: Ints, task: Callable[[int], str]) -> None:
         """Add faults of whole records; `chosen` gives the record of each row of `faults`."""
@@ -228,8 +242,11 @@ class RejectList:
             self.add(record, fault, int(weight[record]), task(record))
 
     def in_order(self) -> tuple[Reject, ...]:
-        """All of them, in the order of the records."""
-        return tuple(reject for _, reject in sorted(self._found, key=lambda item: item[0]))
+        """All of them, in the order of the records; of a flood, the first and one of each kind."""
+        return tuple(reject for _, reject in sorted(self._found.items(), key=lambda item: item[0]))
+
+    def _kept(self, reject: Reject) -> Reject:
+        return self._keep(_quotable(reject))
 
 
 def _quotable(reject: Reject) -> Reject:

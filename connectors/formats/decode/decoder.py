@@ -160,7 +160,7 @@ class Decoder:
             rejects=rejects.in_order(),
             partitions=partitions,
             positions={raw.partition: raw.after for raw in raws},
-            answers=int(columns.weight.sum()) + sum(len(reading.rejects) for reading in readings),
+            answers=int(columns.weight.sum()) + _unread_answers(readings),
             labels_received=int(columns.is_label.sum()),
             after_others=_after_others(raws),
             ignored=sum(reading.ignored for reading in readings),
@@ -255,6 +255,10 @@ class Decoder:
 def _unread(raw: RawSkipped | RawDamaged, reason: RejectReason, message: str) -> Reading:
     reject = Reject(reason, message, raw.head, raw.partition, raw.start)
     return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)])
+
+
+def _unread_answers(readings: Sequence[Reading]) -> int:
+    return sum(reject.answers for reading in readings for _, reject in reading.rejects)
 
 
 def _after_others(raws: Sequence[Raw]) -> tuple[str, ...]:

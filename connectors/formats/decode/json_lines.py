@@ -6,14 +6,15 @@ stand alone, so that one bad line among thousands costs a few more calls and tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import repeat
 
 import msgspec
 import numpy as np
 
 from connectors.formats.decode.reread import lenient_elements
-from connectors.formats.decode.structs import Fault, Reading, Record
+from connectors.formats.decode.structs import BoundedRejects, Fault, Reading, Record
 from connectors.formats.files.table_json import json_rows
 from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, Wire
 from monitor.base.records import Ints, Reject, RejectReason
@@ -137,8 +138,7 @@ def _collect(
     records: list[Record] = []
     places: list[int] = []
     raws: list[bytes] = []
-    rejects: list[tuple[int, Reject]] = []
-    ignored = 0
+    rejects, ignored = BoundedRejects(), 0
     for number, raw, outcome in _outcomes(pieces, max_line_bytes, wire, decode_one, known):
         if isinstance(outcome, Record):
             records.append(outcome)
@@ -147,9 +147,9 @@ def _collect(
         elif outcome is None:
             ignored += 1
         else:
-            reject = Reject(*outcome, raw, partition, int(positions[number]))
-            rejects.append((len(records), reject))
-    return Reading(records, np.array(places, dtype=np.int64), raws.__getitem__, rejects, ignored)
+            reject = partial(Reject, *outcome, raw, partition, int(positions[number]))
+            rejects.add(len(records), (outcome[0], partition, "", True, False), 1, reject)
+    return Reading(records, np.array(places, dtype=np.int64), raws.__getitem__, rejects.items(), ignored)
 
 
 def _outcomes(
@@ -158,22 +158,18 @@ def _outcomes(
     wire: Wire,
     decode_one: Callable[[bytes, int, Wire], list[Outcome]],
     known: Mixed | None,
-) -> list[tuple[int, bytes, Record | Fault | None]]:
+) -> Iterator[tuple[int, bytes, Record | Fault | None]]:
     """What each piece holds: (number of the piece, bytes of the record, record, fault or None).
 
     Of what is `known` only the gaps are read.
     """
     numbers = [i for i, piece in enumerate(pieces) if piece]
-    found: list[tuple[int, bytes, Record | Fault | None]] = []
     pending = [numbers]
     while pending:
         some = pending.pop()
         if len(some) <= _LEAF and known is None:
-            found.extend(
-                (i, raw, outcome)
-                for i in some
-                for raw, outcome in decode_one(pieces[i], max_line_bytes, wire)
-            )
+            for i in some:
+                yield from ((i, *each) for each in decode_one(pieces[i], max_line_bytes, wire))
             continue
         here = [pieces[i] for i in some]
         # What is too long is judged alone, not decoded beside others as if it were not.
@@ -183,13 +179,12 @@ def _outcomes(
         if records is not None:
             for i, record in zip(some, records, strict=True):
                 if record is not None:
-                    found.append((i, pieces[i], record))
+                    yield i, pieces[i], record
                 else:
-                    found.extend((i, *each) for each in decode_one(pieces[i], max_line_bytes, wire))
+                    yield from ((i, *each) for each in decode_one(pieces[i], max_line_bytes, wire))
         else:
             half = len(some) // 2
             pending += [some[half:], some[:half]]
-    return found
 
 
 def _from_line(line: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -144,6 +144,64 @@ class Reading:
     ignored: int = 0
 
 
+REJECTS_BYTES = 16 << 20
+"""About so many bytes of rejects are kept of one read: 30,000 short records."""
+
+_REJECT_BYTES = 300  # what one takes beside its record and its message
+
+RejectKind = tuple["RejectReason", str, str, bool, bool]
+"""Rejects that can be counted together: reason, partition, task, whether it is an answer, `Reject.along`."""
+
+
+class BoundedRejects:
+    """Rejects of one read with their places: each alone up to a bound in bytes, then one of each kind.
+
+    Parameters
+    ----------
+    room : int
+        Bytes.
+
+    Examples
+    --------
+    >>> from monitor.base.records import Reject, RejectReason
+    >>> some, kind = BoundedRejects(room=700), (RejectReason.MALFORMED, "p", "", True, False)
+    >>> for number in range(5):
+    ...     some.add(number, kind, 1, lambda: Reject(RejectReason.MALFORMED, "no JSON", b"x", "p", number))
+    >>> [(place, each.position, each.records, each.answers) for place, each in some.items()]
+    [(0, 0, 1, 1), (1, 1, 1, 1), (2, 2, 3, 3)]
+    """
+
+    __slots__ = ("_alone", "_counts", "_room")
+
+    def __init__(self, room: int = REJECTS_BYTES) -> None:
+        self._room = room
+        self._alone: list[tuple[Any, Reject]] = []
+        # Of each kind for which there was no room: the index of its first, records, answers.
+        self._counts: dict[RejectKind, list[int]] = {}
+
+    def add(
+        self, place: Any, kind: RejectKind, answers: int, make: Callable[[], Reject], records: int = 1
+    ) -> None:
+        """Add a reject; it is made only if it is kept."""
+        if (counts := self._counts.get(kind)) is not None:
+            counts[1] += records
+            counts[2] += answers
+            return
+        reject = make()
+        self._room -= _REJECT_BYTES + len(reject.raw) + len(reject.message)
+        if self._room < 0:
+            self._counts[kind] = [len(self._alone), records, answers]
+        self._alone.append((place, reject))
+
+    def items(self) -> list[tuple[Any, Reject]]:
+        """Return them with their places, in the order in which they were added."""
+        found = self._alone.copy()
+        for index, records, answers in self._counts.values():
+            place, reject = found[index]
+            found[index] = (place, replace(reject, records=records, answers=answers))
+        return found
+
+
 class Faults:
     """What is wrong with which rows of a column; the first finding of a row stands.
 
@@ -153,15 +211,20 @@ class Faults:
         Rows.
     """
 
-    __slots__ = ("found", "size")
+    __slots__ = ("_last", "found", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.found: dict[int, Fault] = {}
+        self._last: Fault | None = None
 
     def add(self, row: int, reason: RejectReason, message: str) -> None:
         """Note a fault of a row that has none yet."""
-        self.found.setdefault(int(row), (reason, message))
+        fault = (reason, message)
+        if fault == self._last:  # rows of a flood have one fault in common
+            fault = self._last
+        self._last = fault
+        self.found.setdefault(int(row), fault)
 
     def good(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """(size,) bool, False where something is wrong."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from connectors.formats.files.compressed import DamagedFileError
 from connectors.formats.files.listing import listed
-from connectors.formats.files.remote import is_address
+from connectors.formats.files.remote import FILES_AT_ONCE, is_address
 from connectors.formats.files.tables import ROWS, TABLE_BYTES
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.source import Raw, RawDamaged, RawPosition, RawTable, bytes_in, records_in
@@ -25,9 +25,10 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS, DAMAGED_SECONDS, AGAIN_SECONDS = 1.0, 60.0, 300.0
 ENDS = (".csv", ".csv.gz", ".csv.zst", ".parquet")
 _MOST_FILES = 1000  # handed out at once
-_LOOKING = 5  # a listing that takes long is made again after so many times as long
+_LOOKING = 20  # a listing that takes long is made again after so many times as long
 _WAIT_SECONDS, _WAIT_LONGEST = 0.02, 10.0
 _CHANGED = "%s has changed after it was read; it is read on after row %d: write each file once"
+_SHORTER = "%s was replaced by a shorter file after row %d; it is read from its start: write each file once"
 _GONE = "%s has gone before its last row was read: this counts as one gap"
 _FAILED = "%s: reading fails after row %d, and is tried again from there: %s"
 MakeTables = Callable[[Path, str, int], Iterator[RawTable]]
@@ -186,6 +187,7 @@ class Folder:
         self._failing: dict[str, _Failing] = {}
         self._unreadable: dict[str, str] = {}
         self._open: tuple[str, Path, Iterator[RawTable]] | None = None
+        self._former: dict[str, Any] | None = None  # place of a changed file of which no row has come since
         self._error: SourceError | None = None
         self.gaps = 0
         self._next_look = 0.0
@@ -296,7 +298,7 @@ class Folder:
             self._ready.popleft()
             return []
         try:
-            path = self._files.get([*islice(self._ready, _MOST_FILES)], timeout_seconds)
+            path = self._files.get([*islice(self._ready, FILES_AT_ONCE)], timeout_seconds)
         except SourceError as error:
             self._ready.popleft()
             self._unreadable[name] = str(error)
@@ -308,6 +310,7 @@ class Folder:
         self._ready.popleft()
         self._unreadable.pop(name, None)
         place = self._places.setdefault(name, _place(0))
+        self._former = place if place["at"] and place["mark"] != mark else None
         if place["done"]:
             log.warning(_CHANGED, name, place["at"])
         if place["mark"] != mark:
@@ -324,6 +327,13 @@ class Folder:
         place = self._places[name]
         try:
             table = next(tables, None)
+            if table is None and self._former is not None and self._rows_up_to(place["at"]) < place["at"]:
+                log.warning(_SHORTER, name, place["at"])
+                self.gaps += not self._former["done"]
+                self._places[name] = place = {**place, "at": 0}
+                self._open = name, path, self._make(path, name, 0)
+                table = next(self._open[2], None)
+            self._former = None
         except MissingExtraError:
             self._leave()
             raise
@@ -338,6 +348,17 @@ class Folder:
             return [RawPosition(name, self._places[name])]
         self._places[name] = {**place, "at": table.after}
         return [replace(table, position=self._places[name])]
+
+    def _rows_up_to(self, most: int) -> int:
+        """Count the rows of the open file, up to so many or a few more."""
+        assert self._open is not None
+        name, path, _ = self._open
+        rows = 0
+        for table in self._make(path, name, 0):
+            rows += len(table)
+            if rows >= most:
+                break
+        return rows
 
     def _leave(self) -> None:
         """Close the open file."""

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 20.0
 """A store that has not answered for so long is down; its answer is waited for all the same."""
-_FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
+FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
 _EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), Extra("s3", ("fsspec", "s3fs"))),
     **dict.fromkeys(("gs", "gcs"), Extra("gs", ("fsspec", "gcsfs"))),
@@ -96,7 +96,7 @@ class RemoteFiles:
         self._listing: _Call[dict[str, tuple[str, int]]] | None = None
         self._fetching: _Call[dict[str, Path]] | None = None
         self._here: dict[str, Path] = {}
-        self._at_once = _FILES_AT_ONCE
+        self._at_once = FILES_AT_ONCE
         self._count = 0
 
     @property
@@ -146,7 +146,7 @@ class RemoteFiles:
             fetching, self._fetching = self._fetching, None
             try:
                 self._here = fetching.answer()
-                self._at_once = _FILES_AT_ONCE
+                self._at_once = FILES_AT_ONCE
             except Exception as error:
                 if self._at_once > 1:  # perhaps it is one of the others
                     self._at_once = 1

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.formats.files.line_cutter import BLOCK_BYTES, HEAD_BYTES, LineCutter, begins_array
+from monitor.base.errors import SourceError
 
 _TAIL_BYTES = 256
 _LISTINGS = 100
@@ -115,7 +116,11 @@ class OpenFile:
         self._stream: Any = (
             gzip.GzipFile(fileobj=BufferedReader(self.file), mode="rb") if self.packed else self.file
         )
-        now = os.fstat(self.file.fileno())
+        try:
+            now = os.fstat(self.file.fileno())
+        except OSError:
+            self.file.close()
+            raise
         self.id = now.st_dev, now.st_ino
         self.modified = now.st_mtime_ns
         self._head = self._tail = b""
@@ -411,7 +416,13 @@ def found_again(path: Path, place: Place, make_cutter: MakeCutter) -> OpenFile |
 
 
 def _search(path: Path, place: Place, make_cutter: MakeCutter) -> tuple[OpenFile | None, bool]:
-    """The file, and whether one could not be looked at under its name any more."""
+    """The file, and whether one could not be looked at under its name any more.
+
+    Raises
+    ------
+    SourceError
+        The file of the place cannot be read now: another one that begins like it is not taken for it.
+    """
     beside = rotated_beside(path) if place.known else []
     ours, missed = (place.device, place.inode), False
     files = [*_itself(path), *beside]
@@ -421,7 +432,9 @@ def _search(path: Path, place: Place, make_cutter: MakeCutter) -> tuple[OpenFile
             candidate = opened(file, make_cutter)
             if candidate is not None and candidate.is_at(place):
                 return candidate.begin(place.at, place.modified), missed
-        except DAMAGED:
+        except DAMAGED as error:
+            if file.id == ours and getattr(error, "errno", None):  # of the system; gzip's errors have none
+                raise SourceError(f"{file.path} cannot be read: {error}") from error
             continue
         if candidate is None:
             missed = True

@@ -38,7 +38,8 @@ class RejectWriter(QueuedSink[Rejected]):
     """Appends rejected records to a file, one JSON object a line, in bounded space.
 
     A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, what the decoder kept
-    of the record; bytes in it that are no UTF-8 are written as ``\\xff``. A flood of rejects costs the
+    of the record; bytes in it that are no UTF-8 are written as ``\\xff``. One that stands for many of a flood
+    has the number of `records` too. A flood of rejects costs the
     caller no more than a place in the queue: lines are made in the writer's thread, and what does not fit
     is dropped and counted in `lost`. The counts in the metrics stay whole.
 
@@ -98,6 +99,8 @@ def reject_line(item: Rejected, written_time: float | None = None) -> bytes:
         "position": reject.position,
         "raw": reject.raw.decode("utf-8", errors="backslashreplace"),
     }
+    if reject.records > 1:
+        line["records"] = reject.records
     return _encode(line) + b"\n"
 
 

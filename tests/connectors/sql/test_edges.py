@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from types import ModuleType
@@ -310,72 +311,48 @@ class Faults:
             raise self.error()
 
 
-def faulty_sqlite(faults: Faults) -> ModuleType:
-    class Cursor(sqlite3.Cursor):
-        def execute(self, *arguments: Any) -> Any:
-            faults.call()
-            return super().execute(*arguments)
+def failing(of: type, faults: Faults, *methods: str, **others: Any) -> type:
+    """Derive a class of a driver that may fail before each of these methods, and after `close`."""
 
-        def fetchone(self) -> Any:
+    def before(name: str) -> Any:
+        def called(self: Any, *rest: Any, **more: Any) -> Any:
             faults.call()
-            return super().fetchone()
+            return getattr(of, name)(self, *rest, **more)
 
-        def close(self) -> None:
-            super().close()
-            faults.call()
+        return called
 
-    class Connection(sqlite3.Connection):
-        def cursor(self, *arguments: Any) -> Any:
-            faults.call()
-            return super().cursor(Cursor)
-
-        def rollback(self) -> None:
-            faults.call()
-            super().rollback()
-
-        def close(self) -> None:
-            super().close()
-            faults.call()
-
-    def connect(*arguments: Any, **options: Any) -> Any:
+    def close(self: Any) -> None:
+        of.close(self)  # type: ignore[attr-defined]
         faults.call()
-        return sqlite3.connect(*arguments, factory=Connection, **options)
 
-    driver = ModuleType("sqlite3.faulty")
-    vars(driver).update({**vars(sqlite3), "connect": connect, "__name__": "sqlite3.faulty"})
-    return driver
+    return type(of.__name__, (of,), {**{name: before(name) for name in methods}, "close": close, **others})
 
 
-def faulty_psycopg(faults: Faults) -> ModuleType:
-    class Cursor(psycopg.Cursor[Any]):
-        def execute(self, *arguments: Any, **options: Any) -> Any:
+def faulty_driver(name: str, faults: Faults) -> ModuleType:
+    def stream(self: Any, *rest: Any, **more: Any) -> Iterator[Any]:
+        for row in psycopg.Cursor.stream(self, *rest, **more):
             faults.call()
-            return super().execute(*arguments, **options)
+            yield row
 
-        def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
-            for row in super().stream(*arguments, **options):
-                faults.call()
-                yield row
-
-        def close(self) -> None:
-            super().close()
-            faults.call()
-
-    class Connection(psycopg.Connection[Any]):
-        def rollback(self) -> None:
-            faults.call()
-            super().rollback()
-
-        def close(self) -> None:
-            super().close()
-            faults.call()
-
-    def connect(*arguments: Any, **options: Any) -> Any:
+    def make_cursor(self: Any) -> Any:
         faults.call()
-        return Connection.connect(*arguments, cursor_factory=Cursor, **options)
+        return sqlite3.Connection.cursor(self, cursor)
 
-    driver = ModuleType("psycopg.faulty")
-    vars(driver).update({**vars(psycopg), "connect": connect, "__name__": "psycopg.faulty"})
+    def connect(*rest: Any, **more: Any) -> Any:
+        faults.call()
+        return make(*rest, **more)
+
+    make: Callable[..., Any]
+    if name == "sqlite3":
+        cursor = failing(sqlite3.Cursor, faults, "execute", "fetchone")
+        connection = failing(sqlite3.Connection, faults, "rollback", cursor=make_cursor)
+        make = partial(sqlite3.connect, factory=connection)
+    else:
+        cursor = failing(psycopg.Cursor, faults, "execute", stream=stream)
+        connection = failing(psycopg.Connection, faults, "rollback")
+        make = partial(connection.connect, cursor_factory=cursor)  # type: ignore[attr-defined]
+    driver = ModuleType(f"{name}.faulty")
+    vars(driver).update({**vars(sys.modules[name]), "connect": connect, "__name__": driver.__name__})
     return driver
 
 
@@ -385,7 +362,7 @@ def faulty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
     faults, name = Faults(), f"faulty_{token_hex(4)}"
     create = f"CREATE TABLE {name} (id TEXT, label TEXT, updated BIGINT)"
     if request.param == "sqlite3":
-        driver, path = faulty_sqlite(faults), tmp_path / "labels.db"
+        path = tmp_path / "labels.db"
 
         def do(statement: str) -> None:
             with closing(sqlite3.connect(path)) as connection:
@@ -395,7 +372,8 @@ def faulty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
         place = str(path)
     else:
         server: PostgresServer = request.getfixturevalue("postgres_server")
-        driver, do, place = faulty_psycopg(faults), server.execute, server.dsn
+        do, place = server.execute, server.dsn
+    driver = faulty_driver(request.param, faults)
     monkeypatch.setitem(sys.modules, driver.__name__, driver)
     do(create)
     return faults, {"driver": driver.__name__, "dsn": place, "table": name}, do
