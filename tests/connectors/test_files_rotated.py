@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import random
 import shutil
@@ -627,6 +628,25 @@ def test_a_file_of_a_pattern_goes_on_under_another_name_of_it(tmp_path: Path) ->
         for each in tmp_path.iterdir():
             each.unlink()
         append(tmp_path / "app.log", lines(0, 10))
+
+
+def test_a_file_that_was_left_before_its_other_name_was_seen_is_not_read_twice(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", lines(0, 10))
+    reading = Reading(tmp_path / "app*.log")
+    reading.until(lines(0, 10))
+    pattern = reading.source._reader
+    assert isinstance(pattern, following.FollowingPattern)
+    pattern._next_look = math.inf
+    (tmp_path / "app.log").rename(tmp_path / "app.old.log")
+    append(tmp_path / "app.log", lines(20, 22))
+    reading.until(lines(0, 10) + lines(20, 22))
+    pattern._next_look = 0.0
+    append(tmp_path / "app.old.log", lines(10, 12))
+    reading.until(lines(0, 10) + lines(20, 22) + lines(10, 12))
+    reading = reading.again()
+    append(tmp_path / "app.log", lines(22, 23))
+    reading.until(lines(22, 23))
+    assert reading.gaps == 0
 
 
 def test_the_files_of_a_pattern_that_are_open_are_bounded(

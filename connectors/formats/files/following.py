@@ -434,11 +434,10 @@ class Following:
             each.close()
 
     @property
-    def inode(self) -> tuple[int, int] | None:
-        """Return the device and inode of the file that is read; None before the first."""
-        if self._main is not None:
-            return self._main.id
-        return None if self._place is None else (self._place.device, self._place.inode)
+    def inodes(self) -> list[tuple[int, int]]:
+        """Return device and inode of the file that is read, and of the one that was left last."""
+        pairs = ((self._main, self._place), (self._late, self._late_place))
+        return [inode for file, place in pairs if (inode := _inode_of(file, place)) is not None]
 
     def has_ended(self, is_there: bool = False) -> bool:
         """Return whether the file is gone and was read to its end.
@@ -463,15 +462,21 @@ class Following:
 
         Its own name begins anew. The inode of a file that is not open may be that of a new file by now.
         """
-        place, main = self._place, self._main
-        if self.inode != inode or self._look()[:2] == inode:
+        if self._look()[:2] == inode:
             return None
-        place = place if main is None else main.place()
+        is_main = _inode_of(self._main, self._place) == inode
+        file, place = (self._main, self._place) if is_main else (self._late, self._late_place)
+        if _inode_of(file, place) != inode:
+            return None
+        place = place if file is None else file.place()
         assert place is not None
-        if main is None and not self._holds(path, place):
+        if file is None and not self._holds(path, place):
             return None
-        self.close()
-        self._place, self._seen = None, None
+        if is_main:
+            self.close()
+            self._place, self._seen = None, None
+        else:
+            self._drop_late()
         return place.position()
 
     def _holds(self, path: Path, place: Place) -> bool:
@@ -491,6 +496,12 @@ class Following:
         if main is not None:
             main.close()
         self._drop_late()
+
+
+def _inode_of(file: OpenFile | None, place: Place | None) -> tuple[int, int] | None:
+    if file is not None:
+        return file.id
+    return None if place is None else (place.device, place.inode)
 
 
 def _inode_now(name: str) -> tuple[int, int] | None:
@@ -658,7 +669,7 @@ class FollowingPattern:
         A file that has two names, by a link, is read under the first of them, and rather not a symbolic link.
         """
         changed: list[Raw] = []
-        inodes = {file.inode: name for name, file in self._files.items()} if names else {}
+        inodes = {each: name for name, file in self._files.items() for each in file.inodes} if names else {}
         for name in sorted(names, key=os.path.islink):
             try:
                 now = os.stat(name)
@@ -670,7 +681,8 @@ class FollowingPattern:
                 continue
             position = None if former is None else self._files[former].hand_over(Path(name), inode)
             if former is not None and position is not None:
-                changed += [RawPosition(former, None), RawPosition(name, position)]
+                left = self._files[former].position() or None
+                changed += [RawPosition(former, left), RawPosition(name, position)]
             self._files[name] = self._make(Path(name), position)
             inodes[inode] = name
         self._waiting.extendleft(reversed([name for name in names if name in self._files]))
