@@ -6,6 +6,8 @@ from typing import Literal
 
 AVERAGE_CONFIDENCE = "average_confidence"
 """The estimator that every window has: the mean of the calibrated confidences."""
+CORRECTED = "corrected"
+"""The accuracy of a window by its confidences and all labels so far; where labels exist, the headline."""
 REALISED = "realised"
 """The metrics by the labels of a window."""
 REALISED_COHORT = "realised_cohort"

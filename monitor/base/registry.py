@@ -280,9 +280,15 @@ _JOINT = ("ensemble", "labelled", "realised_cohort")
 ESTIMATORS: dict[str, EstimatorEntry] = {
     "average_confidence": EstimatorEntry(
         f"{_STATS}.estimate.average_confidence:average_confidence",
-        "the mean of the calibrated confidences, without labels",
+        "the mean of the calibrated confidences, without labels (also reports corrected)",
         "confidences",
+        brings=("corrected",),
         charted=True,
+    ),
+    "corrected": EstimatorEntry(
+        f"{_STATS}.estimate.corrected:CorrectionLogic.estimate",
+        "the confidences corrected by all labels so far, from the first label on; accuracy only",
+        "labels",
     ),
     "cbpe_sem": EstimatorEntry(
         f"{_STATS}.estimate.cbpe_sem:cbpe_sem",

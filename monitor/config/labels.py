@@ -25,8 +25,8 @@ class LabelsConfig(Section):
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join; the oldest are removed first. Each takes 64 to "
-        "80 bytes. If anything is refitted, add 8, and 4 for each class. Add 1 if a source has no "
+        description="Answers of this task kept for the join; the oldest are removed first. Each takes 72 to "
+        "88 bytes. If anything is refitted, add 8, and 4 for each class. Add 1 if a source has no "
         "mapping, or one with format: kserve, sagemaker or inference_table.",
         examples=[5_000_000],
     )
@@ -41,7 +41,7 @@ class LabelsConfig(Section):
         default=None,
         ge=1_000_000,
         description="Maximum memory of answers and labels together. If they would take more, both maxima are "
-        "reduced by the same factor. An answer takes up to 80 bytes. Add 8 for each of groups, "
+        "reduced by the same factor. An answer takes up to 88 bytes. Add 16 for each of groups, "
         "and 1 as for max_answers. If anything is refitted, add 8, and 4 for each class. A label "
         "takes 73 bytes. No limit if absent.",
         examples=[300_000_000],

@@ -307,7 +307,7 @@ class Engine:
         outputs = [(task, task.end()) for task in self._tasks.values()]
         reports = [*reports_of(outputs, self._now), *self._arenas.close()]
         for task in self._tasks.values():
-            for closed_at, report in task.revisions.finish():
+            for closed_at, report in task.finish():
                 names = report.task, report.model, report.group
                 reports.append(OrderedReport(StreamPosition(LAST, Phase.ENDED, closed_at, *names), report))
         return reports

@@ -34,7 +34,6 @@ from monitor.stats.estimate.classification import (
     classification_details_many,
 )
 from monitor.stats.estimate.equal_count import bin_rows, label_noise_bias
-from monitor.stats.estimate.filtered import LabelsSay
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Placed, Predictive, mid_p_estimate
 from monitor.stats.estimate.shared_error import Exposure, by_confidence
@@ -125,10 +124,6 @@ class Evaluation:
         By metric, how far it moves with what the rows share; empty with exact intervals.
     predictive : Predictive or None
         As in the request.
-    labels : int
-        Labelled rows that the interval of the accuracy rests on too; `evaluate` knows of none.
-    bias : LabelsSay or None
-        What those rows say of the confidences' bias; None without any.
     adapted : Adapted or None
         As in the request.
     scores : (n, K) float64 or None
@@ -148,8 +143,6 @@ class Evaluation:
     classes: Mapping[tuple[str, int], Result] = field(default_factory=dict)
     exposures: Mapping[str, Exposure] = field(default_factory=dict)
     predictive: Predictive | None = None
-    labels: int = 0
-    bias: LabelsSay | None = None
     adapted: Adapted | None = None
     scores: Floats | None = None
     charted: Mapping[str, CalibrationErrorEstimate] = field(default_factory=dict)

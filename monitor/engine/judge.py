@@ -17,7 +17,14 @@ from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
-from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable, PooledState
+from monitor.engine.objective import (
+    BootstrapDraws,
+    Objective,
+    ObjectiveLogic,
+    Poolable,
+    Pooled,
+    PooledState,
+)
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.reports.attribution import Attribution
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
@@ -187,12 +194,13 @@ class Judge:
         self._standing, self._pooled = {}, {}
 
     def judge(
-        self, evaluation: Evaluation, size: int, time: float, rows: PartRows
+        self, evaluation: Evaluation, size: int, time: float, rows: PartRows, corrected: Pooled | None = None
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
         """Chart a window that ended at this time and hold it against the objectives.
 
         A window of fewer than `min_size` rows is estimated but not judged: its distribution is too far
-        from the normal that the limits rest on. `rows` are the parts that its rows are in.
+        from the normal that the limits rest on. `rows` are the parts that its rows are in; `corrected` gives
+        the accuracy by labels, which an objective reads where it is known.
         """
         charts: tuple[ChartView, ...] = ()
         if size >= self._settings.task.window.min_size:
@@ -203,7 +211,7 @@ class Judge:
                 judged = [self._chart(metric, charted, time, rows) for metric in self._known(charted)]
                 charts = tuple(_beside(chart, evaluation, charted) for chart in judged)
                 self._warm_anew(charted, rows)
-            self._pool(evaluation, size)
+            self._pool(evaluation, size, corrected)
         return charts, self.objectives()
 
     def objectives(self) -> tuple[ObjectiveView, ...]:
@@ -312,11 +320,11 @@ class Judge:
             self._warming.setdefault(metric, []).append(point)
             add_parts(self._warming_parts, metric, evaluation, rows)
 
-    def _pool(self, evaluation: Evaluation, size: int) -> None:
+    def _pool(self, evaluation: Evaluation, size: int, corrected: Pooled | None) -> None:
         for metric, objective in self._objectives.items():
             item, exposure = self._poolable(metric, evaluation, size), evaluation.exposures.get(metric)
-            labels = evaluation.bias if metric == "accuracy" else None
-            verdict = objective.update(item, exposure, evaluation.predictive, labels)
+            by_labels = corrected if metric == "accuracy" else None
+            verdict = objective.update(item, exposure, evaluation.predictive, by_labels)
             self._standing[metric] = verdict.state
             lower, upper = verdict.lower, verdict.upper
             self._pooled[metric] = None if lower is None or upper is None else (lower, upper)

@@ -1,12 +1,8 @@
-"""The comparison of a model's labelled rows with the intervals of the accuracy, and with the estimate.
-
-With predictive intervals they also say where the accuracy lies: see `LabelChecks.with_labels`.
-"""
+"""The comparison of a series' labelled rows with its estimates, and the correction of those by them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -14,25 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
-from monitor.base.results import Estimate
 from monitor.engine.calibration import ActiveCalibration
-from monitor.engine.evaluate import Evaluation
 from monitor.engine.labels.audit import AuditState, IntervalAudit, IntervalAuditLogic, first_labelled
 from monitor.engine.labels.between import BetweenGroups, DeviationState, GroupLabels
 from monitor.engine.labels.columns import Matches
+from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.curve import CurveFollower, CurveState
-from monitor.engine.labels.follow import BiasFollower, BiasState
 from monitor.engine.labels.trust import TrustState, TrustTest, add_together, epsilon_of
 from monitor.engine.reference import Reference
-from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.bias_law import gains_of
-from monitor.stats.estimate.filtered import LabelsSay
-from monitor.stats.estimate.predictive import mid_p_estimate
 
-_MOST_WAITING = 64  # steps whose rows wait for the filter, the audit and the curve
+_MOST_WAITING = 64  # steps whose rows wait for the audit and the curve
 _Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it was right
 
 
@@ -41,12 +32,12 @@ class ChecksState(msgspec.Struct, frozen=True):
 
     audit: AuditState | None = None
     trust: TrustState = msgspec.field(default_factory=TrustState)
-    bias: BiasState = BiasState()
+    correction: CorrectingState = CorrectingState()
     curve: CurveState = CurveState()
     deviation: DeviationState = DeviationState()
 
     def begun_anew(self, window: int) -> ChecksState:
-        """Where they begin anew with this window; of the bias nothing: next is another calibration's."""
+        """Where they begin anew with this window; of the correction nothing: another reference comes."""
         audit = self.audit and self.audit.begun_anew(window)
         return ChecksState(
             audit,
@@ -57,35 +48,32 @@ class ChecksState(msgspec.Struct, frozen=True):
 
 
 class LabelChecks:
-    """Audit, calibration curve, test of trust and filter on the bias of one series, fed with the same rows.
+    """Audit, calibration curve, test of trust and correction of one series, fed with the same rows.
 
     Only the test of trust must take rows as they come. The others take them in whatever pieces: with many
-    models a step brings each of them a row or two, which wait for the next question. The filter is asked at
-    each window, the others where somebody looks.
+    models a step brings each of them a row or two, which wait for the next question. The correction is asked
+    at each window, the others where somebody looks.
 
-    A group has a test of trust, and its deviation from its model's bias, alone. Its batches of 30 labels are
-    too few for an audit, and its curve would be three more families of metrics for each group; both hold for
-    its model, of whose labels its own are part.
+    A group has a test of trust, a correction, and its deviation from its model's bias, alone. Its batches of
+    30 labels are too few for an audit, and its curve would be three more families of metrics for each group;
+    both hold for its model, of whose labels its own are part.
 
     Parameters
     ----------
     level : float
         Of the intervals.
-    window_rows : int
-        Rows of a full window.
+    correction : Correcting
     state : ChecksState, optional
         A snapshot, or that of a series, which holds one.
     """
 
-    def __init__(self, level: float, window_rows: int, state: ChecksState | None = None) -> None:
+    def __init__(self, level: float, correction: Correcting, state: ChecksState | None = None) -> None:
         state = state or ChecksState()
         self._audit = IntervalAudit(level).build(state.audit)
         self.test = TrustTest(level=level).build(state.trust)
-        self._bias = BiasFollower(window_rows, state.bias)
+        self.correction = correction
         self._curve = CurveFollower(state.curve)
         self._waiting: list[_Rows] = []  # for the audit and the curve
-        self._ahead = 0  # how many of those the filter has taken
-        self._begins: tuple[ActiveCalibration, int, Reference] | None = None  # what the filter is to follow
         self.group = GroupLabels(state.deviation)
         self.between: BetweenGroups | None = None
         """The groups that a group stands beside, as its model counts them; None for a model."""
@@ -103,17 +91,22 @@ class LabelChecks:
         return self._audit
 
     @property
-    def bias(self) -> BiasFollower:
-        """The filter on the bias, of all rows so far."""
-        self._follow()
-        self._take_ahead()
-        return self._bias
-
-    @property
     def curve(self) -> CurveFollower:
         """The calibration curve, of all rows so far."""
         self._take_waiting()
         return self._curve
+
+    def correct(self, window: Ints, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        """Give the correction rows that have just got their first labels.
+
+        Parameters
+        ----------
+        window, block : (n,) int64
+        confidence : (n,) float64
+            By the model's calibration.
+        right : (n,) bool
+        """
+        self.correction.add(block, self.group.announced(window, confidence), right)
 
     def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Keep rows that the test of trust has taken until the others are asked."""
@@ -121,47 +114,24 @@ class LabelChecks:
         if len(self._waiting) == _MOST_WAITING:
             self._take_waiting()
 
-    def _take_ahead(self) -> None:
-        """Give the filter, which is asked at each window, the rows that wait."""
-        if self._ahead < len(self._waiting):
-            self._follow()
-            rows, self._ahead = _joined(self._waiting[self._ahead :]), len(self._waiting)
-            self._bias.add(*rows)
-
     def _take_waiting(self) -> None:
         if not self._waiting:
             return
-        self._take_ahead()
-        rows, self._ahead = _joined(self._waiting), 0
+        rows = _joined(self._waiting)
         self._waiting.clear()
         self._audit.add(*rows)
         self._curve.add(*rows)
 
-    def _follow(self) -> None:
-        """Begin to follow the bias, which asks what the reference says of the calibration's error."""
-        if self._begins is not None:
-            (active, window, reference), self._begins = self._begins, None
-            if active.predictive is not None:
-                known = active.confidence(reference.scores, reference.predicted)
-                self._bias.calibrated_on(known, active.predictive.components, window)
-
-    def begin(self, active: ActiveCalibration, window: int, reference: Reference) -> None:
+    def begin(self, active: ActiveCalibration, reference: Reference) -> None:
         """Learn how sure the calibration is that a series with a reference starts with, where that is new.
 
         Parameters
         ----------
         active : ActiveCalibration
-        window : int
-            The open one's number. A bias that was not followed so far is followed from there on.
         reference : Reference
             What it was fitted on.
         """
-        excused = self._excuses_nothing and active.view.version > 0
-        if active.learnt is None:
-            self.bias.stop()
-        elif not self.bias.follows:
-            self._begins = active, window, reference
-        if excused:
+        if self._excuses_nothing and active.view.version > 0:
             known = active.confidence(reference.scores, reference.predicted)
             self.test.recalibrated(0, epsilon_of(known))
 
@@ -170,50 +140,6 @@ class LabelChecks:
         if self._excuses_nothing or (self.test.trust() is None and not self.test.epsilon):
             self.test.recalibrated(0, epsilon)
             self._excuses_nothing = False
-
-    def with_labels(
-        self, evaluation: Evaluation, window: ClosedWindow, whole: BiasFollower | None = None, closed: int = 0
-    ) -> Evaluation:
-        """A window's estimates with the accuracy's interval as the labels so far leave it.
-
-        Without labels the calibration's error is centred on none and as wide as the reference left it; labels
-        say where it lies (`monitor.stats.estimate.filtered`). The value stays the mean confidence, and
-        inside.
-
-        Parameters
-        ----------
-        evaluation : Evaluation
-            Without labels; returned as it is before the first one, and where its intervals are exact.
-        window : ClosedWindow
-            The same.
-        whole : BiasFollower, optional
-            For a group, that of its model, whose labels move the group's interval too.
-        closed : int
-            Windows that this model has closed.
-        """
-        plain, pmf, model = evaluation.estimates.get("accuracy"), evaluation.accuracy, evaluation.predictive
-        if model is not None:
-            self._follow()  # in this window's number at the latest: a restart would begin with the open one's
-        if model is None or pmf is None or not isinstance(plain, Estimate):
-            return evaluation
-        confidence, predicted = evaluation.confidence, window.predicted
-        if self.between is None or whole is None:
-            labels, speaks = self.bias.labelled, True
-            law = self.bias.law(window.number, confidence, model, predicted)
-        else:
-            beyond, spread = self.deviation(), self.group.spread
-            law = whole.law_of_group(closed, confidence, model, predicted, beyond, spread)
-            # A shift of logits is a little wider than the reference's normal law where both say the same.
-            labels, speaks = whole.labelled, bool(beyond or spread or whole.speaks(closed, len(confidence)))
-        if law is None:
-            return evaluation
-        says = LabelsSay(confidence, law)
-        informed = mid_p_estimate(plain.value, says.counts(pmf), plain.level)
-        wider = informed.upper - informed.lower > plain.upper - plain.lower
-        if wider and not speaks:
-            return evaluation
-        estimates = {**evaluation.estimates, "accuracy": informed}
-        return replace(evaluation, estimates=estimates, labels=labels, bias=says)
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.
@@ -232,7 +158,6 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
-        self.bias.begin_anew(clean, epsilon)
         self.group.begin_anew(clean)
         if first:
             self.test.begin_anew(clean)
@@ -248,7 +173,7 @@ class LabelChecks:
         """Another version of the model, or another baseline, from this window on."""
         self.audit.begin_anew(window)
         self.test.begin_anew(window)
-        self.bias.begin_anew(window)
+        self.correction.restarted()
         self.group.begin_anew(window)
         self.curve.begin_anew(window)
 
@@ -266,14 +191,50 @@ class LabelChecks:
 
     def snapshot(self) -> ChecksState:
         """By name."""
-        self._take_waiting()  # and no more: a filter that has not begun is begun again from the reference
+        self._take_waiting()
         return ChecksState(
             self._audit.snapshot(),
             self.test.snapshot(),
-            self._bias.snapshot(),
+            self.correction.snapshot(),
             self._curve.snapshot(),
             self.group.snapshot(),
         )
+
+
+class FirstLabels:
+    """The rows of a step that get their first labels, by series, to be taken up to places of the stream.
+
+    Parameters
+    ----------
+    matches : Matches
+        Sorted by sequence.
+
+    Attributes
+    ----------
+    window, block, confidence, right : (n,) array
+        Of each row, as in `Matches`.
+    """
+
+    def __init__(self, matches: Matches) -> None:
+        matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
+        first, self.right = first_labelled(matches)
+        self.window, self.block = matches.window[first], matches.block[first]
+        self.confidence, self._sequence = matches.confidence[first], matches.sequence[first]
+        of = matches.series[first]
+        self._left = {int(of[piece.start]): piece for piece in _pieces(of)}
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._left))
+
+    def take(self, series: int, up_to: int | None = None) -> slice:
+        """Return where the rows of a series are that have not been taken, up to this sequence or all."""
+        left = self._left.pop(series, slice(0, 0))
+        stop = left.stop
+        if up_to is not None:
+            piece = self._sequence[left]
+            stop = left.start + int(piece.searchsorted(up_to, side="right"))
+            self._left[series] = slice(stop, left.stop)
+        return slice(left.start, stop)
 
 
 def add_to_models(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:

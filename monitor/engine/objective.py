@@ -7,7 +7,7 @@ interval of one window is usually too wide to tell, so the last few are pooled.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -16,10 +16,10 @@ import numpy as np
 
 from monitor.base.codec import restored
 from monitor.base.records import Floats
+from monitor.base.results import Estimate, Result
 from monitor.config.root import Bound
 from monitor.reports.views import ObjectiveState
 from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
-from monitor.stats.estimate.filtered import LabelsSay
 from monitor.stats.estimate.label_cumulants import Cumulants
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Predictive
@@ -70,6 +70,9 @@ class BootstrapDraws:
 
 Poolable = CountPmf | CountRatio | Cumulants | BootstrapDraws
 """The contribution of one window to an objective."""
+
+Pooled = Callable[[int], Result | None]
+"""Gives the accuracy of so many windows, the newest, by all labels so far; None before the first label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ class ObjectiveLogic:
         item: Poolable | None,
         exposure: Exposure | None = None,
         model: Predictive | None = None,
-        labels: LabelsSay | None = None,
+        corrected: Pooled | None = None,
     ) -> ObjectiveVerdict:
         """Take the next window and judge.
 
@@ -223,28 +226,24 @@ class ObjectiveLogic:
         model : Predictive, optional
             The calibration's error and what varies between windows, which are put on the windows together
             as on one longer one; the pooled interval is chance alone without it.
-        labels : LabelsSay, optional
-            What labels say of the bias, of the accuracy: it takes the place of the calibration's error, as in
-            the interval of the newest window, on all of them as on one longer one like it.
+        corrected : Pooled, optional
+            What it gives takes the place of the pool of the confidences.
         """
         self._items.append(item)
         self._exposures.append(exposure)
         self._pool.put(self._place, item)
         self._place = (self._place + 1) % self._settings.windows
+        if corrected is not None and isinstance(found := corrected(len(self._items)), Estimate):
+            state = judge(self._settings.bound, found.lower, found.value, found.upper)
+            return ObjectiveVerdict(state, found.lower, found.upper, len(self._items), found.n)
         total = self._pool.total
         if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
             return ObjectiveVerdict(None, None, None, 0, 0)
-        lower, upper = self._ends(total, model, labels)
-        # The estimate is as it would be without labels: what these say shows in the interval alone.
-        value = _value(total) if labels is None else (lower + upper) / 2
-        state = judge(self._settings.bound, lower, value, upper)
+        lower, upper = self._ends(total, model)
+        state = judge(self._settings.bound, lower, _value(total), upper)
         return ObjectiveVerdict(state, lower, upper, len(self._items) - self._items.count(None), _rows(total))
 
-    def _ends(
-        self, total: Poolable, model: Predictive | None, labels: LabelsSay | None
-    ) -> tuple[float, float]:
-        if labels is not None and not isinstance(total, BootstrapDraws | Cumulants | CountRatio):
-            return labels.interval(TrimmedPmf(total.offset, total.mass, total.n), self._settings.level)
+    def _ends(self, total: Poolable, model: Predictive | None) -> tuple[float, float]:
         known = [one for one in self._exposures if one is not None]
         level = self._settings.level
         if model is None or not known:

@@ -25,6 +25,7 @@ from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
 from monitor.stats.calibration.base import Calibration, cross_fit_in_time
 from monitor.stats.calibration.covariates import CovariateReference
 from monitor.stats.charts.base import Baseline
+from monitor.stats.estimate.corrected import Correction
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded, two_folds_vary
 from monitor.stats.estimate.proportion import wilson
@@ -119,6 +120,31 @@ class Reference:
 
         return self._once(f"{method}, predictive {group}", fit)
 
+    def correction(self, method: str, window_rows: int, group: str = "") -> Correction:
+        """The settings of the corrected accuracy under this calibration, of the model or of one group of it.
+
+        Parameters
+        ----------
+        method : str
+        window_rows : int
+            Of a full window.
+        group : str
+
+        Raises
+        ------
+        ValueError
+            The reference cannot carry the method, with the reason.
+        """
+        if method == AutoCalibrator.method:
+            method = self.choice().method
+        folded = self._folded(method)
+        known = [folds for folds in folded.folds if folds <= _FOLDS]
+        confidence = folded.folds[known[-1]] if known else folded.confidence
+        if not group:
+            return Correction.of_reference(confidence, folded.right, window_rows)
+        rows = self.groups.get(group, np.zeros(0, dtype=np.int64))
+        return Correction.of_group(confidence[rows], folded.right[rows], window_rows)
+
     def shows_variation(self, method: str) -> bool:
         """Whether `predictive` finds what varies between windows; two folds tell where these suffice."""
         if len(self.labels) < FEWEST_ROWS:
@@ -171,7 +197,12 @@ class Reference:
         )
 
     def _folded(self, method: str) -> Folded:
-        return self._shared(f"{method}, folded", lambda: Folded.of(CALIBRATORS[method](), *self._rows))
+        """The folds of both `predictive` and `correction`: without groups the second to ask takes them."""
+        key = f"{method}, folded"
+        if not self.groups and key in self._fits:
+            found: Folded = self._fits.pop(key)
+            return found
+        return self._once(key, lambda: Folded.of(CALIBRATORS[method](), *self._rows))
 
     def cross_fitted(self, method: str) -> Floats | None:
         """Its own scores, calibrated by folds contiguous in time, each by a fit on the others; None for none.

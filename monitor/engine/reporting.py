@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from monitor.engine.evaluate import evaluate
+from monitor.engine.label_checks import FirstLabels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Cells
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
@@ -75,15 +76,20 @@ class LabelReplay:
             for crossing in task.revisions.crossings(cells[k])
         ]
         reports = []
+        first = [FirstLabels(matches) for matches in waiting]
         for at, *names, _, k, crossing in sorted(crossings, key=lambda each: each[:5]):
             # Of what comes before a report only its own window's rows matter; all others are counted at once.
+            # The correction of its series rests on all rows of that.
             self._tasks[k].count(cells[k], (crossing.series, crossing.window), crossing.sequence)
-            report = self._tasks[k].revisions.revise(crossing.series, crossing.window)
+            self._tasks[k].correct(first[k], crossing.series, crossing.sequence)
+            report = self._tasks[k].revise(crossing.series, crossing.window)
             if report is not None:
                 reports.append(OrderedReport(StreamPosition(at, Phase.REACHED, 0, *names), report))
-        for task, matches, rest in zip(self._tasks, waiting, cells, strict=True):
+        for task, matches, rest, labels in zip(self._tasks, waiting, cells, first, strict=True):
             for cell in rest:
                 task.count(rest, cell)
+            for series in labels:
+                task.correct(labels, series)
             task.audit(matches)
         return reports
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,10 +16,11 @@ from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
-from monitor.engine.evaluate import EstimationRequest, Evaluation
+from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.between import GroupLabels
+from monitor.engine.labels.correcting import Correcting
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_parts, reference_windows
 from monitor.engine.refit.due import RecalibrationState, schedule_of
@@ -26,12 +28,14 @@ from monitor.engine.series_output import LastWindow, NotedRebaseline, OutputStat
 from monitor.engine.task_refits import Published
 from monitor.engine.versions import VersionState, VersionTracker
 from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
-from monitor.reports.views import SeriesView
+from monitor.reports.views import MetricEstimate, SeriesView
 from monitor.reports.window_report import WindowReport
-from monitor.stats.calibration.base import Calibration
+from monitor.stats.calibration import calibration_from_snapshot
+from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.charts.base import Baseline
 from monitor.stats.estimate.between_groups import Deviation
+from monitor.stats.estimate.corrected import Correction, block_rows
 from monitor.stats.estimate.hajek import Excess
 from monitor.stats.histograms import ConfidenceHistogram, Distributions
 
@@ -76,6 +80,13 @@ class SeriesSettings:
         named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
         return JudgeSettings(self.task, named)
 
+    def correction(self, reference: Reference | None) -> Correction:
+        """Return what the correction by labels starts from: a reference that the calibration is fitted on."""
+        method, size = self.task.calibration.reference_method, self.task.window.size
+        if reference is None or method == "none":
+            return Correction.unknown(size)
+        return reference.correction(method, size, self.group)
+
     def build(self, reference: Reference | None, resume: SeriesSnapshot | None = None) -> Series:
         """The series, from the start or from where a snapshot left it.
 
@@ -110,6 +121,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     rebaselines: Sequence[NotedRebaseline] = ()
     untold: Sequence[tuple[str, str]] = ()
     rivals: ComparisonFits | None = None
+    former: tuple[dict[str, Any], float] | None = None  # the calibration of before the open window
     unusable: Mapping[str, tuple[int, int]] = {}
 
     def without_baseline(self) -> SeriesSnapshot:
@@ -140,7 +152,16 @@ class Series:
         self._versions = VersionTracker(task.window.min_size, state.versions)
         self._judge: Judge = settings.judge.build(state.judge)
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
-        self.checks = LabelChecks(task.level, task.window.size, state)
+        correction = Correcting(
+            lambda: settings.correction(reference),
+            block_rows(cut.size),
+            self._windows.first_row,
+            state.correction,
+        )
+        self.checks = LabelChecks(task.level, correction, state)
+        self._former: tuple[Calibration, float] | None = None
+        if state.former is not None:
+            self._former = calibration_from_snapshot(state.former[0]), state.former[1]
         self.duplicates = state.duplicates
         self._used = state.used
         self._last_arrival = state.last_arrival
@@ -152,7 +173,7 @@ class Series:
         self._judged_version = state.judged_version
         self._fits = state.fits
         output = OutputState(state.last, state.fitted, state.rebaselines, state.untold)
-        self._output = SeriesOutput(task, settings.name, self.tally, output)
+        self._output = SeriesOutput(task, settings.name, self.tally, self.checks.correction, output)
         self._confidences = state.confidences
         self._unusable = dict(state.unusable)
         saved = state.calibration
@@ -163,7 +184,7 @@ class Series:
         if saved is None and reference is not None:
             self._start(reference, fitted=state.rivals is not None)
         if reference is not None and not settings.group:
-            self.checks.begin(self.active, self._windows.number, reference)
+            self.checks.begin(self.active, reference)
 
     def _start(self, reference: Reference, fitted: bool) -> None:
         """Draw the charts around the reference; `fitted` where estimators that compare were so before."""
@@ -366,6 +387,8 @@ class Series:
     def _take_over(self, active: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True
         first = self.active.view.method == "none"
+        if self._former is None:
+            self._former = self.active.calibration, self.active.shift
         self.active = active.begin_baseline() if first else active
         self._comparisons.recalibrated(active.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
@@ -380,9 +403,8 @@ class Series:
         window: ClosedWindow,
         evaluation: Evaluation,
         group_name: Callable[[int], str],
-        model: Series | None = None,
     ) -> WindowReport:
-        """The report of a window: labels into its interval, then its charts, objectives and trust.
+        """The report of a window: its correction by labels, then its charts, objectives and trust.
 
         Parameters
         ----------
@@ -390,25 +412,27 @@ class Series:
         evaluation : Evaluation
         group_name : callable
             Gives the group of a number in `window.groups`.
-        model : Series, optional
-            For a group that of its model.
         """
         self.changed = True
         self._follow_version(window)
         self.active = self.active.adapted_by(evaluation)
         if (epsilon := self.active.epsilon(evaluation.adapted)) is not None:
             self.checks.test.excuse(epsilon)
-        if model is None:
-            informed = self.checks.with_labels(evaluation, window)
-        else:
-            informed = self.checks.with_labels(evaluation, window, model.checks.bias, model.tally.closed)
-        rows = PartRows(informed.confidence, window.predicted, window.groups, group_name, self.settings.task)
-        judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time, rows)
+        self._correct(window, evaluation)
+        task, correction = self.settings.task, self.checks.correction
+        rows = PartRows(evaluation.confidence, window.predicted, window.groups, group_name, task)
+        judged = self._judge.judge(
+            self._comparisons.judged(evaluation),
+            window.size,
+            window.end_time,
+            rows,
+            lambda pooled: correction.estimate(window.number, task.level, pooled),
+        )
         self._used += window.size
         self._count_unusable(evaluation)
-        self._confidences = self._confidences.plus(informed.confidence)
+        self._confidences = self._confidences.plus(evaluation.confidence)
         self.tally.close(window.number, window.end_time)
-        comparisons = self._comparisons.of_window(informed)
+        comparisons = self._comparisons.of_window(evaluation)
         trust = self.checks.lost_trust()
         charts, objectives = judged
         known = self._judge.attributions
@@ -416,7 +440,31 @@ class Series:
             known[each.metric] for each in charts if each.verdict.rules and each.metric in known
         )
         said = charts, objectives, attributions
-        return self._output.report(window, informed, comparisons, said, self.active.view, trust)
+        return self._output.report(window, evaluation, comparisons, said, self.active.view, trust)
+
+    def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
+        """Take a window into the correction, after what another calibration has changed for it."""
+        correction, former, self._former = self.checks.correction, self._former, None
+        if former is not None:
+            calibration, shift = former
+            scores = calibrate(calibration, window.scores, window.predicted, shift)
+            before = confidence_of(window.scores if scores is None else scores, window.predicted)
+            correction.recalibrated(before, evaluation.confidence)
+        correction.close(window.number, evaluation.confidence)
+
+    def corrected(self, window: int) -> MetricEstimate | None:
+        """Return the corrected accuracy of a window, as in its report."""
+        return self._output.corrected(window)
+
+    def take_revision(self, report: WindowReport) -> None:
+        """Show the next revision of a window, of which a line is written."""
+        self._output.take_revision(report)
+        self.changed = True
+
+    def learn(self) -> bool:
+        """Work out what the reference says of the calibration's error; return whether that was new."""
+        found = self.active.learn(), self.checks.correction.learn()
+        return any(found)
 
     def _count_unusable(self, evaluation: Evaluation) -> None:
         if (own := evaluation.adapted) is None:
@@ -438,6 +486,7 @@ class Series:
         if self._judged_version and version != self._judged_version:
             self._judge.begin_anew()
             self.checks.begin_anew(window.number)
+            self._former = None
             if self.recalibration is not None:
                 self.recalibration.begin_anew(window.number)
             self.active = self.active.of_another_version()
@@ -508,5 +557,6 @@ class Series:
             recalibration=None if self.recalibration is None else self.recalibration.snapshot(),
             **msgspec.structs.asdict(self._output.snapshot()),
             rivals=self._comparisons.fits,
+            former=None if self._former is None else (dict(self._former[0].snapshot()), self._former[1]),
             unusable=dict(self._unusable),
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
 from monitor.config.root import Task
 from monitor.engine.evaluate import Evaluation
+from monitor.engine.labels.correcting import Correcting
 from monitor.engine.labels.tally import Tally
 from monitor.engine.windows import ClosedWindow, SeriesName
 from monitor.reports.attribution import Attribution
@@ -28,6 +30,7 @@ from monitor.stats.charts.base import Verdict
 from monitor.stats.pairwise.ranking import RankInterval
 
 _REBASELINES_KEPT = 20
+_NUMBERS = 5  # of an estimate
 
 
 SavedEstimate = list[Any]
@@ -71,6 +74,8 @@ class SeriesOutput:
     name : SeriesName
     tally : Tally
         The series' labelled rows.
+    correction : Correcting
+        The same labels' correction of the accuracy.
     resume : OutputState, optional
         What `snapshot` gave.
 
@@ -84,12 +89,20 @@ class SeriesOutput:
         Of the last window.
     """
 
-    def __init__(self, task: Task, name: SeriesName, tally: Tally, resume: OutputState | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        name: SeriesName,
+        tally: Tally,
+        correction: Correcting,
+        resume: OutputState | None = None,
+    ) -> None:
         state = resume or OutputState()
         self._task = task
         self._refits = not name.group and name.model in task.refit_models
         self._by_labels = task.realised_estimators if "accuracy" in task.metrics else ()
         self._tally = tally
+        self._correction = correction
         self._fitted = estimates_from(state.fitted)
         last = state.last or LastWindow()
         self.end_time = last.end_time
@@ -210,14 +223,14 @@ class SeriesOutput:
     def _of_window(
         self, window: int, evaluation: Evaluation, comparisons: Sequence[MetricEstimate]
     ) -> tuple[MetricEstimate, ...]:
-        own = []
+        own: list[MetricEstimate] = []
         if AVERAGE_CONFIDENCE in self._task.estimators:
             own = [
-                MetricEstimate(
-                    metric, AVERAGE_CONFIDENCE, result, evaluation.labels if metric == "accuracy" else 0
-                )
+                MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
                 for metric, result in evaluation.estimates.items()
             ]
+        if (corrected := self.corrected(window)) is not None:
+            own.append(corrected)
         return (*own, *comparisons, *self._realised(window), *self._refitted())
 
     def _of_classes(self, evaluation: Evaluation) -> tuple[ClassEstimate, ...]:
@@ -241,6 +254,19 @@ class SeriesOutput:
             for metric in self._task.metrics
         ]
 
+    def corrected(self, window: int) -> MetricEstimate | None:
+        """The accuracy of a window by all labels so far; None before the first, or where it is not kept."""
+        if CORRECTED not in self._by_labels:
+            return None
+        result = self._correction.estimate(window, self._task.level)
+        labels = self._correction.labelled
+        return None if result is None else MetricEstimate("accuracy", CORRECTED, result, labels)
+
+    def take_revision(self, report: WindowReport) -> None:
+        """Late labels have brought another line of a window: of the last one, show it."""
+        if report.window == self._tally.closed - 1:
+            self._estimates = report.estimates
+
     def _realised(self, window: int) -> list[MetricEstimate]:
         """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
         task = self._task
@@ -260,7 +286,13 @@ class SeriesOutput:
 
 def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[SavedEstimate]:
     """Estimates as plain values."""
-    return [[e.metric, e.estimator, _plain(e.result), *_more(e)] for e in estimates]
+    return [
+        [e.metric, e.estimator, _plain(e.result) + _plain_close(e.at_close), *_more(e)] for e in estimates
+    ]
+
+
+def _plain_close(at_close: Estimate | None) -> list[Any]:
+    return [] if at_close is None else [at_close.value, at_close.lower, at_close.upper]
 
 
 def _more(e: MetricEstimate) -> list[int]:
@@ -272,9 +304,14 @@ def _more(e: MetricEstimate) -> list[int]:
 def estimates_from(state: Sequence[SavedEstimate]) -> tuple[MetricEstimate, ...]:
     """The estimates that `plain_estimates` gave."""
     return tuple(
-        MetricEstimate(metric, tag, _result(written), *_of_few(*more))
+        replace(MetricEstimate(metric, tag, _result(written), *_of_few(*more)), at_close=_at_close(written))
         for metric, tag, written, *more in state
     )
+
+
+def _at_close(written: Sequence[Any]) -> Estimate | None:
+    """What `_plain_close` gave."""
+    return Estimate(*written[_NUMBERS:], *written[3:_NUMBERS]) if len(written) > _NUMBERS else None
 
 
 def _of_few(labels: int = 0, *ends: int) -> tuple[int, *tuple[RankInterval, ...]]:
@@ -284,7 +321,7 @@ def _of_few(labels: int = 0, *ends: int) -> tuple[int, *tuple[RankInterval, ...]
 
 def _result(written: Sequence[Any]) -> Result:
     if not isinstance(written[0], str):
-        return Estimate(*written)
+        return Estimate(*written[:_NUMBERS])
     return Unknown(*written) if len(written) == 1 else TooFew(*written)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
-from monitor.engine.label_checks import add_to_groups, add_to_models
+from monitor.engine.label_checks import FirstLabels, add_to_groups, add_to_models
 from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.audit import judge_together
 from monitor.engine.labels.between import BetweenGroups
@@ -40,6 +40,7 @@ from monitor.engine.windows import AnswerRows, ClosedWindow
 from monitor.reports.views import LabelOutcome, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import confidence_of
+from monitor.stats.estimate.corrected import block_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ class TaskEngine:
         self.recalibrations: TaskRecalibrations | None = None
         if task.recalibrates:
             self.recalibrations = TaskRecalibrations(*shared, state.recalibrations)
+        self._block_rows = block_rows(task.window.size)
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.ageing)
         self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
         self.series: list[Series] = []
@@ -292,7 +294,7 @@ class TaskEngine:
         rows = answers.rows(sequence)
         if groups:
             rows = replace(rows, groups=np.stack(groups, axis=1))
-        closed, numbers, confidence = self._into_windows(batch, rows, partitions, memberships, kept)
+        closed, numbers, blocks, confidence = self._into_windows(batch, rows, partitions, memberships, kept)
         joined = Answers(
             key=batch.key[kept],
             model=model[kept],
@@ -305,6 +307,7 @@ class TaskEngine:
             scores=batch.scores[kept],
             request=batch.request[kept],
             alone=batch.alone[kept],
+            block=np.stack(blocks, axis=1),
         )
         if self.refits is not None:
             self.refits.answers_came(joined)
@@ -329,6 +332,27 @@ class TaskEngine:
         labelled, correct, excess = cells.take(cell, up_to)
         if labelled or correct or any(excess):
             self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
+
+    def revise(self, series: int, window: int) -> WindowReport | None:
+        """Return the next line of a window: see `RevisionsLogic.revise`."""
+        report = self.revisions.revise(series, window)
+        if report is not None:
+            self.series[series].take_revision(report)
+        return report
+
+    def finish(self) -> list[tuple[int, WindowReport]]:
+        """Return the last lines of windows as the input ends: see `RevisionsLogic.finish`."""
+        found = self.revisions.finish()
+        for _, report in found:
+            self.series[self._index.series_of(report.model, report.group)].take_revision(report)
+        return found
+
+    def correct(self, rows: FirstLabels, series: int, up_to: int | None = None) -> None:
+        """Correct a series by labels that reached its answers, up to a place in the stream."""
+        piece = rows.take(series, up_to)
+        self.series[series].checks.correct(
+            rows.window[piece], rows.block[piece], rows.confidence[piece], rows.right[piece]
+        )
 
     def audit(self, matches: Matches) -> None:
         """Hold matched labels, sorted by sequence, against the confidences of their answers; pool them."""
@@ -367,7 +391,7 @@ class TaskEngine:
     def learn(self) -> bool:
         """Work out what one more reference says of its calibration's error; False where all is known."""
         while self._unlearnt:
-            if self.series[self._unlearnt.popleft()].active.learn():
+            if self.series[self._unlearnt.popleft()].learn():
                 return True
         return False
 
@@ -384,10 +408,8 @@ class TaskEngine:
     def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
         """A window's report, then the last ones of earlier windows that are let go of for it."""
         number = self._number(window)
-        group, model = window.series.group, window.series.model
-        whole = self.series[self._index.series_of(model, "")] if group else None
-        report = self.series[number].close(window, evaluation, self._group_name, whole)
-        if not group:
+        report = self.series[number].close(window, evaluation, self._group_name)
+        if not window.series.group:
             if self.refits is not None:
                 self.refits.close_window(now)
             if self.recalibrations is not None:
@@ -462,13 +484,15 @@ class TaskEngine:
 
     def _into_windows(
         self, batch: Batch, rows: AnswerRows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
-    ) -> tuple[list[ClosedWindow], list[Ints], Floats]:
+    ) -> tuple[list[ClosedWindow], list[Ints], list[Ints], Floats]:
         """Push the kept rows into each series that they belong to, first that of their model.
 
-        Return the windows closed and joined, and each row's confidence by its model's calibration.
+        Return the windows closed, the window and the block of each row by series, and each row's confidence
+        by its model's calibration.
         """
         closed: list[ClosedWindow] = []
         numbers: list[Ints] = []
+        blocks: list[Ints] = []
         confidence = np.full(len(batch), np.nan)
         for membership in memberships:
             number = np.full(len(batch), -1, dtype=np.int64)
@@ -480,12 +504,17 @@ class TaskEngine:
             )
             if not numbers:
                 confidence[order] = self._confidence(part, pieces)
+            opened = [self.series[code].open_window[0] for code, _ in pieces]
+            firsts = [(window.number, window.first_row, window.pending) for window in opened]
             for (code, piece), names in zip(pieces, _names(version, pieces, batch.versions), strict=True):
                 closed += self.series[code].push(part, piece, partitions, version, names, placed)
+            block = np.full(len(batch), -1, dtype=np.int64)
             number[order] = placed
+            block[order] = blocks_of(placed, pieces, firsts, self._block_rows)
             numbers.append(number[kept])
+            blocks.append(block[kept])
             rows = rows.ungrouped()
-        return closed, numbers, confidence[kept]
+        return closed, numbers, blocks, confidence[kept]
 
     def _confidence(self, rows: AnswerRows, pieces: list[tuple[int, slice]]) -> Floats:
         """Of rows that are sorted by their series: the probability that each answer is right."""
@@ -513,7 +542,7 @@ class TaskEngine:
         self.series.append(series)
         self._of_group = np.append(self._of_group, bool(group))
         self.models = self.models if group else np.append(self.models, model_code(model))
-        self.revisions.add_series(series.tally)
+        self.revisions.add_series(series.tally, series.corrected)
         if self.refits is not None:
             self.refits.add_series(model, group)
         if self.recalibrations is not None:
@@ -528,6 +557,45 @@ class TaskEngine:
                 series.follow(whole)  # one that comes later has the calibration that its model has by then
             else:
                 series.checks.excuse(whole.checks.test.epsilon)  # of before groups were tested
+
+
+def blocks_of(
+    numbers: Ints, pieces: Sequence[tuple[int, slice]], firsts: Sequence[tuple[int, int, int]], rows: int
+) -> Ints:
+    """Return the first row of each row's block, among all rows of its series.
+
+    Parameters
+    ----------
+    numbers : (n,) int64
+        The window of each row, by series.
+    pieces : sequence of (int, slice)
+        The rows of each series.
+    firsts : sequence of (int, int, int)
+        Of each series, before these rows came: the open window's number, rows of all closed windows, and rows
+        in the open one.
+    rows : int
+        Of a full block.
+
+    Examples
+    --------
+    >>> blocks_of(np.array([4, 4, 5, 5, 5]), [(0, slice(0, 5))], [(4, 100, 1)], rows=2).tolist()
+    [100, 102, 103, 103, 105]
+    """
+    if not len(numbers):
+        return numbers
+    starts = np.array([piece.start for _, piece in pieces])
+    number, first, pending = np.array(firsts).T
+    rows_of = np.diff(starts, append=len(numbers))
+    place = np.arange(len(numbers)) + np.repeat(first + pending - starts, rows_of)
+    opens = np.diff(numbers, prepend=-1) != 0
+    opens[starts] = True
+    at = np.flatnonzero(opens)
+    window = place[at]
+    goes_on = np.flatnonzero(numbers[starts] == number)
+    window[np.searchsorted(at, starts[goes_on])] = first[goes_on]
+    began = np.repeat(window, np.diff(at, append=len(numbers)))
+    blocks: Ints = began + (place - began) // rows * rows
+    return blocks
 
 
 def _names(version: Ints, pieces: list[tuple[int, slice]], names: tuple[str, ...]) -> list[tuple[str, ...]]:

@@ -262,7 +262,10 @@ class _Kept:
 
 
 class WindowState(msgspec.Struct, frozen=True):
-    """The open window and its number; no columns where it holds no row."""
+    """The open window and its number; no columns where it holds no row.
+
+    `first_row` counts the rows of closed windows, since a version that counts them.
+    """
 
     number: int
     version: str
@@ -274,14 +277,21 @@ class WindowState(msgspec.Struct, frozen=True):
     interrupted: list[str] = []
     features: Floats | None = None
     groups: Ints | None = None
+    first_row: int = 0
 
 
 class WindowLogic:
-    """The open window of one series."""
+    """The open window of one series.
+
+    Attributes
+    ----------
+    first_row : int
+        Rows of the windows that closed before: the place of the open window's first row in the series.
+    """
 
     def __init__(self, settings: CountWindow, resume: WindowState | None = None) -> None:
         self._settings = settings
-        self._number = 0
+        self._number = self.first_row = 0
         self._version = ""
         self._kept = _Kept(self._settings.size)
         self._fresh: Columns | None = None
@@ -403,10 +413,11 @@ class WindowLogic:
             interrupted=sorted(self._interrupted),
             features=None if features is None or not features.shape[1] else features.copy(),
             groups=None if groups is None or not groups.shape[1] else groups.copy(),
+            first_row=self.first_row,
         )
 
     def _restore(self, state: WindowState) -> None:
-        self._number = state.number
+        self._number, self.first_row = state.number, state.first_row
         self._version = state.version
         if state.scores is None or state.predicted is None or state.time is None:
             return
@@ -511,5 +522,6 @@ class WindowLogic:
             groups=groups,
         )
         self._number += 1
+        self.first_row += self._count
         self._clear()
         return window

@@ -171,6 +171,19 @@ def rounded(x: float) -> float:
     return round(x, _DECIMALS) + 0.0
 
 
+class AtClose(msgspec.Struct, frozen=True):
+    """An estimate as it was when its window closed."""
+
+    value: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, estimate: Estimate, number: Callable[[float], float] = float) -> AtClose:
+        """An estimate, its numbers to the last bit or `rounded`."""
+        return cls(number(estimate.value), number(estimate.lower), number(estimate.upper))
+
+
 class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An estimate as lines and messages have it: a value with its interval, or why there is none.
 
@@ -190,6 +203,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     labels: int = 0
     rank: RankInterval | None = None
     rank_chi_square: RankInterval | None = None
+    at_close: AtClose | None = None
 
     def __post_init__(self) -> None:
         if self.unknown is None and self.size is None:
@@ -215,6 +229,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             labels=e.labels or 0,
             rank=e.rank,
             rank_chi_square=e.rank_chi_square,
+            at_close=None if e.at_close is None else AtClose.of(e.at_close, number),
         )
 
     @property
@@ -227,7 +242,10 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def read(self) -> MetricEstimate:
         """What `of` was given."""
         ranks = self.rank, self.rank_chi_square
-        return MetricEstimate(self.metric, self.estimator, self.result, self.labels, *ranks)
+        closed, before = self.at_close, None
+        if closed is not None:
+            before = Estimate(closed.value, closed.lower, closed.upper, self.level, self.size or 0)
+        return MetricEstimate(self.metric, self.estimator, self.result, self.labels, *ranks, before)
 
 
 class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -469,7 +487,9 @@ def encoded(value: Any) -> bytes:
         return _encode(_encodable(msgspec.to_builtins(value, enc_hook=_from_numpy)))
 
 
-def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -> WindowReport | None:
+def revised(
+    report: WindowReport, line: bytes, estimator: str, result: Result, corrected: MetricEstimate | None = None
+) -> WindowReport | None:
     """The next revision of a window, in which one estimator has another result.
 
     Its line is the former one but for the bytes that change: most of it is as it was.
@@ -482,6 +502,9 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
     estimator : str
         Each of its estimates gets the result.
     result : Result
+    corrected : MetricEstimate, optional
+        Takes the place of the one by the same estimator, whose first result it keeps; without one it follows
+        the first estimate.
 
     Returns
     -------
@@ -499,22 +522,38 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
     >>> later.revision, later.line == to_json(replace(later))
     (1, True)
     """
-    estimates = tuple(
-        MetricEstimate(e.metric, estimator, result) if e.estimator == estimator else e
-        for e in report.estimates
-    )
+    estimates: list[MetricEstimate] = []
     spliced = line
-    for before, after in zip(report.estimates, estimates, strict=True):
-        if before is not after:
-            # No text can hold these bytes: inside one, each quote has a backslash before it.
-            was, now = (encoded(WrittenEstimate.of(e, rounded)) for e in (before, after))
+    known = {e.estimator for e in report.estimates}
+    for before in report.estimates:
+        after = [before]
+        if before.estimator == estimator:
+            after = [MetricEstimate(before.metric, estimator, result)]
+        elif corrected is not None and before.estimator == corrected.estimator:
+            after = [_revised(before, corrected)]
+        elif corrected is not None and not estimates and corrected.estimator not in known:
+            after = [before, corrected]
+        estimates += after
+        # No text can hold these bytes: inside one, each quote has a backslash before it.
+        if after != [before]:
+            was, now = (
+                b",".join(encoded(WrittenEstimate.of(e, rounded)) for e in some) for some in ([before], after)
+            )
             spliced = spliced.replace(was, now, 1)
     if spliced == line:
         return None
     was, now = (b'"revision":%d,' % number for number in (report.revision, report.revision + 1))
-    found = replace(report, revision=report.revision + 1, estimates=estimates)
+    found = replace(report, revision=report.revision + 1, estimates=tuple(estimates))
     object.__setattr__(found, "line", spliced.replace(was, now, 1))
     return found
+
+
+def _revised(before: MetricEstimate, after: MetricEstimate) -> MetricEstimate:
+    """The later estimate, with what it was at the close of its window; the same where it says the same."""
+    was, now = (WrittenEstimate.of(replace(e, labels=0, at_close=None), rounded) for e in (before, after))
+    if was == now or not isinstance(before.result, Estimate):
+        return before if was == now else after
+    return replace(after, at_close=before.at_close or before.result)
 
 
 def _encodable(value: Any) -> Any:

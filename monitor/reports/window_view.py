@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from monitor.base.results import Result
+from monitor.base.results import Estimate, Result
 from monitor.stats.charts.base import Verdict
 from monitor.stats.pairwise.ranking import RankInterval
 
@@ -39,13 +39,14 @@ class MetricEstimate:
     metric, estimator : str
     result : Estimate or Unknown
     labels : int
-        Labelled rows of before the window closed that moved the interval of an estimate without labels; the
-        value is as it would be without them. 0 where none did.
+        Labelled rows that a `corrected` accuracy rests on beside the confidences; 0 of any other estimate.
     rank : RankInterval or None
         The ranks that the model may have among those of its refit, by Bonferroni's intervals; None where
         they are not ranked.
     rank_chi_square : RankInterval or None
         The same by the χ² set; None where it is not known how the models' errors go together.
+    at_close : Estimate or None
+        What a `corrected` accuracy was when the window closed, where later labels have revised it.
     """
 
     metric: str
@@ -54,6 +55,7 @@ class MetricEstimate:
     labels: int = 0
     rank: RankInterval | None = None
     rank_chi_square: RankInterval | None = None
+    at_close: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
 
     With scores its id is kept too, to join the answers of several models, and whether its label has replaced
     another class (`replaced`). Where a source numbers the rows of requests, `rows` is kept: see `ALONE`.
+    `block` holds `Matches.block` plus 1: stores of older versions lack it, and an absent column reads as 0.
     """
     kept: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
     if scored:
@@ -50,6 +51,7 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
         "sequence": np.int64,
         "series": np.dtype((np.int32, (series,))),
         "window": np.dtype((np.int32, (series,))),
+        "block": np.dtype((np.int64, (series,))),
     }
 
 
@@ -130,6 +132,9 @@ class Matches:
         What the label says now.
     replaced : (n,) bool
         Whether it took the place of another class.
+    block : (n,) int64
+        First row, among all rows of the series, of the answer's block in `monitor.stats.estimate.corrected`;
+        -1 where it is not known.
     """
 
     series: Ints
@@ -143,13 +148,14 @@ class Matches:
     id: Keys
     label: Ints
     replaced: NDArray[np.bool_]
+    block: Ints
 
     @classmethod
     def none(cls) -> Matches:
         """No match."""
         empty, numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=bool)
         ids = np.zeros(0, dtype=np.uint64)
-        return cls(empty, empty, empty, empty, empty, numbers, numbers, flags, ids, empty, flags)
+        return cls(empty, empty, empty, empty, empty, numbers, numbers, flags, ids, empty, flags, empty)
 
     def take(self, index: Ints | slice) -> Matches:
         """The matches at these places."""
@@ -187,6 +193,8 @@ class Answers:
     request : (n,) uint64, optional
     alone : (n,) bool, optional
         As in `Batch`.
+    block : (n, S) int64, optional
+        As in `Matches`. Left out, it is not known.
     """
 
     key: Keys
@@ -200,12 +208,15 @@ class Answers:
     scores: Floats
     request: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     alone: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    block: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         if not len(self.request):
             object.__setattr__(self, "request", np.full(len(self.key), NO_ID))
         if not len(self.alone):
             object.__setattr__(self, "alone", np.zeros(len(self.key), dtype=bool))
+        if not len(self.block):
+            object.__setattr__(self, "block", np.full(self.series.shape, -1))
 
     def take(self, index: Ints) -> Answers:
         """The answers at these places."""
@@ -223,6 +234,7 @@ class Answers:
             "sequence": self.sequence,
             "series": self.series,
             "window": self.window,
+            "block": self.block + 1,
         }
         if numbered:
             columns["rows"] = np.where(self.request == NO_ID, 0, np.where(self.alone, ALONE, SEVERAL))

@@ -74,7 +74,7 @@ class LabelJoin:
         1, and 1 more for each watched group.
     max_bytes : int, optional
         What both take together at most; where they would take more, both are cut by the same factor.
-        An answer takes 80 bytes at most, 8 more for each group, 8 + 4 K where K scores are kept, and 1 where
+        An answer takes 88 bytes at most, 16 more for each group, 8 + 4 K where K scores are kept, and 1 where
         a source numbers rows; a label 73.
     scored : int
         Scores that are kept of each answer, with its id, for refits; 0 where there are none.

@@ -55,6 +55,7 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
         id=ids[row],
         label=new[row].astype(np.int64),
         replaced=replaced[row],
+        block=answers["block"][rows][row, column] - 1,
     )
 
 
@@ -121,6 +122,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         id=answers.key[place],
         label=batch.label[rows[place]],
         replaced=np.zeros(len(place), dtype=bool),
+        block=answers.block[alone][row, column],
     )
 
 

@@ -3,8 +3,9 @@
 A window is written when it closes, with the labels that had come by then. From there on it gets a further
 line, the same with its realised accuracy as it is by then, each time that the number of its labelled rows
 has doubled since its last line (from none: with the first label), and a last one as it is let go of, where
-anything changed meanwhile. So a window of n rows has at most log2(n) + 3 lines, and the newest is never
-behind by more than half of the labels.
+anything changed meanwhile. While the correction keeps the window, the line has its corrected accuracy by then
+too, with the one at the close beside it. So a window of n rows has at most log2(n) + 3 lines, and the newest
+is never behind by more than half of the labels.
 
 A window is let go of when a later window of its series ends more than the labels' horizon after it, or
 when memory ends: `keep` windows of a task, `keep_each` of a series, oldest out first. All of this hangs on
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,10 +28,15 @@ from monitor.base.names import REALISED
 from monitor.base.records import Floats, Ints
 from monitor.engine.labels.tally import Cell, Cells, Tally
 from monitor.reports.reader import from_json
+from monitor.reports.views import MetricEstimate
 from monitor.reports.window_report import WindowReport, revised, to_json
 
 FEWEST_KEPT = 1000
 """Windows of a task that are kept in any case: 2 MB. Reports kept beside their lines: as many."""
+
+
+Correction = Callable[[int], MetricEstimate | None]
+"""Gives the corrected accuracy of a window."""
 
 
 class Crossing(NamedTuple):
@@ -126,6 +132,7 @@ class RevisionsLogic:
     def __init__(self, settings: Revisions, resume: RevisionsState | None = None) -> None:
         self._settings = settings
         self._tallies: list[Tally] = []
+        self._corrections: list[Correction] = []
         self._kept: OrderedDict[Cell, _Kept] = OrderedDict()  # in the order of closing
         self._reports: OrderedDict[Cell, WindowReport] = OrderedDict()  # the lines of some of those, as read
         self._of_series: dict[int, deque[int]] = {}
@@ -138,9 +145,17 @@ class RevisionsLogic:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add_series(self, tally: Tally) -> None:
-        """The task has one more series, whose labelled rows are counted there."""
+    def add_series(self, tally: Tally, corrected: Correction = lambda window: None) -> None:
+        """The task has one more series, whose labelled rows are counted there.
+
+        Parameters
+        ----------
+        tally : Tally
+        corrected : callable, optional
+            Gives a window's accuracy by all labels so far; None where it is not kept or there is no label.
+        """
         self._tallies.append(tally)
+        self._corrections.append(corrected)
 
     def closed(self, series: int, report: WindowReport, closed_at: int) -> list[WindowReport]:
         """Take a window as it closes; return the last lines of those that are let go of for it.
@@ -211,7 +226,8 @@ class RevisionsLogic:
         before = self._reports.pop(cell, None) or from_json(kept.line)
         # Held against what was written: a label that was changed and changed back is no news.
         realised = self._tallies[series].realised(window, self._settings.level)
-        report = revised(before, kept.line, REALISED, realised)
+        corrected = self._corrections[series](window)
+        report = revised(before, kept.line, REALISED, realised, corrected)
         self._remember(cell, report or before)
         if report is not None:
             kept.line, kept.revision, kept.told = report.line, report.revision, told

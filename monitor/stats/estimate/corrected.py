@@ -38,7 +38,11 @@ blocks with labels are kept; older ones merge in pairs, those first that are sho
 from the newest. So a label that comes a thousand windows late finds a block of about its time.
 
 **Another calibration** changes later rows only: `recalibrated` moves s by the mean difference of the
-logits, and no label counts twice.
+logits, and no label counts twice. Another version of the model starts from the prior (`restarted`); late
+labels of its predecessor still revise the windows before.
+
+**A group** of a model's answers has a correction of its own rows (`of_group`). Its bias starts at what the
+group's reference says beside the model's calibration, shrunk by a variance of 0.04 between groups.
 
 **Assumptions.** Whether a row is labelled does not depend on whether its answer was right, given its
 confidence and its block. The bias is one shift in logits for all confidences of a block.
@@ -57,6 +61,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -103,6 +108,8 @@ _FROM_REFERENCE = 0.9  # of the prior's weight
 _KEPT = 0.998  # of the weights, from block to block
 _LASTING = 0.003  # logits²: of the reference's own mean
 _UNKNOWN = 0.5  # logits²: variance of the bias without a labelled reference
+_BETWEEN = 0.04  # logits²: of the biases of groups around their model's
+_GROUP_ROWS = 1000  # of a group's reference, without which it says nothing of the hypotheses
 _LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # of a block's largest likelihood, at a point and of a hypothesis
 _WIDER = (1.2, 1.1)  # deviations below and above the mean
 _NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
@@ -171,9 +178,10 @@ class _Belief(NamedTuple):
         return self._replace(state=state)
 
 
-def _started(at: float, variance: float, weight: Floats) -> _Belief:
+def _started(at: float, variance: float, weight: Floats, mean: float = 0.0) -> _Belief:
     state = np.zeros((_MANY, 5, 4))
     state[:, 0, 0] = variance
+    state[:, 4, 0] = mean
     state[:, [1, 2], [1, 2]] = _VARIANCE
     return _Belief(at, weight, state)
 
@@ -270,6 +278,27 @@ def _stretched(confidence: Floats, weight: Floats) -> Floats:
     return stretched
 
 
+def logit_change(before: Floats, after: Floats) -> tuple[float, float]:
+    """Return the mean of logit c_new − logit c_old and its variance over rows, weighted by c_old(1 − c_old).
+
+    Parameters
+    ----------
+    before, after : (n,) float64
+        Confidences; n is 1 or more.
+
+    Examples
+    --------
+    >>> change, variance = logit_change(np.array([0.5, 0.8]), np.array([0.6, 0.8]))
+    >>> round(change, 3), round(variance, 3)
+    (0.247, 0.039)
+    """
+    old, new = (np.clip(each, _NEAREST, 1 - _NEAREST) for each in (before, after))
+    weight = old * (1 - old)
+    moved = scipy.special.logit(new) - scipy.special.logit(old)
+    change = float(weight @ moved) / float(weight.sum())
+    return change, float(weight @ (moved - change) ** 2) / float(weight.sum())
+
+
 def _expected(stretched: Floats) -> Ints:
     """Return the chance of each row to be right at `NODES`, (n, 21), in whole `UNIT`."""
     odds = stretched[:, None] * _ODDS
@@ -309,6 +338,8 @@ class Correction:
         Prior weights; their sum is 1.
     block_rows : int
         Rows in a block, 1 or more.
+    mean : float
+        Of the bias at the start, in logits.
 
     Raises
     ------
@@ -331,6 +362,7 @@ class Correction:
     variance: float
     weights: Floats
     block_rows: int
+    mean: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.variance < math.inf:
@@ -355,33 +387,69 @@ class Correction:
         window_rows : int
             Rows of a full window.
         """
-        checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
-        hits = np.asarray(right, dtype=np.bool_)
-        if hits.shape != checked.shape:
-            raise ValueError(
-                f"right must have a value for each confidence, got {hits.shape} for {checked.shape}"
-            )
-        rows = _block_rows(window_rows)
+        checked, hits = _checked(confidence, right)
+        rows = block_rows(window_rows)
         variance = 1 / max(float((checked * (1 - checked)).sum()), 1.0) + _LASTING
-        weight = np.zeros(_MANY)  # the first pass is without a stretch
-        for _ in range(2):
-            weight = _weights_after(_gains(_stretched(checked, weight), hits), rows, variance)
-        return cls(variance, _FROM_REFERENCE * weight + (1 - _FROM_REFERENCE) * _START, rows)
+        return cls(variance, _learnt(checked, hits, rows, variance), rows)
+
+    @classmethod
+    def of_group(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
+        """Return the settings of a group, after its rows of its model's labelled reference in time order.
+
+        Parameters
+        ----------
+        confidence : (m,) float64
+            As in `of_reference`, by the model's calibration; there may be none.
+        right : (m,) bool
+        window_rows : int
+        """
+        checked, hits = _checked(confidence, right)
+        rows, information = block_rows(window_rows), float((checked * (1 - checked)).sum())
+        off = float((hits - checked).sum()) / max(information, 1.0)
+        mean = off * _BETWEEN / (_BETWEEN + 1 / max(information, 1.0))
+        weights = _START
+        if len(checked) >= _GROUP_ROWS:
+            weights = _learnt(checked, hits, rows, _BETWEEN + _LASTING)
+        return cls(1 / (1 / _BETWEEN + information) + _LASTING, weights, rows, mean)
 
     @classmethod
     def unknown(cls, window_rows: int) -> Correction:
         """Return the settings without a labelled reference: the bias of the confidences may be anything."""
-        return cls(_UNKNOWN, _START, _block_rows(window_rows))
+        return cls(_UNKNOWN, _START, block_rows(window_rows))
 
     def build(self, resume: CorrectionState | None = None) -> CorrectionLogic:
         """Build the correction, from the start or from a snapshot."""
         return CorrectionLogic(self, resume)
 
 
-def _block_rows(window_rows: int) -> int:
+def block_rows(window_rows: int) -> int:
+    """Return the rows of a full block, in windows of so many rows.
+
+    Examples
+    --------
+    >>> [block_rows(rows) for rows in (40, 500, 5000)]
+    [25, 100, 500]
+    """
     if window_rows < 1:
         raise ConfigError(f"window_rows must be 1 row or more, got {window_rows}")
     return max(-(-window_rows // 10), min(-(-window_rows // 5), 100), _FEWEST_ROWS)
+
+
+def _checked(confidence: ArrayLike, right: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
+    checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
+    hits = np.asarray(right, dtype=np.bool_)
+    if hits.shape != checked.shape:
+        raise ValueError(f"right must have a value for each confidence, got {hits.shape} for {checked.shape}")
+    return checked, hits
+
+
+def _learnt(confidence: Floats, right: NDArray[np.bool_], rows: int, variance: float) -> Floats:
+    """Return the prior weights after a reference."""
+    weight = np.zeros(_MANY)  # the first pass is without a stretch
+    for _ in range(2):
+        weight = _weights_after(_gains(_stretched(confidence, weight), right), rows, variance)
+    learnt: Floats = _FROM_REFERENCE * weight + (1 - _FROM_REFERENCE) * _START
+    return learnt
 
 
 def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
@@ -414,18 +482,36 @@ class KeptWindow(msgspec.Struct):
     right: int = 0
 
 
+class Ahead(msgspec.Struct):
+    """Labelled rows of a block whose window has not closed.
+
+    Parameters
+    ----------
+    start : int
+    expected : (21,) int64
+        Right answers expected of them at `NODES`, in whole `UNIT`.
+    labels, right : int
+    """
+
+    start: int
+    expected: Ints
+    labels: int = 0
+    right: int = 0
+
+
 class CorrectionState(msgspec.Struct, frozen=True):
     """The state of the correction: 30 kB at most.
 
     Parameters
     ----------
     rows, labelled : int
-        Rows of closed windows, and labelled ones among them.
+        Rows of closed windows, and labelled rows since the last restart.
     windows : list of KeptWindow
     starts, ends, gains : (blocks,), (blocks,), (blocks, 21) int64
         Places and log-likelihoods of the blocks with labels.
     shifts : list of (int, float, float)
-        Place, change of the bias and its variance, of recalibrations.
+        Place, change of the bias and its variance, of recalibrations; the variance of a restart is infinite.
+    ahead : list of Ahead
     anchor : (hypotheses, 13) float64 or None
         Weight, mean and covariance at `anchored`, after all earlier blocks; None: nothing is left behind.
     anchored : float
@@ -438,8 +524,14 @@ class CorrectionState(msgspec.Struct, frozen=True):
     ends: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     gains: Ints = msgspec.field(default_factory=lambda: np.zeros((0, len(NODES)), dtype=np.int64))
     shifts: list[tuple[int, float, float]] = []
+    ahead: list[Ahead] = []
     anchor: Floats | None = None
     anchored: float = 0.0
+
+    @classmethod
+    def beginning_at(cls, rows: int) -> CorrectionState:
+        """Return the state of a correction that starts after so many rows of a series."""
+        return cls(rows, shifts=[(rows, 0.0, math.inf)] if rows else [])
 
 
 @dataclass(slots=True)
@@ -454,6 +546,10 @@ def _copied(windows: list[KeptWindow]) -> list[KeptWindow]:
     return [msgspec.structs.replace(one, unlabelled=one.unlabelled.copy()) for one in windows]
 
 
+def _copies(ahead: Iterable[Ahead]) -> list[Ahead]:
+    return [msgspec.structs.replace(one, expected=one.expected.copy()) for one in ahead]
+
+
 class CorrectionLogic:
     """The state and the steps of the correction."""
 
@@ -466,7 +562,8 @@ class CorrectionLogic:
         columns = zip(self._starts, state.ends.tolist(), state.gains, strict=True)
         self._blocks = {start: _Block(end, gains.copy()) for start, end, gains in columns}
         self._shifts = list(state.shifts)
-        self._beginning = _started(0.0, settings.variance, settings.weights)
+        self._ahead = {one.start: one for one in _copies(state.ahead)}
+        self._beginning = _started(0.0, settings.variance, settings.weights, settings.mean)
         self._anchor = self._beginning if state.anchor is None else _unpacked(state.anchored, state.anchor)
         self._before: dict[int, _Belief] = {}  # at the first row of kept windows, by that row
         self._after_old: dict[
@@ -475,7 +572,7 @@ class CorrectionLogic:
 
     @property
     def labelled(self) -> int:
-        """Return the number of labelled rows so far."""
+        """Return the number of labelled rows since the last restart."""
         return self._labelled
 
     @property
@@ -506,8 +603,14 @@ class CorrectionLogic:
         unlabelled = np.zeros((-(-n // step), len(NODES)), dtype=np.int64)
         for k in range(len(unlabelled)):
             unlabelled[k] = _expected(stretched[k * step : (k + 1) * step]).sum(axis=0)
-        self._windows.append(KeptWindow(window, first, n, unlabelled, n))
+        kept = KeptWindow(window, first, n, unlabelled, n)
+        self._windows.append(kept)
         self._rows += n
+        for start in range(first, first + n, step):
+            if start in self._blocks:
+                self._blocks[start].end = min(start + step, first + n)
+            if (known := self._ahead.pop(start, None)) is not None:
+                self._subtract(start, known.expected, known.labels, known.right)
         if len(self._windows) > WINDOWS:
             self._leave_oldest()
         return first + np.arange(n) // step * step
@@ -518,7 +621,7 @@ class CorrectionLogic:
         Parameters
         ----------
         block : (m,) int64
-            As `close` returned it.
+            As `close` returned it, or will for a window that is still open.
         confidence : (m,) float64
             As `close` took it; rows with NaN are ignored.
         right : (m,) bool
@@ -532,10 +635,9 @@ class CorrectionLogic:
             _stretched(confidences[known], self._settings.weights),
             hits[known],
         )
-        low, high = int(np.min(block)), int(np.max(block))
-        if low < 0 or high >= self._rows:
-            raise ValueError(f"block must be one that close returned, got {low} to {high}")
-        self._labelled += len(block)
+        if (low := int(np.min(block))) < 0:
+            raise ValueError(f"block must be one that close returns, 0 or more, got {low}")
+        self._labelled += int((block >= self._restart).sum())
         order = np.argsort(block, kind="stable")
         places, first = np.unique(block[order], return_index=True)
         gains = np.add.reduceat(_gains(stretched, hits)[order], first)
@@ -564,6 +666,16 @@ class CorrectionLogic:
             self._shifts = [(at, one + other, first + second), *rest]
             self._after_old.clear()
         self._shifts.append((self._rows, change, variance))
+
+    def restarted(self) -> None:
+        """Start from the prior with the rows from here on, as those of another version of the model."""
+        self.recalibrated(0.0, math.inf)
+        self._labelled = sum(one.labels for one in self._ahead.values())
+
+    @property
+    def _restart(self) -> int:
+        """The place of the last restart."""
+        return max((place for place, _, variance in self._shifts if variance == math.inf), default=0)
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result:
         """Estimate the accuracy of a kept window from all labels of rows up to its end.
@@ -615,6 +727,7 @@ class CorrectionLogic:
             self._labelled,
             _copied(self._windows),
             shifts=list(self._shifts),
+            ahead=_copies(self._ahead.values()),
             anchor=None if self._anchor is self._beginning else _packed(self._anchor),
             anchored=float(self._anchor.at),
         )
@@ -629,23 +742,31 @@ class CorrectionLogic:
 
     def _label_block(self, start: int, gains: Ints) -> None:
         before = bisect_right(self._starts, start) - 1
-        if before < 0 or self._blocks[self._starts[before]].end <= start:
+        if start < self._rows and before >= 0 and self._blocks[self._starts[before]].end > start:
+            start = self._starts[before]
+        elif start not in self._blocks:
             self._blocks[start] = _Block(self._end_of(start))
             insort(self._starts, start)
-        else:
-            start = self._starts[before]
         self._blocks[start].gains += gains
 
     def _end_of(self, start: int) -> int:
         """Return where a block ends: at its full length, the end of its window or the next block."""
         at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
         end = start + self._settings.block_rows
+        if start >= self._rows:
+            return end  # until its window closes
         if at >= 0:
             return min(end, self._windows[at].first + self._windows[at].rows)
         following = bisect_right(self._starts, start)
         return min(end, self._starts[following]) if following < len(self._starts) else min(end, self._rows)
 
     def _subtract(self, start: int, expected: Ints, labels: int, right: int) -> None:
+        if start >= self._rows:
+            known = self._ahead.setdefault(start, Ahead(start, np.zeros(len(NODES), dtype=np.int64)))
+            known.expected += expected
+            known.labels += labels
+            known.right += right
+            return
         at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
         if at < 0:
             return
@@ -743,11 +864,20 @@ class CorrectionLogic:
         for place, change, variance in self._shifts:
             if belief.at <= place < at:
                 belief = self._drifted(belief, float(place))
+                if variance == math.inf:
+                    belief = self._started_anew(belief)
+                    continue
                 state = belief.state.copy()
                 state[:, 4, 0] -= change
                 state[:, 0, 0] += variance
                 belief = belief._replace(state=state)
         return self._drifted(belief, at)
+
+    def _started_anew(self, belief: _Belief) -> _Belief:
+        """Return the belief at a restart; what is counted stays."""
+        new = self._beginning.state.copy()
+        new[:, _COUNT, _COUNT], new[:, 4, _COUNT] = (belief.state[:, at, _COUNT] for at in (_COUNT, 4))
+        return _Belief(belief.at, self._settings.weights, new)
 
     def _drifted(self, belief: _Belief, at: float) -> _Belief:
         share = _KEPT ** ((at - belief.at) / self._settings.block_rows)

@@ -69,7 +69,7 @@ def test_doublings_count_from_what_was_known_when_the_window_closed():
     assert shown(first + later) == [(0, 0, 5), (0, 1, 10), (0, 2, 20)]
 
 
-def test_a_revision_is_the_first_line_but_for_its_realised_accuracy():
+def test_a_revision_is_the_first_line_but_for_what_labels_say_of_its_accuracy():
     settings = task(groups=["region"], objective={"accuracy": {"min": 0.5}}, reference={"first_windows": 5})
     rig = Rig(settings)
     records = answers(np.random.default_rng(0), 700, groups={"region": "eu"}, version="7")
@@ -85,6 +85,7 @@ def test_a_revision_is_the_first_line_but_for_its_realised_accuracy():
         assert (was["unknown"], now["value"], now["size"]) == ("no labels yet", 0.0, 1)
         was.pop("unknown")
         was.update(now)
+        assert new["estimates"].pop(1)["estimator"] == "corrected", "nothing was corrected at the close"
         assert old | {"revision": 1} == new
 
 

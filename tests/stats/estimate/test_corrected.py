@@ -259,6 +259,66 @@ def test_many_recalibrations_stay_bounded_and_add_up():
     assert logic.estimate(1).upper == pytest.approx(once.estimate(1).upper, abs=1e-9)
 
 
+def test_labels_may_come_before_their_window_closes():
+    """Labels of an open window, some of it shorter than a block, count as those that come after it closed."""
+    confidence, right = stream(4)
+    sizes, labelled = (N, 260, 40, N), picked(confidence.shape, 0.3)
+    early, after, first = STEADY.build(), STEADY.build(), 0
+    for k, n in enumerate(sizes):
+        rows = np.flatnonzero(labelled[k][:n])
+        blocks = first + np.arange(n) // 100 * 100
+        early.push(blocks[rows], confidence[k][rows], right[k][rows])
+        early = STEADY.build(restored(unpack(pack(early.snapshot())), CorrectionState))
+        for logic in (early, after):
+            assert (logic.close(k, confidence[k][:n]) == blocks).all()
+        after.push(blocks[rows], confidence[k][rows], right[k][rows])
+        first += n
+    assert pack(early.snapshot()) == pack(after.snapshot())
+    assert early.estimate(3) == after.estimate(3)
+
+
+def test_another_version_starts_from_the_prior_and_old_windows_keep_theirs():
+    confidence, right = stream(8, bias=np.repeat([-1.5, 0.0], 4)[:, None])
+    labelled = picked(confidence.shape, 0.2)
+    logic, fresh = STEADY.build(), Correction.unknown(N).build(CorrectionState.beginning_at(4 * N))
+    for k in range(8):
+        if k == 4:
+            before = [logic.estimate(3), logic.estimate(3, pooled=2)]
+            logic.restarted()
+            assert logic.labelled == 0
+        blocks = logic.close(k, confidence[k])
+        logic.push(blocks[labelled[k]], confidence[k][labelled[k]], right[k][labelled[k]])
+        if k >= 4:
+            assert (fresh.close(k, confidence[k]) == blocks).all()
+            fresh.push(blocks[labelled[k]], confidence[k][labelled[k]], right[k][labelled[k]])
+            assert logic.labelled == fresh.labelled
+    assert [logic.estimate(3), logic.estimate(3, pooled=2)] == before
+    for pooled in (1, 4):
+        one, other = logic.estimate(7, pooled=pooled), fresh.estimate(7, pooled=pooled)
+        assert [one.value, one.lower, one.upper] == pytest.approx([other.value, other.lower, other.upper])
+    assert isinstance(logic.estimate(5, pooled=4), Estimate)  # over both versions
+    resumed = STEADY.build(restored(unpack(pack(logic.snapshot())), CorrectionState))
+    assert resumed.estimate(7) == logic.estimate(7)
+
+
+def test_a_group_starts_where_its_reference_is():
+    rng = np.random.default_rng(8)
+    confidence = rng.beta(6, 1.2, 3000).clip(0.02, 0.995)
+    right = rng.random(3000) < expit(logit(confidence) - 0.4)
+    group = Correction.of_group(confidence, right, N)
+    assert group.mean == pytest.approx(-0.4, abs=0.1)
+    few = Correction.of_group(confidence[:40], right[:40], N)
+    none = Correction.of_group([], [], N)
+    assert abs(few.mean) < abs(group.mean)
+    assert group.variance < few.variance < none.variance
+    assert (none.mean, none.variance) == (0.0, pytest.approx(0.043))
+    assert (few.weights == none.weights).all()
+    assert (group.weights != none.weights).any()
+    window, unlabelled = (confidence[None, :N], right[None, :N]), picked((1, N), 0.0)
+    low, plain = (fed(one, *window, unlabelled) for one in (group, none))
+    assert low.estimate(0).value < plain.estimate(0).value - 0.03
+
+
 def test_windows_of_any_size_have_blocks_of_their_own():
     logic = STEADY.build()
     for k, n in enumerate((N, 525, 40, 20, 1, 0, N)):
@@ -343,8 +403,8 @@ def test_bad_rows_are_named():
     blocks = logic.close(3, np.full(N, 0.9))
     with pytest.raises(ValueError, match="window must be above 3, got 3: it has closed"):
         logic.close(3, np.full(N, 0.9))
-    with pytest.raises(ValueError, match="block must be one that close returned, got 500 to 500"):
-        logic.push(np.array([500]), np.array([0.9]), np.array([True]))
+    with pytest.raises(ValueError, match="block must be one that close returns, 0 or more, got -1"):
+        logic.push(np.array([-1]), np.array([0.9]), np.array([True]))
     with pytest.raises(ValueError, match=r"window must be one of \(3,\), with the 0 before it, got 4"):
         logic.estimate(4)
     with pytest.raises(ValueError, match=r"with the 1 before it, got 3"):

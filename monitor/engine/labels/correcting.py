@@ -1,0 +1,144 @@
+"""The correction of a series' accuracy by its labels: see `monitor.stats.estimate.corrected`.
+
+The engine counts the rows of a series in the order in which they come. Labels wait here until somebody asks,
+as a step brings each of many models a row or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Result
+from monitor.stats.estimate.corrected import Correction, CorrectionLogic, CorrectionState, logit_change
+
+_MOST_WAITING = 64  # steps
+
+
+class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Settings and state of a correction; nothing before its first window closes or its first label comes."""
+
+    settings: Correction | None = None
+    logic: CorrectionState | None = None
+
+
+class Correcting:
+    """The correction of one series at work.
+
+    Parameters
+    ----------
+    settings : callable
+        Gives the settings, when somebody first asks: a reference takes some milliseconds to read.
+    block_rows : int
+        Of a full block. A saved correction of other blocks is left behind.
+    first_row : int
+        Of the open window, in the series.
+    state : CorrectingState, optional
+
+    Examples
+    --------
+    >>> correcting = Correcting(lambda: Correction.unknown(100), block_rows=25, first_row=0)
+    >>> correcting.add(np.repeat([0, 25, 50, 75], 10), np.full(40, 0.9), np.arange(40) % 5 > 0)
+    >>> correcting.close(0, np.full(100, 0.9))
+    >>> round(correcting.estimate(0).value, 2)
+    0.83
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Correction],
+        block_rows: int,
+        first_row: int,
+        state: CorrectingState | None = None,
+    ) -> None:
+        self._settings = settings
+        self._first_row = first_row
+        self._made: tuple[Correction, CorrectionLogic] | None = None
+        self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
+        if state is not None and state.settings is not None and state.logic is not None:
+            known = state.settings.block_rows == block_rows and state.logic.rows == first_row
+            if known:
+                self._made = state.settings, state.settings.build(state.logic)
+
+    @property
+    def logic(self) -> CorrectionLogic:
+        """The correction by all labels so far."""
+        if self._made is None:
+            settings = self._settings()
+            self._made = settings, settings.build(CorrectionState.beginning_at(self._first_row))
+        if self._waiting:
+            block, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
+            self._waiting.clear()
+            self._made[1].push(block, confidence, right)
+        return self._made[1]
+
+    @property
+    def labelled(self) -> int:
+        """The number of labelled rows of this version of the model."""
+        return 0 if self._made is None and not self._waiting else self.logic.labelled
+
+    def learn(self) -> bool:
+        """Work out the settings; return whether they were not known before."""
+        known = self._made is not None
+        return not known and self.logic is not None
+
+    def add(self, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        """Add rows that have just got their first labels; those of an unknown block, -1, are left out."""
+        if len(block) and block.min() < 0:
+            known = block >= 0
+            block, confidence, right = block[known], confidence[known], right[known]
+        if len(block):
+            self._waiting.append((block, confidence, right))
+            if len(self._waiting) == _MOST_WAITING:
+                self.logic  # noqa: B018
+
+    def close(self, window: int, confidence: Floats) -> None:
+        """Take the rows of a window that closes, (n,) calibrated confidences."""
+        self.logic.close(window, confidence)
+
+    def recalibrated(self, before: Floats, after: Floats) -> None:
+        """Apply another calibration from the window that closes next.
+
+        Parameters
+        ----------
+        before, after : (n,) float64
+            Confidences of the rows of that window by both.
+        """
+        if len(before):
+            self.logic.recalibrated(*logit_change(before, after))
+
+    def restarted(self) -> None:
+        """Begin anew with the window that closes next: another version of the model answers."""
+        if self._made is not None or self._waiting:
+            self.logic.restarted()
+
+    def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result | None:
+        """Estimate the accuracy of a window, or of several that end with it.
+
+        Parameters
+        ----------
+        window : int
+        level : float
+        pooled : int
+            So many windows, of which those that are no longer kept are left out.
+
+        Returns
+        -------
+        Estimate or Unknown or None
+            None where there is no label, or the window is not kept.
+        """
+        if not self.labelled or window not in (kept := self.logic.windows):
+            return None
+        return self.logic.estimate(window, level, min(pooled, kept.index(window) + 1))
+
+    def snapshot(self) -> CorrectingState:
+        """Return what a restart goes on with."""
+        if self._made is None and not self._waiting:
+            return CorrectingState()
+        state = self.logic.snapshot()
+        assert self._made is not None
+        return CorrectingState(self._made[0], state)
