@@ -199,7 +199,7 @@ def _screen(view: AgentView, width: int) -> Group:
         "task": [Text(one.task) for one in series],
         "model": [Text(one.model) for one in series],
         "window": [Text(str(one.windows_closed)) for one in series],
-        "accuracy, %": [series_table.accuracy(one, "average_confidence") for one in series],
+        "accuracy, %": [series_table.newest_accuracy(one) for one in series],
         "realised": [_so_far(one) for one in series],
         "labels": [Text(f"{one.labelled:,}") for one in series],
         "chart": [series_table.state(one) for one in series],

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from monitor.base.results import Estimate
 from monitor.reports.views import MetricEstimate, SeriesState, SeriesView
+from monitor.reports.window_view import leading_estimate
 
 WIDE = 160
 """Columns to print where the output is no terminal and nobody said how wide it is."""
@@ -102,9 +103,17 @@ def objective(series: SeriesView) -> Text:
     return Text(", ".join(f"{metric} {words}" for metric, words in found) or "–")
 
 
+def newest_accuracy(series: SeriesView) -> Text:
+    """The accuracy as `accuracy` has it, by labels where there are any."""
+    return _words(leading_estimate(series.estimates, "accuracy"))
+
+
 def accuracy(series: SeriesView, estimator: str) -> Text:
     """The accuracy by one estimator in percent, with its interval: ``91.3 (88.8–93.6)``; or why unknown."""
-    result = _accuracy(series, estimator)
+    return _words(_accuracy(series, estimator))
+
+
+def _words(result: MetricEstimate | None) -> Text:
     if result is None:
         return Text("–")
     if not isinstance(result.result, Estimate):

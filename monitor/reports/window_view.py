@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED
 from monitor.base.results import Estimate, Result
 from monitor.stats.charts.base import Verdict
 from monitor.stats.pairwise.ranking import RankInterval
@@ -56,6 +57,33 @@ class MetricEstimate:
     rank: RankInterval | None = None
     rank_chi_square: RankInterval | None = None
     at_close: Estimate | None = None
+
+
+def leading_estimate(
+    estimates: Iterable[MetricEstimate], metric: str, judged: str = AVERAGE_CONFIDENCE
+) -> MetricEstimate | None:
+    """Return the estimate of a metric that is shown first: corrected by labels where there are any.
+
+    Parameters
+    ----------
+    estimates : iterable of MetricEstimate
+        Of a window.
+    metric : str
+    judged : str
+        The estimator that the chart judges, which is shown without labels.
+
+    Examples
+    --------
+    >>> known = Estimate(0.9, 0.88, 0.92, 0.95, 500)
+    >>> both = [MetricEstimate("accuracy", tag, known) for tag in ("average_confidence", "corrected")]
+    >>> [leading_estimate(some, "accuracy").estimator for some in (both, both[:1])]
+    ['corrected', 'average_confidence']
+    """
+    of_metric = {e.estimator: e for e in estimates if e.metric == metric}
+    corrected = of_metric.get(CORRECTED)
+    if corrected is not None and isinstance(corrected.result, Estimate):
+        return corrected
+    return of_metric.get(judged)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,8 +158,8 @@ def compared(
 
 
 def informed(reported: WrittenEstimate) -> bool:
-    """Whether labels moved the interval of an estimate: its ends rest on rows of other windows too."""
-    return reported.labels > 0
+    """Whether labels moved the interval, in a line of an older version: other windows' rows have a part."""
+    return reported.estimator == AVERAGE_CONFIDENCE and reported.labels > 0
 
 
 def _times(line: WindowLine, rows: Rows) -> list[tuple[str, str, str]]:

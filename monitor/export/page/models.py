@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from monitor.base.names import BATCH_ROWS, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.names import BATCH_ROWS, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate
 from monitor.export.charts.marks import number
 from monitor.export.page.confidences import confidences
@@ -294,10 +294,9 @@ def _estimates(one: SeriesView, metric: str) -> str:
     of_metric = [e for e in one.estimates if e.metric == metric]
     lines = [_line(e) for e in of_metric]
     if _untrusted(one, metric):
-        by_labels = [_line(e) for e in of_metric if e.estimator in _RESTS_ON]
-        lines = by_labels + [
-            f'<s class="soft">{_line(e)}</s>' for e in of_metric if e.estimator not in _RESTS_ON
-        ]
+        by_labels = [e for e in of_metric if e.estimator in (CORRECTED, *_RESTS_ON)]
+        others = [e for e in of_metric if e not in by_labels]
+        lines = [*map(_line, by_labels), *(f'<s class="soft">{_line(e)}</s>' for e in others)]
     lines += [
         f'<span class="soft">of {text(e.of_class)}:</span> {said(e.result)}'
         for e in one.classes
@@ -318,8 +317,9 @@ def _rank(e: MetricEstimate) -> str:
 
 def _rests_on(e: MetricEstimate) -> str:
     """Labels come late: what they say is of older windows than the estimate beside it, and of few rows."""
-    if e.labels:
-        return f' <span class="soft">interval adjusted by {count(e.labels, "label")}</span>'
+    if e.estimator == CORRECTED and isinstance(e.result, Estimate):
+        closed = "" if e.at_close is None else f"; at the close {said(e.at_close)}"
+        return f' <span class="soft">by {count(e.labels, "label")}{closed}</span>'
     if e.estimator not in _RESTS_ON or not isinstance(e.result, Estimate):
         return ""
     return f' <span class="soft">by {e.result.n:,} labels{_RESTS_ON[e.estimator]}</span>'

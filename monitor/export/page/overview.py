@@ -11,12 +11,20 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate, Result
 from monitor.export.page.addresses import model_address
 from monitor.export.page.words import anchor, count, moment, percent, table, text
-from monitor.reports.views import EngineView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
+from monitor.reports.views import (
+    EngineView,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    SeriesState,
+    SeriesView,
+)
 from monitor.reports.window_report import finite, rfc3339
+from monitor.reports.window_view import leading_estimate
 
 MOST_SERIES = 500
 """Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
@@ -261,14 +269,15 @@ def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str
     """A model or a group: how it stands, what is worst, and what labels say."""
     now, metric = worst_state(one), worst_metric(one)
     objective = next((each for each in one.objectives if each.metric == metric), None)
-    result = judged(one, metric)
+    first, result = shown(one, metric), judged(one, metric)
+    known = now is not WorstState.UNTRUSTED or (first is not None and first.estimator == CORRECTED)
     value = f"{result.value:.6f}" if isinstance(result, Estimate) else ""
     cells = [
         f'<th scope="row"><a href="{text(link(one))}">{text(name)}</a></th>',
         f'<td data-sort="{now.value}">{worst_word(one)}{_alarm(one, now)}{beside}</td>',
         f"<td>{text(metric)}</td>",
-        f'<td class="number" data-sort="{value}">{_estimate(result, now is not WorstState.UNTRUSTED)}</td>',
-        f"<td>{_gap(objective, result if now is not WorstState.UNTRUSTED else None)}</td>",
+        f'<td class="number" data-sort="{value}">{_estimate(result, known)}</td>',
+        f"<td>{_gap(objective, result if known else None)}</td>",
         f"<td>{_by_labels(one, metric)}</td>",
     ]
     if trend is not None:
@@ -297,11 +306,16 @@ def worst_metric(one: SeriesView) -> str:
     return next(iter(ranked), "")
 
 
-def judged(one: SeriesView, metric: str) -> Result | None:
-    """The estimate that the chart and the objective of a metric judge."""
+def shown(one: SeriesView, metric: str) -> MetricEstimate | None:
+    """The estimate of a metric that is shown first: the corrected one, else the one that its chart judges."""
     by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
-    found = (each.result for each in one.estimates if each.metric == metric and each.estimator == by)
-    return next(map(finite, found), None)
+    return leading_estimate(one.estimates, metric, by)
+
+
+def judged(one: SeriesView, metric: str) -> Result | None:
+    """The result of `shown`."""
+    found = shown(one, metric)
+    return None if found is None else finite(found.result)
 
 
 def _estimate(result: Result | None, trusted: bool) -> str:

@@ -37,6 +37,7 @@ from monitor.reports.arena_report import ArenaReport
 from monitor.reports.attribution import Attribution, sentence
 from monitor.reports.views import ArenaView, EngineView, SeriesView
 from monitor.reports.window_report import WindowReport
+from monitor.reports.window_view import leading_estimate
 from monitor.stats.estimate.hajek import WeightedCounts
 
 Series = tuple[str, str, str]
@@ -465,14 +466,14 @@ class _Stretch:
         metrics = [*by, *(each.metric for each in report.estimates)]
         metric = "accuracy" if "accuracy" in metrics else next(iter(metrics), "")
         judge = by[metric].estimator if metric in by else AVERAGE_CONFIDENCE
-        for each in report.estimates:
-            if each.metric == metric and each.estimator == judge and isinstance(each.result, Estimate):
-                found = each.result
-                bad = found.value if metric in CALIBRATION_ERRORS else -found.value
-                window = (bad, report.window, report.end_time, found.value, found.lower, found.upper)
-                alarmed = metric in by and by[metric].verdict.out_of_control
-                return cls(metric, 1, found.value, int(alarmed), (window,))
-        return None
+        first = leading_estimate(report.estimates, metric, judge)
+        if first is None or not isinstance(first.result, Estimate):
+            return None
+        found = first.result
+        bad = found.value if metric in CALIBRATION_ERRORS else -found.value
+        window = (bad, report.window, report.end_time, found.value, found.lower, found.upper)
+        alarmed = metric in by and by[metric].verdict.out_of_control
+        return cls(metric, 1, found.value, int(alarmed), (window,))
 
     def joined(self, other: _Stretch) -> _Stretch:
         """Both together."""

@@ -82,9 +82,16 @@ def test_names_cannot_break_out() -> None:
     assert read(of(evil)).text.count("Confidences of ") >= 1
 
 
-def test_labels_that_moved_an_interval_are_told() -> None:
+def test_the_accuracy_that_labels_correct_comes_first_and_beside_it_the_one_at_the_close() -> None:
     [first, second] = MODEL.estimates
-    moved = dataclasses.replace(MODEL, estimates=(dataclasses.replace(first, labels=1310), second))
-    text = read(of(moved)).text
-    assert "average confidence: 91.3 % (88.8 to 93.6) interval adjusted by 1,310 labels\nrealised:" in text
-    assert "interval moved" not in read(of(MODEL)).text
+    corrected = dataclasses.replace(
+        first,
+        estimator="corrected",
+        result=dataclasses.replace(first.result, value=0.871, lower=0.85, upper=0.89),
+        labels=1310,
+    )
+    text = read(of(dataclasses.replace(MODEL, estimates=(first, corrected, second)))).text
+    assert "corrected: 87.1 % (85.0 to 89.0) by 1,310 labels\nrealised:" in text
+    revised = dataclasses.replace(corrected, at_close=first.result)
+    text = read(of(dataclasses.replace(MODEL, estimates=(first, revised, second)))).text
+    assert "by 1,310 labels; at the close 91.3 % (88.8 to 93.6)\nrealised:" in text
