@@ -120,6 +120,7 @@ _ESTIMATE = {
     "labels": _WHOLE,
     "rank": _RANK,
     "rank_chi_square": _RANK,
+    "at_close": pyarrow.struct({"value": _REAL, "lower": _REAL, "upper": _REAL}),
     "unknown": _TEXTS,
 }
 

@@ -3,24 +3,18 @@
     python -m tests.bench.bench_intervals
 
 It measures twenty windows of 500 and of 2,000 rows in one call of `evaluate`, as in the engine; the fit of
-the intervals' variances, compared with the fit of the isotonic calibration; and the cost of labels of 5 % of
-the rows for a window, which grows with their delay.
+the intervals' variances, compared with the fit of the isotonic calibration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from time import perf_counter
 
 import numpy as np
 
 from monitor import CALIBRATORS
 from monitor.base.records import Floats, Ints
 from monitor.engine.evaluate import EstimationRequest, evaluate
-from monitor.engine.labels.follow import BiasFollower
-from monitor.stats.estimate.bias_law import biased
-from monitor.stats.estimate.poisson_binomial import trimmed_pmf_many
-from monitor.stats.estimate.predictive import Predictive, mid_p_estimate, predictive_windows
 from monitor.stats.estimate.predictive_fit import fit_predictive
 from tests.harness import best, run
 
@@ -65,37 +59,6 @@ def table() -> Iterator[str]:
                 took.append(best(lambda r=requests: evaluate(r), 5) / WINDOWS)  # type: ignore[misc]
             name = f"{n:,} rows, " + (metrics[0] if len(metrics) == 1 else f"accuracy and {_rest(metrics)}")
             yield f"{name:50s} {1e3 * took[0]:10.2f} {1e3 * took[1]:10.2f} {took[1] / took[0]:7.2f}"
-    yield from by_labels(calibration.apply(known[0]).max(axis=1), model)
-
-
-def by_labels(reference: Floats, model: Predictive) -> Iterator[str]:
-    """What the labels of a window and its interval by them take, beside the interval without."""
-    scores, predicted, _ = rows(1, 500)
-    confidence = scores.max(axis=1)
-    alone = best(lambda: predictive_windows([confidence], model, predicted=[predicted]), 20)
-    yield f"{'500 rows, accuracy, labels of 5 %, ms':50s} {'without':>10s} {'with':>10s} {'ratio':>7s}"
-    for late in (1, 8, 20, 60):
-        took = _window_by_labels(reference, model, confidence, predicted, late)
-        name = "as they come" if late == 1 else f"up to {late} windows late"
-        yield f"{name:50s} {1e3 * alone:10.2f} {1e3 * took:10.2f} {took / alone:7.2f}"
-
-
-def _window_by_labels(
-    reference: Floats, model: Predictive, confidence: Floats, predicted: Ints, late: int
-) -> float:
-    follower, rng, times = BiasFollower(500), np.random.default_rng(0), []
-    follower.calibrated_on(reference, model.components)
-    [pmf] = trimmed_pmf_many(confidence[None])
-    for window in range(200):
-        of = np.maximum(window - rng.integers(0, late, 25), 0)
-        right = rng.random(25) < confidence[:25]
-        start = perf_counter()
-        follower.add(of, confidence[:25], right)
-        law = follower.law(window, confidence, model, predicted)
-        assert law is not None
-        mid_p_estimate(float(confidence.mean()), biased(pmf, confidence, law), 0.95)
-        times.append(perf_counter() - start)
-    return float(np.median(times[100:]))
 
 
 def _rest(metrics: tuple[str, ...]) -> str:

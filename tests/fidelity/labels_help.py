@@ -32,6 +32,7 @@ from monitor.base.results import Estimate
 from monitor.engine.labels.trust import TrustTest, add_together, epsilon_of
 from monitor.engine.refit.recalibration import recalibrate
 from monitor.reports.window_report import WindowReport
+from monitor.reports.window_view import leading_estimate
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.fidelity.trust import shift_of
 from tests.harness import run
@@ -122,13 +123,8 @@ def _with_labels(stream: list[Record], right: Any, picked: Any) -> Iterator[Reco
 
 def _measured(reports: list[WindowReport], truth: Floats) -> tuple[float, float]:
     """Mean width in points, share held."""
-    found = [
-        e.result
-        for report in reports
-        if not report.revision
-        for e in report.estimates
-        if e.estimator == "average_confidence" and isinstance(e.result, Estimate)
-    ]
+    leading = [leading_estimate(one.estimates, "accuracy") for one in reports if not one.revision]
+    found = [e.result for e in leading if e is not None and isinstance(e.result, Estimate)]
     ends = np.array([[e.lower, e.upper] for e in found])
     held = (ends[:, 0] - 1e-9 <= truth) & (truth <= ends[:, 1] + 1e-9)
     return 100 * float((ends[:, 1] - ends[:, 0]).mean()), float(held.mean())

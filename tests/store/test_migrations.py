@@ -46,9 +46,12 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return unpacked(request.param, tmp_path)
 
 
-def unpacked(version: int, folder: Path) -> Path:
+def unpacked(version: int, folder: Path, kind: str = "") -> Path:
     """A folder with the store that is kept of this version."""
-    with gzip.open(KEPT / f"v{version}" / f"{FILE}.gz") as source, (folder / FILE).open("wb") as target:
+    with (
+        gzip.open(KEPT / f"v{version}" / kind / f"{FILE}.gz") as source,
+        (folder / FILE).open("wb") as target,
+    ):
         shutil.copyfileobj(source, target)
     assert version_of(folder) == version
     return folder
@@ -101,14 +104,17 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
             (series["recalibration"] or {}).pop("tried", None)  # each loss of trust is noticed now
         for _, _, series in found["tasks"][name]["series"]:
             assert (series["recalibration"] or {}).pop("held", False) is False
+            assert series["windows"].pop("first_row") == 0
         for state in (found, expected):
             for _, group, series in state["tasks"][name]["series"]:
                 series.pop("deviation", None)  # of a group, which that version held no labels against
                 (series["last"] or {}).pop("improved", None)  # by which charts
                 (series["calibration"] or {}).pop("baseline", None)  # by which they judge calibration errors
+                series.pop("bias", None)
                 if group:  # what its calibration excuses, by which its labels are tested now
                     del series["trust"]["epsilon"]
-        assert not found["tasks"][name]["join"]["answers"]["columns"].pop("replaced", np.zeros(1)).any()
+        for column in ("replaced", "block"):
+            assert not found["tasks"][name]["join"]["answers"]["columns"].pop(column, np.zeros(1)).any()
     refits = found["tasks"]["pooled"]["refits"]
     assert not refits["pool"]["columns"].pop("replaced").any()
     view = refits["view"]
@@ -130,16 +136,19 @@ def known(state: Any) -> Any:
     return [known(each) for each in state] if isinstance(state, list) else state
 
 
-def test_a_store_from_before_state_had_types_is_gone_on_with(tmp_path: Path) -> None:
-    rig, whole, store = everything(), everything(), Store(unpacked(VERSION, tmp_path))
+@pytest.mark.parametrize("kind", ["", "before_corrected"])
+def test_an_older_store_with_every_piece_is_gone_on_with(tmp_path: Path, kind: str) -> None:
+    rig, whole, store = everything(), everything(), Store(unpacked(VERSION, tmp_path, kind))
     rig.engine, rig.offset = resume(rig.settings, store.load()).engine, EVERYTHING_CUT
     store.close()
     for start in range(0, EVERYTHING_CUT, STEP):
         whole.feed(everything_records()[start : min(start + STEP, EVERYTHING_CUT)])
     rest = everything_records()[EVERYTHING_CUT:]
     written, expected = (lines(one.feed(rest) + one.engine.finish()) for one in (rig, whole))
-    assert_lines_are_close(*map(without_trust, (written, expected)))
+    strip = uncorrected if kind else without_trust
+    assert_lines_are_close(*map(strip, (written, expected)))
     found = [msgspec.json.decode(line) for line in written]
+    assert any(e["estimator"] == "corrected" for line in found for e in line.get("estimates", ()))
     assert {line["task"] for line in found} == {"scored", "pooled", "chat"}
     assert any(line.get("untrusted") for line in found)
     assert any(line["revision"] for line in found)
@@ -151,7 +160,7 @@ def without_trust(written: Sequence[bytes]) -> list[bytes]:
     An improvement was an alarm, which the store keeps on for eight windows. Charts judged calibration errors
     by the calibration in force, as the reports of that version still say.
     """
-    found = [msgspec.json.decode(line) for line in written]
+    found = [msgspec.json.decode(line) for line in uncorrected(written)]
     for line in found:
         line.pop("untrusted", None)
         line.pop("attributions", None)
@@ -161,6 +170,16 @@ def without_trust(written: Sequence[bytes]) -> list[bytes]:
         line["charts"] = [chart for chart in line.get("charts", ()) if chart["metric"] != "ece"]
         for key in ("estimates", "objectives", "charts", "calibration") if line.get("group") else ():
             line.pop(key, None)
+    return [msgspec.json.encode(line) for line in found]
+
+
+def uncorrected(written: Sequence[bytes]) -> list[bytes]:
+    """The correction begins with the first window that closes in this version, and so do objectives by it."""
+    found = [msgspec.json.decode(line) for line in written]
+    for line in found:
+        if "estimates" in line:
+            line["estimates"] = [e for e in line["estimates"] if e["estimator"] != "corrected"]
+        line.pop("objectives", None)
     return [msgspec.json.encode(line) for line in found]
 
 
@@ -189,7 +208,7 @@ def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it
         [r for r in one.feed(rest) + one.engine.finish() if not r.revision] for one in (rig, whole)
     )
     # That version revised no window: those it closed stay as they are.
-    assert_lines_are_close(lines(found), lines(expected))
+    assert_lines_are_close(*map(uncorrected, (lines(found), lines(expected))))
     assert rig.engine.labelled() == whole.engine.labelled()
     assert version_of(old) == VERSION
 
@@ -207,6 +226,8 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     for columns in (found["answers"]["columns"], expected["answers"]["columns"]):
         columns.pop("scores")
         columns.pop("replaced")
+    assert not found["answers"]["columns"].pop("block").any()
+    assert expected["answers"]["columns"].pop("block").any()
     # Of a label that was changed, that version kept the place of the change alone.
     came = found["labels"]["columns"].pop("first_sequence")
     assert (came >= expected["labels"]["columns"].pop("first_sequence")).all()
@@ -232,6 +253,9 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
             series.pop("trust")
             series.pop("deviation")
             series.pop("recalibration")
+            assert bool(series.pop("correction")) is (state is whole)
+            assert bool(series["windows"].pop("first_row")) is (state is whole)
+            series["last"].pop("estimates")  # of which the corrected one is missing
             assert bool(series["judge"].pop("parts")) is (state is whole)  # that version kept none
             series["judge"].pop("warming_parts")
             series["judge"].pop("attributions")
@@ -242,10 +266,12 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
 
 
 def comparable(view: EngineView) -> EngineView:
-    """That version counted no confidence, and held none against labels."""
-    return replace(
-        view, series=tuple(replace(series, trust=None, distributions=None) for series in view.series)
-    )
+    """That version counted no confidence, held none against labels, and corrected nothing by them."""
+    series = []
+    for one in view.series:
+        estimates = tuple(each for each in one.estimates if each.estimator != "corrected")
+        series.append(replace(one, trust=None, distributions=None, estimates=estimates))
+    return replace(view, series=tuple(series))
 
 
 def tallies_of(snapshot: dict[str, Any]) -> list[Tally]:

@@ -3,6 +3,8 @@
     python -m tests.store.kept.make_store tests/store/kept/v1
     python -m tests.store.kept.make_store tests/store/kept/v2 everything
 
+`v2/before_corrected` has `everything` from the last commit without the estimator `corrected`.
+
 It leaves `blindsight.sqlite.gz` in that folder: a stream cut in the middle of a window, with labels that
 wait, that were used, and that were corrected. With `everything`, three tasks hold every piece of state that
 there is: references and what is fitted on them, lost trust and a calibration fitted again, refits, an arena.
