@@ -141,12 +141,14 @@ def _control_chart() -> Any:
         Query(over("control_lower_ratio", "max", "task, model, metric", **by), "lower limit"),
         Query(over("control_upper_ratio", "min", "task, model, metric", **by), "upper limit"),
         Query(over("objective_ratio", "max", "task, model, metric", **by), "objective"),
+        Query(hull("", estimator="corrected", **by), "corrected"),
         Query(hull("", estimator="realised", **by), "realised"),
     ]
     panel = chart(
         "Control chart: $metric",
         "The estimate of the last closed window with its interval (band), the centre and limits of its "
-        "control chart, the objective, and what labels say of the newest window they reached (realised). "
+        "control chart, the objective, the accuracy that labels correct (corrected), and what labels say of "
+        "the newest window they reached (realised). "
         "Of replicas: the mean of the estimates and the outermost ends of the intervals.",
         "percentunit",
         queries,

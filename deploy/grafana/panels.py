@@ -114,6 +114,7 @@ def banded(panel: timeseries.Panel) -> timeseries.Panel:
         "lower limit": properties(color="orange", lineStyle=dashes),
         "upper limit": properties(color="orange", lineStyle=dashes),
         "objective": properties(color="red", lineWidth=2, lineStyle=dashes),
+        "corrected": properties(color="purple", lineWidth=2),
         "realised": properties(color="green", lineWidth=2),
     }
     for name, style in styles.items():
