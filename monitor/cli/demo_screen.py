@@ -27,6 +27,7 @@ from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import (
     SHORT_WHY,
     WHY,
+    AtClose,
     ModelSummary,
     alarms_of_truth,
     metric_charts,
@@ -93,11 +94,12 @@ def watch(
 
     With `stay` the page is served until Ctrl-C.
     """
-    period, stories = Period({TASK: "average_confidence"}), TrustStories()
+    period, stories, at_close = Period({TASK: "average_confidence"}), TrustStories(), AtClose()
 
     def seen(reports: Sequence[WindowReport]) -> None:
         period.add(reports)
         stories.add(reports)
+        at_close.add(reports)
 
     config = _configured(load_config(data.config), data.stream, listen)
     with _poured(data.stream, seconds) as pour:
@@ -109,7 +111,7 @@ def watch(
             if agent.failure is not None:
                 return 1
             write_report(data.config.parent / REPORT, period.html({}))
-            _close(console, data, period.histories, stories, explain)
+            _close(console, data, period.histories, stories, at_close, explain)
             if stay:
                 _serve_on(console, address)
     return 0
@@ -224,7 +226,12 @@ def _day(seconds: float | None) -> str:
 
 
 def _close(
-    console: Console, data: DemoData, histories: Histories, stories: TrustStories, explain: bool
+    console: Console,
+    data: DemoData,
+    histories: Histories,
+    stories: TrustStories,
+    at_close: AtClose,
+    explain: bool,
 ) -> None:
     """Hold the estimates against the truth, in a row a model and in pictures; and in words where asked."""
     folder = data.config.parent
@@ -240,7 +247,7 @@ def _close(
     alike = chart_for(task.charting, "accuracy")
     summaries = [
         summarise(
-            charts["accuracy"][column],
+            at_close.on(model, charts["accuracy"][column]),
             model,
             float(data.reference_accuracy[column]),
             alarms[TASK, model, ""],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -10,11 +10,14 @@ from itertools import pairwise
 import numpy as np
 
 from monitor.base.records import Floats
+from monitor.base.results import Estimate
 from monitor.cli.demo.calibration import turned_out_calibration
 from monitor.cli.demo.stream import METRICS, TASK, WINDOW_SIZE, DemoData
 from monitor.engine.reference import Point, baseline
 from monitor.export.charts.pictures import Alarm, Histories
 from monitor.export.charts.svg import ControlChartData
+from monitor.reports.window_report import WindowReport
+from monitor.reports.window_view import leading_estimate
 from monitor.stats.charts.base import Chart
 
 WHY = (
@@ -60,8 +63,8 @@ class ModelSummary:
     level : float
         The share that the interval claims.
     error, error_of_reference : float
-        Mean absolute difference from the realised accuracy: the estimate's, and that of always
-        saying what the reference showed.
+        Mean absolute difference from the realised accuracy: the estimate's, corrected by the labels that had
+        come when the window closed, and that of always saying what the reference showed.
     alarms : mapping of str to tuple of Alarm
         By metric; metrics without one may be left out.
     true_alarms : int
@@ -148,6 +151,33 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
     return replace(
         chart, **columns, realised=unknown, realised_lower=unknown, realised_upper=unknown, other=unknown
     )
+
+
+class AtClose:
+    """The accuracy that was shown first when each window closed: by labels, once there were any."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[int, Estimate]] = {}
+
+    def add(self, reports: Iterable[WindowReport]) -> None:
+        """Take closed windows."""
+        for report in reports:
+            first = leading_estimate(report.estimates, "accuracy")
+            if first is None or report.task != TASK or report.revision or report.group:
+                continue
+            if isinstance(first.result, Estimate):
+                self._found.setdefault(report.model, {})[report.window] = first.result
+
+    def on(self, model: str, chart: ControlChartData) -> ControlChartData:
+        """A chart of the accuracy of whole windows with these values and intervals."""
+        found = self._found.get(model, {})
+        names = ("value", "lower", "upper")
+        columns = {name: getattr(chart, name).copy() for name in names}
+        for window, estimate in found.items():
+            if window < len(chart.x):
+                for name, column in columns.items():
+                    column[window] = getattr(estimate, name)
+        return replace(chart, **columns)
 
 
 def summarise(
