@@ -6,7 +6,7 @@ import errno
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +42,7 @@ from monitor.config.file import load_config
 from monitor.config.root import Config, FileSourceConfig, Task, listen_address
 from monitor.engine.charting import chart_for
 from monitor.export.charts.pictures import Histories
-from monitor.export.charts.svg import stacked_svg
+from monitor.export.charts.svg import ControlChartData, stacked_svg
 from monitor.export.page.period import Period
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
@@ -236,11 +236,7 @@ def _close(
     """Hold the estimates against the truth, in a row a model and in pictures; and in words where asked."""
     folder = data.config.parent
     charts = {metric: metric_charts(data, histories, metric) for metric in METRICS}
-    for metric, name in PICTURES.items():
-        try:
-            (folder / name).write_text(stacked_svg(charts[metric]), encoding="utf-8")
-        except OSError as error:
-            raise SinkError(cannot_write(str(folder / name), error)) from error
+    _draw(folder, charts)
     alarms = histories.alarms()
     task = load_config(data.config).tasks[TASK]
     assert isinstance(task, Task)  # the demo's own
@@ -271,6 +267,14 @@ def _close(
         _incident(console, data.incident)
     for line in _left_behind(folder, data):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _draw(folder: Path, charts: Mapping[str, list[ControlChartData]]) -> None:
+    for metric, name in PICTURES.items():
+        try:
+            (folder / name).write_text(stacked_svg(charts[metric]), encoding="utf-8")
+        except OSError as error:
+            raise SinkError(cannot_write(str(folder / name), error)) from error
 
 
 def _incident(console: Console, data: DemoData) -> None:

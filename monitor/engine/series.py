@@ -20,7 +20,7 @@ from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.between import GroupLabels
-from monitor.engine.labels.correcting import Correcting
+from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_parts, reference_windows
 from monitor.engine.refit.due import RecalibrationState, schedule_of
@@ -80,12 +80,16 @@ class SeriesSettings:
         named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
         return JudgeSettings(self.task, named)
 
-    def correction(self, reference: Reference | None) -> Correction:
-        """Return what the correction by labels starts from: a reference that the calibration is fitted on."""
+    def correcting(self, reference: Reference | None, first_row: int, state: CorrectingState) -> Correcting:
+        """Return the correction by labels; it starts from a reference that the calibration is fitted on."""
         method, size = self.task.calibration.reference_method, self.task.window.size
-        if reference is None or method == "none":
-            return Correction.unknown(size)
-        return reference.correction(method, size, self.group)
+
+        def correction() -> Correction:
+            if reference is None or method == "none":
+                return Correction.unknown(size)
+            return reference.correction(method, size, self.group)
+
+        return Correcting(correction, block_rows(size), first_row, state)
 
     def build(self, reference: Reference | None, resume: SeriesSnapshot | None = None) -> Series:
         """The series, from the start or from where a snapshot left it.
@@ -152,16 +156,9 @@ class Series:
         self._versions = VersionTracker(task.window.min_size, state.versions)
         self._judge: Judge = settings.judge.build(state.judge)
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
-        correction = Correcting(
-            lambda: settings.correction(reference),
-            block_rows(cut.size),
-            self._windows.first_row,
-            state.correction,
-        )
+        correction = settings.correcting(reference, self._windows.first_row, state.correction)
         self.checks = LabelChecks(task.level, correction, state)
-        self._former: tuple[Calibration, float] | None = None
-        if state.former is not None:
-            self._former = calibration_from_snapshot(state.former[0]), state.former[1]
+        self._former = state.former and (calibration_from_snapshot(state.former[0]), state.former[1])
         self.duplicates = state.duplicates
         self._used = state.used
         self._last_arrival = state.last_arrival
@@ -456,9 +453,9 @@ class Series:
         """Return the corrected accuracy of a window, as in its report."""
         return self._output.corrected(window)
 
-    def take_revision(self, report: WindowReport) -> None:
+    def take_revision(self, window: int) -> None:
         """Show the next revision of a window, of which a line is written."""
-        self._output.take_revision(report)
+        self._output.take_revision(window)
         self.changed = True
 
     def learn(self) -> bool:

@@ -107,6 +107,7 @@ class SeriesOutput:
         last = state.last or LastWindow()
         self.end_time = last.end_time
         self._estimates = estimates_from(last.estimates)
+        self._newest: tuple[int, MetricEstimate] | None = None  # what `corrected` gave last, of which window
         self.charts = tuple(
             ChartView(metric, Verdict(center, lower, upper, rules, out, metric in last.improved))
             for metric, center, lower, upper, rules, out in last.charts
@@ -259,13 +260,23 @@ class SeriesOutput:
         if CORRECTED not in self._by_labels:
             return None
         result = self._correction.estimate(window, self._task.level)
-        labels = self._correction.labelled
-        return None if result is None else MetricEstimate("accuracy", CORRECTED, result, labels)
+        if result is None:
+            return None
+        found = MetricEstimate("accuracy", CORRECTED, result, self._correction.labelled)
+        self._newest = window, found
+        return found
 
-    def take_revision(self, report: WindowReport) -> None:
-        """Late labels have brought another line of a window: of the last one, show it."""
-        if report.window == self._tally.closed - 1:
-            self._estimates = report.estimates
+    def take_revision(self, window: int) -> None:
+        """Late labels have brought another line of a window, by `corrected`: of the last one, show it."""
+        if self._newest is None or self._newest[0] != window or window != self._tally.closed - 1:
+            return
+        found = self._newest[1]
+        own = next((e for e in self._estimates if e.estimator == CORRECTED), None)
+        if own is None:
+            self._estimates = (*self._estimates[:1], found, *self._estimates[1:])
+        elif isinstance(own.result, Estimate) and own.result != found.result:
+            found = replace(found, at_close=own.at_close or own.result)
+            self._estimates = tuple(found if e is own else e for e in self._estimates)
 
     def _realised(self, window: int) -> list[MetricEstimate]:
         """What the labels that are known say of this window, of the newest cohort, and of the horizon."""

@@ -144,7 +144,6 @@ class TaskEngine:
         self.recalibrations: TaskRecalibrations | None = None
         if task.recalibrates:
             self.recalibrations = TaskRecalibrations(*shared, state.recalibrations)
-        self._block_rows = block_rows(task.window.size)
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.ageing)
         self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
         self.series: list[Series] = []
@@ -337,14 +336,14 @@ class TaskEngine:
         """Return the next line of a window: see `RevisionsLogic.revise`."""
         report = self.revisions.revise(series, window)
         if report is not None:
-            self.series[series].take_revision(report)
+            self.series[series].take_revision(window)
         return report
 
     def finish(self) -> list[tuple[int, WindowReport]]:
         """Return the last lines of windows as the input ends: see `RevisionsLogic.finish`."""
         found = self.revisions.finish()
         for _, report in found:
-            self.series[self._index.series_of(report.model, report.group)].take_revision(report)
+            self.series[self._index.series_of(report.model, report.group)].take_revision(report.window)
         return found
 
     def correct(self, rows: FirstLabels, series: int, up_to: int | None = None) -> None:
@@ -493,6 +492,7 @@ class TaskEngine:
         closed: list[ClosedWindow] = []
         numbers: list[Ints] = []
         blocks: list[Ints] = []
+        rows_of_block = block_rows(self._settings.task.window.size)
         confidence = np.full(len(batch), np.nan)
         for membership in memberships:
             number = np.full(len(batch), -1, dtype=np.int64)
@@ -510,7 +510,7 @@ class TaskEngine:
                 closed += self.series[code].push(part, piece, partitions, version, names, placed)
             block = np.full(len(batch), -1, dtype=np.int64)
             number[order] = placed
-            block[order] = blocks_of(placed, pieces, firsts, self._block_rows)
+            block[order] = blocks_of(placed, pieces, firsts, rows_of_block)
             numbers.append(number[kept])
             blocks.append(block[kept])
             rows = rows.ungrouped()
