@@ -27,7 +27,7 @@ from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import (
     SHORT_WHY,
     WHY,
-    AtClose,
+    FirstShown,
     ModelSummary,
     alarms_of_truth,
     metric_charts,
@@ -94,7 +94,7 @@ def watch(
 
     With `stay` the page is served until Ctrl-C.
     """
-    period, stories, at_close = Period({TASK: "average_confidence"}), TrustStories(), AtClose()
+    period, stories, at_close = Period({TASK: "average_confidence"}), TrustStories(), FirstShown()
 
     def seen(reports: Sequence[WindowReport]) -> None:
         period.add(reports)
@@ -230,13 +230,12 @@ def _close(
     data: DemoData,
     histories: Histories,
     stories: TrustStories,
-    at_close: AtClose,
+    at_close: FirstShown,
     explain: bool,
 ) -> None:
     """Hold the estimates against the truth, in a row a model and in pictures; and in words where asked."""
     folder = data.config.parent
-    charts = {metric: metric_charts(data, histories, metric) for metric in METRICS}
-    _draw(folder, charts)
+    charts = _drawn(data, histories)
     alarms = histories.alarms()
     task = load_config(data.config).tasks[TASK]
     assert isinstance(task, Task)  # the demo's own
@@ -269,12 +268,16 @@ def _close(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _draw(folder: Path, charts: Mapping[str, list[ControlChartData]]) -> None:
+def _drawn(data: DemoData, histories: Histories) -> Mapping[str, list[ControlChartData]]:
+    """Return the charts by metric, and leave their pictures behind."""
+    charts = {metric: metric_charts(data, histories, metric) for metric in METRICS}
     for metric, name in PICTURES.items():
+        path = data.config.parent / name
         try:
-            (folder / name).write_text(stacked_svg(charts[metric]), encoding="utf-8")
+            path.write_text(stacked_svg(charts[metric]), encoding="utf-8")
         except OSError as error:
-            raise SinkError(cannot_write(str(folder / name), error)) from error
+            raise SinkError(cannot_write(str(path), error)) from error
+    return charts
 
 
 def _incident(console: Console, data: DemoData) -> None:

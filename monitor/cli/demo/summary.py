@@ -153,7 +153,7 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
     )
 
 
-class AtClose:
+class FirstShown:
     """The accuracy that was shown first when each window closed: by labels, once there were any."""
 
     def __init__(self) -> None:
