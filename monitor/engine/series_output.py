@@ -231,7 +231,7 @@ class SeriesOutput:
                 for metric, result in evaluation.estimates.items()
             ]
         if (corrected := self.corrected(window)) is not None:
-            own.append(corrected)
+            own.insert(1, corrected)  # as a revision has it
         return (*own, *comparisons, *self._realised(window), *self._refitted())
 
     def _of_classes(self, evaluation: Evaluation) -> tuple[ClassEstimate, ...]:

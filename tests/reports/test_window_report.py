@@ -322,3 +322,31 @@ def test_every_stretch_of_a_window_survives_reading() -> None:
     line = to_json(dataclasses.replace(spec_window(), positions={"predictions-0": (100, 300, 400, 640)}))
     assert from_json(line).positions == {"predictions-0": (100, 300, 400, 640)}
     assert to_json(from_json(line)) == line
+
+
+def test_a_revision_has_the_corrected_accuracy_by_then_and_beside_it_the_one_at_the_close() -> None:
+    def corrected(value: float, labels: int) -> MetricEstimate:
+        result = Estimate(value, value - 0.05, value + 0.03, 0.95, 500)
+        return MetricEstimate("accuracy", "corrected", result, labels)
+
+    realised = [Estimate(0.8, 0.7, 0.9, 0.95, n) for n in (10, 20, 40, 80)]
+    window = spec_window()
+    first = revised(window, to_json(window), "realised", realised[0], corrected(0.9, 10))
+    assert first is not None
+    assert [e.estimator for e in first.estimates[:2]] == ["average_confidence", "corrected"]
+    assert first.estimates[1].at_close is None, "nothing was corrected when it closed"
+    second = revised(first, first.line, "realised", realised[1], corrected(0.88, 20))
+    assert second is not None
+    third = revised(from_json(second.line), second.line, "realised", realised[2], corrected(0.87, 40))
+    assert third is not None
+    for found, value, labels in ((second, 0.88, 20), (third, 0.87, 40)):
+        newest = found.estimates[1]
+        assert isinstance(newest.result, Estimate)
+        assert (newest.result.value, newest.labels) == (value, labels)
+        assert newest.at_close == first.estimates[1].result, "the first one stays beside it"
+        assert found.line == to_json(dataclasses.replace(found))
+        assert from_json(found.line).estimates == found.estimates
+        assert estimates_from(plain_estimates(found.estimates)) == found.estimates
+    assert b'"at_close":{"value":0.9,"lower":0.85,"upper":0.93}' in third.line
+    assert revised(third, third.line, "realised", realised[2], corrected(0.87, 80)) is None, "the same"
+    assert revised(third, third.line, "realised", realised[2], None) is None, "it is not kept any more"

@@ -14,11 +14,13 @@ from monitor.cli.demo.calibration import (
     calibration_sentence,
     turned_out_calibration,
 )
-from monitor.cli.demo.stream import WINDOW_SIZE, DemoData
-from monitor.cli.demo.summary import ModelSummary, Month, alarms_of_truth, sentences, turned_out
+from monitor.cli.demo.stream import TASK, WINDOW_SIZE, DemoData
+from monitor.cli.demo.summary import FirstShown, ModelSummary, Month, alarms_of_truth, sentences, turned_out
 from monitor.config.root import ChartConfig
 from monitor.engine.charting import chart_for
-from monitor.export.charts.pictures import Alarm
+from monitor.export.charts.pictures import Alarm, Histories
+from monitor.reports.views import CalibrationView, MetricEstimate
+from monitor.reports.window_report import WindowReport
 
 DAY = 86_400.0
 APRIL, DECEMBER = 1365724800.0, 1387065600.0  # 12 April and 15 December 2013
@@ -139,3 +141,33 @@ def test_a_window_without_outcomes_is_unknown(data: DemoData) -> None:
     late = data.late.copy()
     late[:WINDOW_SIZE] = -1
     assert np.isnan(turned_out_calibration(replace(data, late=late), 0, 2)).tolist() == [True, False]
+
+
+def test_a_models_intervals_are_those_that_labels_had_corrected_when_its_windows_closed() -> None:
+    def report(window: int, revision: int = 0, group: str = "", **values: float) -> WindowReport:
+        estimates = [
+            MetricEstimate("accuracy", tag, Estimate(value, value - 0.1, value + 0.05, 0.95, 500))
+            for tag, value in values.items()
+        ]
+        names = {"task": TASK, "model": "forest", "group": group, "version": ""}
+        times = {"closed_by": "size", "start_time": 0.0, "end_time": 1.0}
+        calibration = CalibrationView("none", 0, foreign=False, fitted_time=None)
+        return WindowReport(
+            **names, **times, window=window, revision=revision, size=500, calibration=calibration,
+            estimates=tuple(estimates),
+        )  # fmt: skip
+
+    reports = [report(0, average_confidence=0.9), report(1, average_confidence=0.91, corrected=0.85)]
+    later = [
+        report(1, 1, corrected=0.8),
+        report(1, group="origin=JFK", corrected=0.7),
+        report(2, corrected=0.5),
+    ]
+    first = FirstShown()
+    first.add([*reports, *later])
+    chart = Histories({TASK: "average_confidence"})
+    chart.add(reports)
+    found = first.on("forest", chart.chart((TASK, "forest", ""), "accuracy"))
+    assert found.value.tolist() == [0.9, 0.85]
+    assert found.lower.tolist() == pytest.approx([0.8, 0.75])
+    assert found.upper.tolist() == pytest.approx([0.95, 0.9])
