@@ -323,7 +323,8 @@ class Judge:
     def _pool(self, evaluation: Evaluation, size: int, corrected: Pooled | None) -> None:
         for metric, objective in self._objectives.items():
             item, exposure = self._poolable(metric, evaluation, size), evaluation.exposures.get(metric)
-            by_labels = corrected if metric == "accuracy" else None
+            known = metric == "accuracy" and isinstance(evaluation.estimates.get(metric), Estimate)
+            by_labels = corrected if known else None
             verdict = objective.update(item, exposure, evaluation.predictive, by_labels)
             self._standing[metric] = verdict.state
             lower, upper = verdict.lower, verdict.upper

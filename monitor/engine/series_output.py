@@ -230,7 +230,8 @@ class SeriesOutput:
                 MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
                 for metric, result in evaluation.estimates.items()
             ]
-        if (corrected := self.corrected(window)) is not None:
+        corrected = self.corrected(window)
+        if corrected is not None and isinstance(evaluation.estimates["accuracy"], Estimate):
             own.insert(1, corrected)  # as a revision has it
         return (*own, *comparisons, *self._realised(window), *self._refitted())
 
@@ -272,9 +273,10 @@ class SeriesOutput:
             return
         found = self._newest[1]
         own = next((e for e in self._estimates if e.estimator == CORRECTED), None)
-        if own is None:
+        accuracy = next((e.result for e in self._estimates if e.metric == "accuracy"), None)
+        if own is None and isinstance(accuracy, Estimate):
             self._estimates = (*self._estimates[:1], found, *self._estimates[1:])
-        elif isinstance(own.result, Estimate) and own.result != found.result:
+        elif own is not None and isinstance(own.result, Estimate) and own.result != found.result:
             found = replace(found, at_close=own.at_close or own.result)
             self._estimates = tuple(found if e is own else e for e in self._estimates)
 

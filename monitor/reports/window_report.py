@@ -504,7 +504,7 @@ def revised(
     result : Result
     corrected : MetricEstimate, optional
         Takes the place of the one by the same estimator, whose first result it keeps; without one it follows
-        the first estimate.
+        the first estimate, unless its metric is unknown.
 
     Returns
     -------
@@ -524,6 +524,8 @@ def revised(
     """
     estimates: list[MetricEstimate] = []
     spliced = line
+    if corrected is not None and isinstance(_first_of(report, corrected.metric), Unknown):
+        corrected = None
     known = {e.estimator for e in report.estimates}
     for before in report.estimates:
         after = [before]
@@ -546,6 +548,10 @@ def revised(
     found = replace(report, revision=report.revision + 1, estimates=tuple(estimates))
     object.__setattr__(found, "line", spliced.replace(was, now, 1))
     return found
+
+
+def _first_of(report: WindowReport, metric: str) -> Result | None:
+    return next((e.result for e in report.estimates if e.metric == metric), None)
 
 
 def _revised(before: MetricEstimate, after: MetricEstimate) -> MetricEstimate:
