@@ -715,7 +715,8 @@ class CorrectionLogic:
             belief = self._through(belief, one, counting=True)
         expected = _on_lattice(np.concatenate([one.unlabelled for one in several]).sum(axis=0))
         value, lower, upper = _interval(belief, expected, level)
-        ends = max(round(lower), 0), value, min(round(upper), left)
+        # Labels whose confidence was another when they came may leave a little more or less than there is.
+        ends = max(round(lower), 0), min(max(value, 0.0), left), min(round(upper), left)
         low, middle, high = ((right + each) / n for each in ends)
         return Estimate(middle, min(low, middle), max(high, middle), level, n)
 
