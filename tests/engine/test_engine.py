@@ -348,9 +348,10 @@ def test_a_task_without_classes_takes_confidences_and_right_or_wrong():
     ]
     labels = [{"id": f"c{i}", "model": "ocr", "correct": i % 2 == 0, "time": 1.7e9} for i in range(10)]
     (report,) = rig.feed(labels + records)
-    estimate, realised = (found.result for found in report.estimates)
+    estimate, corrected, realised = (found.result for found in report.estimates)
     assert estimate.value == pytest.approx(np.mean([r["confidence"] for r in records]))
     assert (realised.value, realised.n) == (0.5, 10)
+    assert (corrected.n, corrected.lower < 0.5 < corrected.upper) == (50, True)
 
 
 def test_two_tasks_do_not_touch_each_other():
@@ -469,7 +470,7 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
         alone, own = told(name, 1)
         assert len(alone) > 5
         assert [seen(one) for one in together if one.model == name] == [seen(one) for one in alone]
-        for part in ("trust", "audit", "bias", "curve", "versions", "tally"):
+        for part in ("trust", "audit", "correction", "curve", "versions", "tally"):
             assert plain(getattr(saved[name], part)) == plain(getattr(own[name], part))
     assert any(one.trust is not None for one in together if one.model == "m3")
 

@@ -399,6 +399,6 @@ def test_with_ssme_itself_the_same_records_give_the_same_bytes_and_a_broken_mode
         (one.model, found.estimator): found.result for one in view.series for found in one.estimates
     }  # fmt: skip
     beside = {"ensemble", "labelled", "realised_cohort"}
-    assert {tag for _, tag in accuracy} == {"average_confidence", "ssme", *beside}
+    assert {tag for _, tag in accuracy} == {"average_confidence", "corrected", "ssme", *beside}
     assert accuracy["broken", "ssme"].upper < 0.5 < accuracy["erm", "ssme"].lower
     assert view.series[0].calibration.method == "ssme"

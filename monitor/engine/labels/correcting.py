@@ -45,7 +45,7 @@ class Correcting:
     >>> correcting.add(np.repeat([0, 25, 50, 75], 10), np.full(40, 0.9), np.arange(40) % 5 > 0)
     >>> correcting.close(0, np.full(100, 0.9))
     >>> round(correcting.estimate(0).value, 2)
-    0.83
+    0.82
     """
 
     def __init__(

@@ -508,7 +508,7 @@ def rows_within(
     --------
     >>> rows_within(None, 1_000_000, 100_000, series=1)
     (1000000, 100000)
-    >>> rows_within(43_650_000, 1_000_000, 100_000, series=1)
+    >>> rows_within(47_650_000, 1_000_000, 100_000, series=1)
     (500000, 50000)
     """
     labels = max(max_labels, _FEWEST_LABELS)

@@ -310,17 +310,21 @@ def test_a_metric_is_known_or_not_where_the_last_bits_decide_it(chance: float, e
     assert (found == []) == either
 
 
-def test_ends_that_labels_moved_are_passed_over_and_counted(tmp_path: Path) -> None:
+def test_what_labels_correct_is_passed_over_and_so_are_ends_that_they_moved_in_older_windows(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "in.ndjson").write_bytes(ndjson(answers(np.random.default_rng(5), 600, labelled=True)))
     kept = {"method": "isotonic", "refit_labels": None}  # of windows by an earlier one nothing can be checked
     windows = run(tmp_path, config(tmp_path, calibration=kept))
-    assert ["labels" in one["estimates"][0] for one in windows] == [True] * 6
+    assert [one["estimates"][1]["estimator"] for one in windows] == ["corrected"] * 6
     done = verify(tmp_path, "in.ndjson")
     assert (counts(done), done.returncode) == (clean(6), 0)
-    assert "objectives, the ends of 6 intervals that labels moved" in done.stdout
+    assert "objectives, 12 estimates from labels." in done.stdout
     store = tmp_path / "state" / "blindsight.sqlite"
-    change_line(store, 5, lambda w: w["estimates"][0].update(lower=0.1))
-    assert counts(verify(tmp_path, "in.ndjson")) == clean(6)
+    change_line(store, 5, lambda w: w["estimates"][0].update(lower=0.1, labels=599))
+    done = verify(tmp_path, "in.ndjson")
+    assert counts(done) == clean(6)
+    assert "objectives, the ends of 1 interval that labels moved, 12 estimates from labels." in done.stdout
     change_line(store, 5, lambda w: w["estimates"][0].pop("labels"))
     done = verify(tmp_path, "in.ndjson")
     assert "t, erm, window 5: estimates.accuracy.lower was reported as 0.1," in done.stdout
