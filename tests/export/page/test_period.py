@@ -15,6 +15,7 @@ from monitor.base.state_changes import Changes
 from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.addresses import external_address
 from monitor.export.page.period import Period
+from monitor.export.page.words import percent
 from monitor.reports.attribution import sentence
 from monitor.reports.views import ChartView
 from monitor.reports.window_report import WindowReport
@@ -143,11 +144,11 @@ def test_alarms_are_a_timeline_the_newest_first(reports: list[WindowReport]) -> 
 def test_estimates_stand_by_day_and_of_a_longer_period_by_month(reports: list[WindowReport]) -> None:
     whole = [report for report in reports if not report.group]
     values = [first_shown(report).value for report in whole]
-    day = f"2023-11-14 {100 * np.mean(values):.1f} % in 20 windows, 10 out of control"
+    day = f"2023-11-14 {percent(sum(values) / 20)} % in 20 windows, 10 out of control"
     assert day in words(page_of(reports))
     twice = [*whole, *(replace(report, window=20 + report.window) for report in whole)]
     long = words(page_of(of_models(twice, "erm", "irm", apart=3 * 86_400.0)))
-    first = f"2023-11 {100 * np.mean(values[:6]):.1f} % in 6 windows"
+    first = f"2023-11 {percent(sum(values[:6]) / 6)} % in 6 windows"
     assert f"{first} {first.removeprefix('2023-11 ')}" in long, "a column a model"
 
 
@@ -240,7 +241,7 @@ def first_shown(report: WindowReport) -> Estimate:
 
 def test_the_worst_windows_are_named(reports: list[WindowReport]) -> None:
     whole = [report for report in reports if not report.group]
-    worst = sorted(whole, key=lambda report: first_shown(report).value)[:3]
+    worst = sorted(whole, key=lambda report: (first_shown(report).value, -report.window))[:3]
     said = words(page_of(reports)).partition("The worst windows")[2]
     places = [
         said.index(f"to {100 * first_shown(report).upper:.1f}) {report.window} 2023-") for report in worst
