@@ -49,10 +49,12 @@ def test_the_kept_table_says_that_labels_find_a_jump() -> None:
     assert float(found[2]) > float(found[1])
 
 
-def test_labels_cost_groups_that_are_alike_no_width() -> None:
-    """Two standard errors of the mean over streams, and a tenth of a point for single suspicious streams."""
-    wider, error = widening([life_of_groups(100 + i) for i in range(4)])
-    assert wider <= 2 * error + 0.1
+def test_labels_cost_groups_that_are_alike_a_point_of_width_at_most() -> None:
+    """A group is corrected by its own labels alone, and its reference is a fifth of its model's."""
+    found = [life_of_groups(100 + i) for i in range(4)]
+    wider, error = widening(found)
+    assert wider <= 2 * error + 1.0
+    assert np.mean([one.told_held for one in found]) >= 0.95
 
 
 def test_the_kept_table_says_so_of_groups() -> None:
@@ -64,7 +66,7 @@ def test_the_kept_table_says_so_of_groups() -> None:
     cases = {case: tuple(map(float, numbers)) for case, *numbers in rows}
     assert list(cases) == ["alike", "differ", "one"]
     wider, error, plain, told, error_held = cases["alike"]
-    assert wider <= 2 * error
+    assert wider <= 1.0 + 2 * error
     assert told >= min(plain, 95) - 2 * error_held
     assert cases["differ"][3] > cases["differ"][2], "where groups differ, labels hold more of their windows"
 
