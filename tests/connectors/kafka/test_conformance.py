@@ -179,10 +179,10 @@ def test_a_record_that_is_too_large_is_rejected_and_counted(
             answers += chunk.answers
             rejects += chunk.rejects
             source.acknowledge({raw.partition: raw.after})
-    assert [(reject.reason, reject.position) for reject in rejects] == [
-        (RejectReason.TOO_LARGE, 1),
-        (RejectReason.TOO_LARGE, 3),
-    ]
+    assert rejects[0].position == 1
+    assert {reject.reason for reject in rejects} == {RejectReason.TOO_LARGE}
+    # Beyond 16 MiB of rejects in one read, one stands for all that follow of its kind.
+    assert sum(reject.records for reject in rejects) == 2
     assert f"a record of {len(sent[1])} bytes; at most {MIB} are read" in rejects[0].message
     source.close()
     assert kafka_broker.committed(topic, topic, 1) == {f"{topic}-0": 5}
