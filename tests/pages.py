@@ -314,7 +314,8 @@ def _link(node: Mapping[str, Any], titles: Mapping[int, str], words: str = "") -
 
 def _default(node: Mapping[str, Any], allowed: list[Mapping[str, Any]]) -> str:
     default = node.get("default")
-    return "" if default in (None, [], {}) or "properties" in allowed[0] else _flow(default)
+    is_section = "properties" in allowed[-1 if isinstance(default, Mapping) else 0]
+    return "" if default in (None, [], {}) or is_section else _flow(default)
 
 
 def _flow(value: Any) -> str:

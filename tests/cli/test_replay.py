@@ -264,7 +264,7 @@ def test_the_summary_tells_alarms_objectives_and_what_realised_rests_on(tmp_path
     assert f"  t erm: 1 accuracy alarm, the first in window {first} (to {stamp(windows[first])})" in lines
     row = next(line for line in lines if line.startswith("erm"))
     assert re.search(r"out of control: accuracy +\d+\.\d \(.*\) +\d+\.\d \(.*\) of 100", row), row
-    assert lines.index("Objectives at risk or breached:") == lines.index("  t erm: accuracy breached") - 1
+    assert lines.index("Objectives at risk or breached:") == lines.index("  t erm: accuracy at risk") - 1
     assert "Realised is of the newest window that labels have reached, and of how many labels." in lines
     assert max(map(len, lines[: lines.index(row) + 1])) <= 80
     audit = lines.index("Newest batches of 30 labelled rows within the exact interval of their confidences:")

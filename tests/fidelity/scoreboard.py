@@ -23,6 +23,7 @@ import numpy as np
 
 from monitor import ESTIMATORS
 from monitor.base import registry
+from monitor.base.names import CORRECTED
 from monitor.base.records import Ints
 from monitor.base.results import Estimate
 from monitor.reports.views import MetricEstimate
@@ -147,8 +148,8 @@ def intervals(lowest: Coverages, windows: int) -> str:
         f"lowest of the tables above. Of the others, over {windows:,} windows of {WINDOW_ROWS:,} rows "
         f"(binomial error {error:.1f} points at 95 %), each with a reference of {REFERENCE_ROWS:,} rows of "
         f"its own and {WINDOW_LABELS} labels, the models in turn: how often the window's realised metric lay "
-        "in the interval; for those computed from labels, the accuracy over the other half. `cbpe_sem` is "
-        "three standard errors either way.",
+        "in the interval; for those computed from labels, but for `corrected`, the accuracy over the other "
+        "half. `cbpe_sem` is three standard errors either way.",
         "",
         "| estimator | computed from |" + "".join(f" {metric} |" for metric in SHOWN),
         "|---|---|" + "---:|" * len(SHOWN),
@@ -173,7 +174,7 @@ def of_windows(pool: Pool, windows: int) -> Coverages:
     asked = task(
         window={"size": WINDOW_ROWS},
         metrics=[*metrics],
-        estimators=tags,
+        estimators=[tag for tag in tags if tag != CORRECTED],  # average_confidence brings it
         reference={"path": "reference"},
         calibration={"method": "isotonic"},
     )
@@ -189,6 +190,7 @@ def of_windows(pool: Pool, windows: int) -> Coverages:
         for each in report.estimates:
             if isinstance(each, MetricEstimate) and isinstance(each.result, Estimate):
                 by_labels = registry.ESTIMATORS[each.estimator].needs == "labels"
+                by_labels &= each.estimator != CORRECTED  # of the window's own rows
                 value = lasting if by_labels else truth[each.metric]
                 holds = each.result.lower - 1e-9 <= value <= each.result.upper + 1e-9
                 inside[each.estimator].setdefault(each.metric, []).append(holds)

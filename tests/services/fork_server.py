@@ -26,6 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -89,13 +90,13 @@ class ForkedProcess:
                 self.stdin = os.fdopen(opened.pipe, "wb")
             request = {"words": self.args, "cwd": str(cwd or Path.cwd()), "env": dict(env), "module": module}
             files = [opened.number, _number(stdout), _number(stderr)]
-            self.pid = self._server.fork(request, files)
+            self._number, self.pid = self._server.fork(request, files)
             forks.add(self.pid)
         self._descriptor = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
         """The exit code, None while it runs."""
-        if self.returncode is None and (code := self._server.code(self.pid)) is not None:
+        if self.returncode is None and (code := self._server.code(self._number)) is not None:
             self.returncode = code
             forks.discard(self.pid)
             os.close(self._descriptor)
@@ -163,12 +164,12 @@ class _Server:
                 env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
                 pass_fds=[theirs.fileno()],
             )
-        self._codes: dict[int, int] = {}
-        self._forked: list[int] = []
+        self._codes: dict[int, int] = {}  # by number: the system gives a process id again
+        self._forked: list[tuple[int, int]] = []
         self._lock = threading.Lock()
 
-    def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> int:
-        """The process id of a new fork."""
+    def fork(self, request: Mapping[str, Any], files: Sequence[int]) -> tuple[int, int]:
+        """Return the number and the process id of a new fork."""
         with self._lock:
             packed = array.array("i", files)
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)]
@@ -177,12 +178,12 @@ class _Server:
                 self._hear(None)
             return self._forked.pop()
 
-    def code(self, pid: int) -> int | None:
-        """The exit code of a fork; None while it runs."""
+    def code(self, number: int) -> int | None:
+        """Return the exit code of a fork; None while it runs."""
         with self._lock:
-            while pid not in self._codes and self._hear(0.0):
+            while number not in self._codes and self._hear(0.0):
                 pass
-            return self._codes.get(pid)
+            return self._codes.get(number)
 
     def listen(self, seconds: float | None) -> None:
         """Wait until the server says something, so long at most."""
@@ -196,11 +197,11 @@ class _Server:
             return False
         message = self._socket.recv(_LONGEST_REQUEST)
         assert message, f"the fork server ended with {self._process.wait()}"
-        for kind, pid, code in json.loads(message):
+        for kind, number, value in json.loads(message):
             if kind == "forked":
-                self._forked.append(pid)
+                self._forked.append((number, value))
             else:
-                self._codes[pid] = code
+                self._codes[number] = value
         return True
 
     def end(self) -> None:
@@ -227,6 +228,7 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
     awake, wake = socket.socketpair()
     for each in (awake, wake):
         each.setblocking(False)
+    numbers, running = count(), dict[int, int]()  # of the forks that have not ended, by process id
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of Ctrl-C; who asked ends, and then we
@@ -234,7 +236,7 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
         ready, _, _ = select.select([connection, awake], [], [])
         if awake in ready:
             awake.recv(4096)
-            _say_ended(connection)
+            _say_ended(connection, running)
         if connection not in ready:
             continue
         message, files, _, _ = socket.recv_fds(connection, _LONGEST_REQUEST, _DESCRIPTORS)
@@ -253,14 +255,15 @@ def _serve(connection: socket.socket) -> dict[str, Any] | None:
             return found
         for file in files:
             os.close(file)
-        connection.send(json.dumps([["forked", pid, 0]]).encode())
+        running[pid] = next(numbers)
+        connection.send(json.dumps([["forked", running[pid], pid]]).encode())
 
 
-def _say_ended(connection: socket.socket) -> None:
+def _say_ended(connection: socket.socket, running: dict[int, int]) -> None:
     ended = []
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            ended.append(["ended", found[0], os.waitstatus_to_exitcode(found[1])])
+            ended.append(["ended", running.pop(found[0]), os.waitstatus_to_exitcode(found[1])])
     if ended:
         with suppress(OSError):  # nobody asks any more
             connection.send(json.dumps(ended).encode())

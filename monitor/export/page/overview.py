@@ -386,7 +386,7 @@ def _of_groups(one: SeriesView, groups: Sequence[SeriesView], link: Link) -> str
         return ""
     summary = f"{len(wrong):,} of {count(len(groups), 'group')}: {worst_word(wrong[0])}"
     key = anchor(one.task, one.model, "groups in a row of")
-    return f'<details id="{key}"><summary>{summary}</summary>{", ".join(shown)}</details>'
+    return f'<details id="{key}"><summary>{summary}</summary><div>{", ".join(shown)}</div></details>'
 
 
 def live_trend(one: SeriesView, metric: str, root: str = "") -> str:
