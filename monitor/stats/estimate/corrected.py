@@ -267,7 +267,7 @@ def _peak(gains: Floats) -> tuple[float, float]:
     return float(LATTICE[at]) + _STEP * (above - below) / (2 * bend), bend / _STEP**2
 
 
-def _stretched(confidence: Floats, weight: Floats) -> Floats:
+def _stretched(confidence: Floats | NDArray[np.float32], weight: Floats) -> Floats:
     """Stretch confidences so that their mean over the fast parts is about the confidence itself.
 
     They are rounded to float32, as the join keeps them.
@@ -565,6 +565,7 @@ class CorrectionLogic:
         self._ahead = {one.start: one for one in _copies(state.ahead)}
         self._beginning = _started(0.0, settings.variance, settings.weights, settings.mean)
         self._anchor = self._beginning if state.anchor is None else _unpacked(state.anchored, state.anchor)
+        self._unsummed: dict[int, NDArray[np.float32]] = {}  # confidences of kept windows, by number
         self._before: dict[int, _Belief] = {}  # at the first row of kept windows, by that row
         self._after_old: dict[
             int, _Belief
@@ -599,12 +600,8 @@ class CorrectionLogic:
         if self._windows and window <= self._windows[-1].number:
             raise ValueError(f"window must be above {self._windows[-1].number}, got {window}: it has closed")
         n, step, first = len(checked), self._settings.block_rows, self._rows
-        stretched = _stretched(checked, self._settings.weights)
-        unlabelled = np.zeros((-(-n // step), len(NODES)), dtype=np.int64)
-        for k in range(len(unlabelled)):
-            unlabelled[k] = _expected(stretched[k * step : (k + 1) * step]).sum(axis=0)
-        kept = KeptWindow(window, first, n, unlabelled, n)
-        self._windows.append(kept)
+        self._windows.append(KeptWindow(window, first, n, np.zeros((0, len(NODES)), dtype=np.int64), n))
+        self._unsummed[window] = checked.astype(np.float32)
         self._rows += n
         for start in range(first, first + n, step):
             if start in self._blocks:
@@ -704,7 +701,7 @@ class CorrectionLogic:
                 f"window must be one of {self.windows}, with the {pooled - 1} before it, got {window}: only "
                 f"the newest {WINDOWS} closed windows are kept"
             )
-        several = self._windows[last - pooled + 1 : last + 1]
+        several = [self._summed(one) for one in self._windows[last - pooled + 1 : last + 1]]
         n, right, left = (sum(getattr(one, name) for one in several) for name in ("rows", "right", "left"))
         if not n:
             return Unknown(Reason.NO_ROWS)
@@ -726,7 +723,7 @@ class CorrectionLogic:
         state = CorrectionState(
             self._rows,
             self._labelled,
-            _copied(self._windows),
+            _copied([self._summed(one) for one in self._windows]),
             shifts=list(self._shifts),
             ahead=_copies(self._ahead.values()),
             anchor=None if self._anchor is self._beginning else _packed(self._anchor),
@@ -771,10 +768,20 @@ class CorrectionLogic:
         at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
         if at < 0:
             return
-        window = self._windows[at]
+        window = self._summed(self._windows[at])
         window.unlabelled[(start - window.first) // self._settings.block_rows] -= expected
         window.left -= labels
         window.right += right
+
+    def _summed(self, window: KeptWindow) -> KeptWindow:
+        """Return a window with the sums over its blocks, which a series without labels never asks for."""
+        confidence = self._unsummed.pop(window.number, None)
+        if confidence is not None:
+            stretched, step = _stretched(confidence, self._settings.weights), self._settings.block_rows
+            blocks = [_expected(stretched[k : k + step]).sum(axis=0) for k in range(0, window.rows, step)]
+            if blocks:
+                window.unlabelled = np.stack(blocks)
+        return window
 
     def _forget_after(self, start: int) -> None:
         """Drop what was computed from this block on, as its labels have changed."""
@@ -791,6 +798,7 @@ class CorrectionLogic:
         self._anchor = self._before_window(1)
         gone = self._windows.pop(0)
         self._before.pop(gone.first, None)
+        self._unsummed.pop(gone.number, None)
         if len(self._starts) > BLOCKS:
             self._merge_before(self._windows[0].first)
 
