@@ -74,8 +74,7 @@ class Reference:
         ValueError
             The reference cannot carry the method, with the reason.
         """
-        if method == AutoCalibrator.method:
-            method = self.choice().method
+        method = self._chosen(method)
         return self._once(method, lambda: CALIBRATORS[method]().fit(*self._rows))
 
     def drawn(self, task: Task, group: str, draw: Callable[[], T]) -> T:
@@ -88,6 +87,10 @@ class Reference:
             self._fits[key] = task, draw()
         made: T = self._fits[key][1]
         return made
+
+    def _chosen(self, method: str) -> str:
+        """Return the method itself, or the one that `auto` takes."""
+        return self.choice().method if method == AutoCalibrator.method else method
 
     def choice(self) -> Choice:
         """The method that `auto` takes, with the losses by which it does; worked out once.
@@ -109,8 +112,7 @@ class Reference:
         ValueError
             The reference cannot carry the method, with the reason.
         """
-        if method == AutoCalibrator.method:
-            method = self.choice().method
+        method = self._chosen(method)
         rows = self.groups.get(group)
         group = group if rows is not None and len(rows) >= FEWEST_ROWS else ""
 
@@ -135,8 +137,7 @@ class Reference:
         ValueError
             The reference cannot carry the method, with the reason.
         """
-        if method == AutoCalibrator.method:
-            method = self.choice().method
+        method = self._chosen(method)
         folded = self._folded(method)
         known = [folds for folds in folded.folds if folds <= _FOLDS]
         confidence = folded.folds[known[-1]] if known else folded.confidence
@@ -149,8 +150,7 @@ class Reference:
         """Whether `predictive` finds what varies between windows; two folds tell where these suffice."""
         if len(self.labels) < FEWEST_ROWS:
             return False
-        if method == AutoCalibrator.method:
-            method = self.choice().method
+        method = self._chosen(method)
         calibrator = CALIBRATORS[method]()
         return self._once(
             f"{method}, varies",
