@@ -100,7 +100,7 @@ def test_an_exception_at_any_call_of_a_library_loses_nothing_and_is_told(case: C
         wait_until(partial(step, reader, partial(has_come, reader, start)), f"{start} came", pause=0.001)
         wait_until(lambda: reader.once() == 0 and reader.source.up, f"it is up again after {where}")
         assert sorted(reader.ids) == [*range(start)], where
-        assert (reader.source.counts or SourceCounts()).gap_records == 0, where
+        assert gap(reader) == 0, where
 
 
 @cases_with("calls")
@@ -117,7 +117,7 @@ def test_an_exception_while_a_source_opens_is_told_or_tried_again_and_loses_noth
             saved, start = reader.saved(), start + 5
             reader.source.acknowledge(saved)
             wait_until(partial(is_quiet, reader), "nothing waits", pause=0.001)
-            assert (reader.source.counts or SourceCounts()).gap_records == 0, where
+            assert gap(reader) == 0, where
             reader.source.close()
 
 
@@ -127,6 +127,11 @@ def opened(case: Case, saved: Positions) -> Reader | None:
         return Reader(case.source(), saved)
     except BlindsightError:
         return None
+
+
+def gap(reader: Reader) -> int:
+    """Return how many records the source has counted as lost."""
+    return (reader.source.counts or SourceCounts()).gap_records
 
 
 def is_quiet(reader: Reader) -> bool:
@@ -152,7 +157,7 @@ def test_a_peer_that_stands_still_is_not_waited_for_and_is_told_within_30_s(case
     case.send(reader.source, range(5, 10))
     assert reader.until(10) == [*range(10)]
     wait_until(lambda: reader.once() == 0 and reader.source.up, "it is up again")
-    assert (reader.source.counts or SourceCounts()).gap_records == 0
+    assert gap(reader) == 0
 
 
 @case_losses()
@@ -168,9 +173,11 @@ def test_what_a_log_has_lost_is_counted_and_the_rest_is_read(case: Case, loss: s
     lost: Loss = getattr(case, loss)()
     again = Reader(case.source(), saved)
     assert again.until(len(lost.ids)) == sorted(lost.ids)
-    assert (again.source.counts or SourceCounts()).gap_records == lost.gap
+    # One partition may be placed later than another.
+    wait_until(lambda: again.once(0.01) == 0 and gap(again) >= lost.gap, "the gap is counted")
+    assert gap(again) == lost.gap
     again.source.acknowledge(again.saved())
     case.send(again.source, range(30, 35))
     assert again.until(len(lost.ids) + 5) == sorted([*lost.ids, *range(30, 35)])
     again.source.close()
-    assert (again.source.counts or SourceCounts()).gap_records == lost.gap, "no count falls at a clean stop"
+    assert gap(again) == lost.gap, "no count falls at a clean stop"
