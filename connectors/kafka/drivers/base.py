@@ -179,7 +179,7 @@ class Driver(ABC):
     def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
         """Ask the brokers for the ids of topics: one that was created again has another.
 
-        A topic that does not exist is left out; so are all of brokers before 2.8, which have no ids.
+        A topic that does not exist is left out. Brokers before 2.8 have no ids: there each is empty.
         """
 
     @abstractmethod

@@ -160,10 +160,13 @@ class NativeDriver(Driver):
         for topic, answer in asked.items():
             try:
                 with raised():
-                    found[topic] = answer.result(timeout_seconds + 1).topic_id
+                    described = answer.result(timeout_seconds + 1)
             except UnknownTopicOrPartitionError:
+                self._partitions[topic] = set()  # once it is there again, `refresh` subscribes to it
                 continue
-        return {topic: str(uuid) for topic, each in found.items() if (uuid := uuid_of(each)).int}
+            uuid = uuid_of(described.topic_id)
+            found[topic] = str(uuid) if uuid.int else ""
+        return found
 
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected, as librdkafka said a moment ago."""

@@ -9,7 +9,13 @@ from contextlib import suppress
 from typing import Any
 
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.errors import CorruptRecordError, KafkaError, LogTruncationError, OffsetOutOfRangeError
+from kafka.errors import (
+    CorruptRecordError,
+    KafkaError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.metadata import MetadataRequest
 
@@ -127,7 +133,8 @@ class PythonDriver(Driver):
             return await client._manager.wait_for(client._manager.send(request), 1000 * timeout_seconds)
 
         found = client._net.run(ask).topics
-        return {each.name: str(each.topic_id) for each in found if not each.error_code and each.topic_id}
+        there = [each for each in found if each.error_code != UnknownTopicOrPartitionError.errno]
+        return {each.name: str(each.topic_id or "") for each in there}
 
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected."""
