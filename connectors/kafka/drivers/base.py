@@ -19,6 +19,10 @@ from connectors.formats.wires.cloudevents import Headers
 End = Literal["earliest", "latest"]
 
 
+LAST_COMMIT_SECONDS = 10.0
+"""How long brokers may take for the last commit of partitions that they take away; the group waits for us."""
+
+
 class CommittedPosition(NamedTuple):
     """A committed position, and what its writer noted beside it."""
 

@@ -22,6 +22,7 @@ from kafka.protocol.metadata import MetadataRequest
 from connectors.formats.wires.beside import beside
 from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import (
+    LAST_COMMIT_SECONDS,
     CommittedPosition,
     Driver,
     End,
@@ -299,7 +300,8 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         if not marks:
             return
         try:
-            await self._consumer.commit_async(_offsets(marks))
+            commit = self._consumer.commit_async(_offsets(marks))
+            await self._client._manager.wait_for(commit, 1000 * LAST_COMMIT_SECONDS)
             self._listener.committed(marks, None)
         except KafkaError as error:
             self._listener.committed(marks, error)
