@@ -11,6 +11,7 @@ from connectors.kafka.drivers.base import Driver, partition_of
 from connectors.kafka.drivers.connection import why_away
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.membership import Membership
+from connectors.kafka.source.placement import LOOKING
 from connectors.kafka.source.stalls import Stall, StallWatch
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
@@ -90,8 +91,9 @@ class Health:
         self._judge(there, connected, assigned)
         if time.monotonic() < self._next_look:
             return []
-        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._next_look, began = time.monotonic() + LOOK_SECONDS, time.thread_time()
         found = self._look(driver, assigned, reading) if membership.settled else []
+        self._next_look = time.monotonic() + max(LOOK_SECONDS, LOOKING * (time.thread_time() - began))
         if (missing or self._deleted) and connected:
             driver.refresh()
             self._say_missing(missing - membership.absent)

@@ -43,6 +43,9 @@ MAX_OWNERS = 50
 CHECK_SECONDS = 1.0
 """How often the brokers are asked whether the topics are still the same."""
 
+LOOKING = 20
+"""A look that takes long, as at 100,000 partitions, is made again after so many times its processor time."""
+
 ABSENT_SECONDS = 5.0
 """How long brokers must not know a topic to be believed: one that has just started may not know it yet."""
 
@@ -173,6 +176,7 @@ class Placement:
         """
         if time.monotonic() < self._next_check:
             return
+        began = time.thread_time()
         # Seen before the brokers are asked: then an end is one of the log that they name.
         ends = {name: driver.highwater(name) for name in placed}
         try:
@@ -188,7 +192,7 @@ class Placement:
                     self._go_on_in(driver, name)
                 elif self._id(name):  # else the end may be one of another log
                     self._ledger.told(name, self._id(name), end or 0)
-        self._next_check = time.monotonic() + CHECK_SECONDS
+        self._next_check = time.monotonic() + max(CHECK_SECONDS, LOOKING * (time.thread_time() - began))
 
     def _hear(self, ids: Mapping[str, str]) -> None:
         self._ids |= {topic: each for topic, each in ids.items() if each}
