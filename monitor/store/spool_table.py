@@ -139,15 +139,13 @@ class SpoolTable(PostSpool):
             raise
         self._absorbed, self._end = position, max(position, end or 0)
         self._position = position if first is None else max(position, first)
-        if self._position > position:
-            log.warning(
-                "%s: the spool of %s begins at %d, past the position %d: the records between were deleted as "
-                "used, and the present state is older.",
-                self._database.name,
-                self._source,
-                self._position,
-                position,
-            )
+        self._tell_missing(position, lost)
+        self._begin_writing()
+        self._watched.clear()
+        threading.Thread(target=self._watch, name="blindsight-spool-watch", daemon=True).start()
+
+    def _tell_missing(self, position: int, lost: int) -> None:
+        """Count and log what is not there from the position on."""
         self.lost = (self.lost or 0) + lost
         if lost:
             log.error(
@@ -157,9 +155,15 @@ class SpoolTable(PostSpool):
                 lost,
                 self._source,
             )
-        self._begin_writing()
-        self._watched.clear()
-        threading.Thread(target=self._watch, name="blindsight-spool-watch", daemon=True).start()
+        elif self._position > position:
+            log.warning(
+                "%s: the spool of %s begins at %d, past the position %d: the records between were deleted as "
+                "used, and the present state is older.",
+                self._database.name,
+                self._source,
+                self._position,
+                position,
+            )
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
         """As `PostSpool.read`; what the database holds while it is away comes later."""
