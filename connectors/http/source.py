@@ -15,7 +15,7 @@ from connectors.http.intake import Intake
 from connectors.http.spool import Spool
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
-from monitor.base.source import Raw, RawBlock, Refusals, Source
+from monitor.base.source import Raw, RawBlock, Refusals, Source, SourceCounts
 from monitor.base.spool import PostSpool, Spools
 from monitor.config.http import HttpSourceConfig as HttpSettings
 from monitor.export.http.bounds import Bounds
@@ -177,6 +177,12 @@ class HttpSource(Source[int]):
     def lag(self) -> int:
         """Rows in the spool that were not read yet."""
         return self._spool.lag
+
+    @property
+    def counts(self) -> SourceCounts | None:
+        """Rows that were acknowledged, and that a table that was dropped or emptied has lost."""
+        lost = self._spool.lost
+        return None if lost is None else SourceCounts(lost)
 
     @property
     def refusals(self) -> Refusals:

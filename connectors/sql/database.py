@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
+from connectors.sql.values import in_utc
 from monitor.base.errors import SourceError
 from monitor.base.files import read_secret
 from monitor.base.registry import Extra
@@ -426,7 +427,7 @@ def _load_leniently(connection: Any) -> None:
                 try:
                     return self._load(data)
                 except Exception:  # noqa: BLE001 - of any parser that a type may have
-                    return bytes(data).decode("utf-8", "replace")
+                    return in_utc(bytes(data).decode("utf-8", "replace"))
 
         return TextWhereUnreadable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -154,3 +154,37 @@ def stored(value: Any) -> Any:
 def restored(value: Any) -> Any:
     """Return the value from which `stored` made this one."""
     return _KINDS[value[0]][1](value[1]) if isinstance(value, list | tuple) else value
+
+
+_UNREADABLE = re.compile(
+    r"(?P<year>\d{4,})-(?P<rest>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)"
+    r"(?P<zone>[+-]\d\d(?::\d\d){0,2})(?P<bc> BC)?"
+)
+_CYCLE, _LIKE = 400, 2000  # years after which the calendar repeats, and some that Python knows
+
+
+def in_utc(text: str) -> str | datetime:
+    """Return a time of PostgreSQL that Python cannot hold with the zone UTC; any other text as it is.
+
+    PostgreSQL writes it in the zone of the session, so that one value has many texts. A time that Python can
+    hold in UTC alone is returned as such.
+
+    Examples
+    --------
+    >>> in_utc("12026-01-01 01:30:00+02"), in_utc("0044-03-15 00:00:00+00 BC"), in_utc("infinity")
+    ('12025-12-31 23:30:00+00', '0044-03-15 00:00:00+00 BC', 'infinity')
+    """
+    parts = _UNREADABLE.fullmatch(text)
+    if parts is None:
+        return text
+    year = 1 - int(parts["year"]) if parts["bc"] else int(parts["year"])  # the year before 1 is 1 BC
+    like = year % _CYCLE + _LIKE
+    try:
+        moment = datetime.fromisoformat(f"{like}-{parts['rest']}{parts['zone']}").astimezone(UTC)
+    except ValueError:
+        return text
+    year += moment.year - like
+    if MINYEAR <= year <= MAXYEAR:
+        return moment.replace(year=year)
+    shown = f"{1 - year if year < 1 else year:04d}{moment.replace(tzinfo=None).isoformat(' ')[4:]}+00"
+    return f"{shown} BC" if year < 1 else shown

@@ -103,6 +103,8 @@ class PostSpool(ABC):
         self.max_bytes = max_bytes
         self._group_bytes = group_bytes
         self._frame_bytes = frame_bytes
+        self.lost: int | None = None
+        """Rows that were kept and are gone, since it was opened first; None where that cannot happen."""
         self._lock = threading.RLock()
         self._to_write = threading.Condition(self._lock)  # the writer waits for posts, or for something used
         self._to_read = threading.Condition(self._lock)  # the reader waits for what is kept

@@ -6,6 +6,9 @@ lease acknowledges nothing, and its successor sees all that was acknowledged.
 
 How far the rows are used is the position in the state, which a checkpoint saves; rows before it are read by
 nobody, and are deleted after that checkpoint.
+
+The table `acknowledged` has a row for each row of `spool`, without its lines. If somebody drops or empties
+`spool`, it tells how many lines were lost.
 """
 
 from __future__ import annotations
@@ -44,7 +47,21 @@ CREATE TABLE IF NOT EXISTS spool (
     PRIMARY KEY (source, start)
 )
 """
-_LOCK = "LOCK TABLE spool IN ROW EXCLUSIVE MODE"
+_ACKNOWLEDGED = """
+CREATE TABLE IF NOT EXISTS acknowledged (
+    source text NOT NULL,
+    stop bigint NOT NULL,
+    count bigint NOT NULL,
+    PRIMARY KEY (source, stop)
+)
+"""
+_NOTE = "INSERT INTO acknowledged VALUES (?, ?, ?)"
+_LOSE = (
+    "WITH lost AS (DELETE FROM acknowledged a WHERE source = ? AND NOT EXISTS "
+    "(SELECT 1 FROM spool s WHERE s.source = a.source AND s.stop = a.stop) RETURNING stop, count) "
+    "SELECT coalesce(sum(count), 0)::bigint FROM lost WHERE stop > ?"
+)
+_LOCK = "LOCK TABLE spool, acknowledged IN ROW EXCLUSIVE MODE"
 """As whoever adds a row: it fails where nobody can."""
 _UNUSED = (
     "SELECT min(start), coalesce(sum(count), 0)::bigint, "
@@ -53,8 +70,10 @@ _UNUSED = (
 _END = "SELECT max(stop) FROM spool WHERE source = ?"
 _FIRST = "SELECT min(start) FROM spool WHERE source = ?"
 _ADD = "INSERT INTO spool VALUES (?, ?, ?, ?, ?, ?)"
-_REMOVE = "DELETE FROM spool WHERE source = ? AND stop <= ?"
-_TAKE_BACK = "DELETE FROM spool WHERE source = ? AND start >= ?"
+_REMOVE = tuple(f"DELETE FROM {table} WHERE source = ? AND stop <= ?" for table in ("spool", "acknowledged"))
+_TAKE_BACK = tuple(
+    f"DELETE FROM {table} WHERE source = ? AND stop > ?" for table in ("spool", "acknowledged")
+)
 _READ = (
     "SELECT start, count, labels, lines FROM spool WHERE source = ? AND stop > ? AND start < ? ORDER BY start"
 )
@@ -108,17 +127,35 @@ class SpoolTable(PostSpool):
                 self._connections.append(self._database.reading())
                 with self._fenced() as run:
                     run.execute(_TABLE)
+                    run.execute(_ACKNOWLEDGED)
                     if position is None:
                         position = int(run.execute(_FIRST, (self._source,)).fetchone()[0] or 0)
                     (end,) = run.execute(_END, (self._source,)).fetchone()
                     unused = (_ROW_BYTES, self._source, position)
                     first, self._unread, self._bytes = run.execute(_UNUSED, unused).fetchone()
+                    (lost,) = run.execute(_LOSE, (self._source, position)).fetchone()
         except BaseException:
             self.close()
             raise
         self._absorbed, self._end = position, max(position, end or 0)
         self._position = position if first is None else max(position, first)
-        if self._position > position:
+        self._tell_missing(position, lost)
+        self._begin_writing()
+        self._watched.clear()
+        threading.Thread(target=self._watch, name="blindsight-spool-watch", daemon=True).start()
+
+    def _tell_missing(self, position: int, lost: int) -> None:
+        """Count and log what is not there from the position on."""
+        self.lost = (self.lost or 0) + lost
+        if lost:
+            log.error(
+                "%s: %d records of %s that were acknowledged are lost: the table spool was dropped or "
+                "emptied before they were read.",
+                self._database.name,
+                lost,
+                self._source,
+            )
+        elif self._position > position:
             log.warning(
                 "%s: the spool of %s begins at %d, past the position %d: the records between were deleted as "
                 "used, and the present state is older.",
@@ -127,9 +164,6 @@ class SpoolTable(PostSpool):
                 self._position,
                 position,
             )
-        self._begin_writing()
-        self._watched.clear()
-        threading.Thread(target=self._watch, name="blindsight-spool-watch", daemon=True).start()
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
         """As `PostSpool.read`; what the database holds while it is away comes later."""
@@ -278,12 +312,18 @@ class SpoolTable(PostSpool):
     def _add(self, frames: Sequence[SpoolFrame], upto: int, run: PostgresConnection) -> None:
         """Add rows, in place of those of a transaction that may have been committed."""
         if self._doubtful:  # who posted them was told to send them again, or they are these rows
-            run.execute(_TAKE_BACK, (self._source, self._end))
+            for statement in _TAKE_BACK:
+                run.execute(statement, (self._source, self._end))
         self._doubtful = True
         rows = [(self._source, each.start, each.end, each.rows, each.labels, each.lines) for each in frames]
         run.executemany(_ADD, rows)
+        run.executemany(_NOTE, [(self._source, each.end, each.rows) for each in frames])
         if upto > self._removed:
-            run.execute(_REMOVE, (self._source, upto))
+            self._remove(upto, run)
+
+    def _remove(self, upto: int, run: PostgresConnection) -> None:
+        for statement in _REMOVE:
+            run.execute(statement, (self._source, upto))
 
     def _untidy(self) -> bool:
         return self._absorbed > self._removed and time.monotonic() >= self._tidy_from
@@ -295,7 +335,7 @@ class SpoolTable(PostSpool):
         upto = self._absorbed
         try:
             with self._database.ours("be written"), self._fenced() as run:
-                run.execute(_REMOVE, (self._source, upto))
+                self._remove(upto, run)
             self._removed = upto
         except StoreError as error:  # the store says that its database is away
             log.debug("Posts that are used are not deleted: %s.", error)

@@ -2,9 +2,9 @@
 
     python -m tests.bench.bench_folders [--files 2000 20000 100000]
 
-Each file has one answer: tables (CSV) of a pattern, and NDJSON files that are followed. Files are read and
-decoded in one process, without an agent. Times are processor times, so that other work on the machine counts
-little; "quiet" is the share of a core over ten seconds in which nothing changes.
+Each file has one answer: tables (CSV, Parquet) of a pattern, and NDJSON files that are followed. Files are
+read and decoded in one process, without an agent. Times are processor times, so that other work on the
+machine counts little; "quiet" is the share of a core over ten seconds in which nothing changes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
 
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
@@ -27,6 +30,10 @@ QUIET_SECONDS = 10.0
 def fill(folder: Path, files: int, end: str) -> None:
     """Write `files` files of one answer each."""
     for number in range(files):
+        if end == "parquet":
+            row = {"id": [str(number)], "model": ["m"], "scores.no": [0.3], "scores.yes": [0.7]}
+            pyarrow.parquet.write_table(pyarrow.table(row), folder / f"{number:06}.{end}")
+            continue
         if end == "csv":
             text = f"id,model,scores.no,scores.yes\n{number},m,0.3,0.7\n"
         else:
@@ -55,7 +62,7 @@ def rates(files: int, end: str) -> tuple[float, float]:
 
 def table(files: tuple[int, ...] = FILES) -> Iterator[str]:
     """Files per second of processor time, by kind and number."""
-    for end, what in (("csv", "tables"), ("log", "followed NDJSON files")):
+    for end, what in (("csv", "tables"), ("parquet", "tables of Parquet"), ("log", "followed NDJSON files")):
         for count in files:
             rate, quiet = apart(rates, count, end)
             yield f"{count:7,} {what}: {rate:6,.0f} files/s of processor time, quiet {quiet:.1%}"

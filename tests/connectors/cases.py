@@ -1,7 +1,8 @@
 """A feed of each kind of source, for the tests of all kinds, and a reader that does as the agent does.
 
 `test_contract.py` needs what is abstract in `Case`, of every kind. `test_edges.py` runs for each kind that
-has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none.
+has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none. `memory`
+names the tests of a kind's bound of memory.
 """
 
 from __future__ import annotations
@@ -159,6 +160,9 @@ class Case(ABC):
     No source is open. The records 0 to 9 were used and saved before, 10 to 19 were sent and not read.
     """
 
+    memory: tuple[str, ...] = ()
+    """The tests, `module.function`, that read huge records, and many of them, within a bound of memory."""
+
     @classmethod
     def has(cls, hook: str) -> bool:
         """Whether this kind has a hook that not every kind has."""
@@ -167,6 +171,7 @@ class Case(ABC):
 
 class FileCase(Case):
     kind, remembers = "file", False
+    memory = ("test_edges_memory.test_of_a_followed_file",)
     lacks: Mapping[str, str] = {"still": "a disk that hangs holds its reader in the system"}
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -205,6 +210,8 @@ class FileCase(Case):
 class FolderCase(FileCase):
     """A folder that fills with tables."""
 
+    memory = ("formats.test_tables_bounds.test_a_row_of_csv_without_an_end_is_broken_in_bounded_memory",)
+
     def prepare(self, request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("monkeypatch").setattr(LocalFiles, "look_seconds", 0.05)
         self.path = self.folder / "*.csv"
@@ -237,6 +244,10 @@ class FolderCase(FileCase):
 
 class ParquetCase(FolderCase):
     """A folder of Parquet files."""
+
+    memory = (
+        "formats.test_tables_bounds.test_a_small_file_that_unpacks_to_gigabytes_is_read_in_bounded_memory",
+    )
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         super().prepare(request)
@@ -281,6 +292,7 @@ class AddressCase(FolderCase):
 
 class StdinCase(Case):
     kind, goes_back = "stdin", False
+    memory = ("test_edges_memory.test_of_standard_input",)
     lacks: Mapping[str, str] = {
         "still": "a writer that stands still is one that has nothing to say",
         "losses": "nothing of a pipe can be taken back",
@@ -305,6 +317,7 @@ class StdinCase(Case):
 
 class HttpCase(Case):
     kind = "http"
+    memory = ("test_edges_memory.test_of_posts",)
     lacks: Mapping[str, str] = {
         "still": "a disk that hangs holds its writer in the system; `test_bounds.py` has clients that do",
         "losses": "nobody but the agent deletes a post",
@@ -375,6 +388,7 @@ class TableCase(HttpCase):
 
 class KafkaCase(Case):
     kind = needs = "kafka"
+    memory = ("test_edges_memory.test_of_a_topic",)
     driver = "kafka-python"
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -436,6 +450,7 @@ class OpenConsumer(native.Consumer):  # type: ignore[misc]
 
 class RedisCase(Case):
     kind = needs = "redis"
+    memory = ("test_redis_stream.test_a_stream_of_large_entries_is_read_in_bounded_memory",)
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.server: RedisServer = request.getfixturevalue("redis_server")
@@ -486,6 +501,7 @@ class RedisCase(Case):
 
 class SqlCase(Case):
     kind, remembers = "sql", False
+    memory: tuple[str, ...] = ("sql.test_edges.test_memory_of_sqlite_rows_is_bounded_by_bytes",)
     lacks: Mapping[str, str] = {
         "calls": "`sql/test_edges.py` has a driver that fails at each of its calls",
         "still": "`sql/test_edges.py` stops a server; a look waits for it in the driver",
@@ -520,6 +536,7 @@ class SqlCase(Case):
 
 class PostgresCase(SqlCase):
     needs = "postgres"
+    memory = ("sql.test_edges.test_memory_of_postgresql_rows_is_bounded_by_bytes",)
     lacks: Mapping[str, str] = {**SqlCase.lacks, "losses": "as of `SqlCase`, in the source's own code"}
     losses = ()
 

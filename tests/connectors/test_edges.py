@@ -6,7 +6,10 @@ without a count, each wait has a limit, and the source says that it is not up.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import itertools
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -60,7 +63,7 @@ class Raising:
         return not self.errors
 
 
-HOOKS = ("calls", "still", "losses")
+HOOKS = ("calls", "still", "losses", "memory")
 
 
 def test_every_kind_has_each_hook_or_says_why_not() -> None:
@@ -69,6 +72,15 @@ def test_every_kind_has_each_hook_or_says_why_not() -> None:
         for hook in HOOKS:
             assert case.has(hook) != bool(case.lacks.get(hook)), f"{case.__name__}: {hook}"
         assert case.lacks.keys() <= {*HOOKS}, case
+
+
+def test_each_kind_names_the_tests_that_hold_its_memory_within_a_bound() -> None:
+    for case in CASES:
+        for name in case.memory:
+            module, _, function = name.rpartition(".")
+            found = importlib.import_module(f"tests.connectors.{module}")
+            assert callable(getattr(found, function)), f"{case.__name__}: {name}"
+            assert re.search("RLIMIT_AS|reading_within", inspect.getsource(found)), f"{case.__name__}: {name}"
 
 
 def step(reader: Reader, done: Callable[[], bool]) -> bool:

@@ -120,6 +120,17 @@ def test_of_standard_input(lines: Callable[[], Iterator[bytes]], count: int) -> 
     assert found["peak"] < 100
 
 
+@pytest.mark.parametrize(("lines", "count"), [(one_long_line, 2), (many_large_lines, 300)])
+def test_of_a_followed_file(lines: Callable[[], Iterator[bytes]], count: int, tmp_path: Path) -> None:
+    path = tmp_path / "records.ndjson"
+    with path.open("wb") as file:
+        file.writelines(lines())
+    with reading({"kind": "file", "path": str(path), "follow": True}, count) as process:
+        found = outcome(process)
+    assert found["records"] == count
+    assert found["peak"] < 100
+
+
 def test_of_posts(tmp_path: Path) -> None:
     """Large posts, and posts that unpack to a hundred times their size."""
     spool = {"path": str(tmp_path / "spool")}

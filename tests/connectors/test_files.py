@@ -269,15 +269,15 @@ def test_a_reader_that_fails_is_begun_again_where_it_was(
     monkeypatch.setattr(tables, "ROWS", 10)
     path = tmp_path / "p.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"id": [str(number) for number in range(35)]}), path)
-    real, left = tables._values, [3]
+    real, left = tables._cells, [3]
 
-    def values(*given: Any) -> Any:
+    def cells(*given: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
             raise OverflowError("date value out of range")
         return real(*given)
 
-    monkeypatch.setattr(tables, "_values", values)
+    monkeypatch.setattr(tables, "_cells", cells)
     source = FileSource(path)
     source.open({})
     assert len(source.read(0.0)) == len(source.read(0.0)) == 1

@@ -146,6 +146,7 @@ def test_a_damaged_file_is_tried_for_a_minute_then_counted_and_holds_up_no_other
     wait_until(lambda: reader.once() is None and reader.ids == ["b1"], "the other came")
     assert reader.damaged == []
     monkeypatch.setattr(folder, "DAMAGED_SECONDS", 0.0)
+    wait_until(lambda: bool(reader.once() or reader.damaged), "it is counted")
     reader.until("b1")
     [why] = reader.damaged
     assert why.startswith(f"{tmp_path}/a.parquet cannot be read as Parquet: ")
@@ -377,14 +378,14 @@ def test_a_reader_that_fails_costs_no_row_and_holds_up_no_file(
     parquet(tmp_path / "a.parquet", *ids)
     parquet(tmp_path / "b.parquet", "b1")
     fails = [True]
-    real = tables._values
+    real = tables._cells
 
-    def values(column: Any, usable: Any) -> Any:
-        if fails[0] and len(usable) < tables.ROWS:
+    def cells(column: Any) -> Any:
+        if fails[0] and len(column) < tables.ROWS:
             raise OverflowError("date value out of range")
-        return real(column, usable)
+        return real(column)
 
-    monkeypatch.setattr(tables, "_values", values)
+    monkeypatch.setattr(tables, "_cells", cells)
     reader = Reader(new(tmp_path / "*.parquet"))
     fails[0] = True
     wait_until(lambda: reader.once() is None and "b.parquet: reading fails after row 0" in caplog.text, "b")

@@ -192,6 +192,44 @@ def test_a_row_that_is_gone_is_told(postgres_server: PostgresServer) -> None:
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("statement", "lost", "left"),
+    [
+        ("DROP TABLE posts_lost.spool", 3, b""),
+        ("TRUNCATE posts_lost.spool", 3, b""),
+        ("DELETE FROM posts_lost.spool WHERE start = 4", 2, b"four\n"),
+        ("DELETE FROM posts_lost.spool WHERE start = 0", 0, b"two\nthree\nfour\n"),
+    ],
+)
+def test_acknowledged_records_that_somebody_deleted_are_counted_once_as_lost(
+    postgres_server: PostgresServer,
+    caplog: pytest.LogCaptureFixture,
+    statement: str,
+    lost: int,
+    left: bytes,
+) -> None:
+    """The first record was used; three in two rows were not."""
+    store = PostgresStore(PostgresDatabase(postgres_server.dsn, "posts_lost"))
+    with opened(store) as spool:
+        for lines in (b"one\n", b"two\nthree\n", b"four\n"):
+            put(spool, lines)
+        assert spool.lost == 0
+    postgres_server.execute(statement)
+    with opened(store, 4) as spool:
+        assert spool.lost == lost
+        assert all_of(spool) == left
+        put(spool, b"five\n")
+        assert all_of(spool) == b"five\n"
+    told = f"{lost} records of http that were acknowledged are lost: the table spool was dropped or emptied"
+    assert (told in caplog.text) == (lost > 0)
+    caplog.clear()
+    with opened(store, spool._end) as spool:
+        assert spool.lost == 0
+    assert "are lost" not in caplog.text
+    store.close()
+    postgres_server.execute("DROP SCHEMA posts_lost CASCADE")
+
+
 def test_loading_for_longer_than_a_lease_keeps_it(postgres_server: PostgresServer) -> None:
     """Ten thousand models may take that long; two agents would take over from each other for ever."""
     database = PostgresDatabase(postgres_server.dsn, "loads_long")

@@ -338,9 +338,9 @@ class _FolderNames:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Path, tuple[int, list[str], dict[str, int]]] = {}
+        self._kept: dict[str, tuple[int, list[str], dict[str, int]]] = {}
 
-    def beginning_with(self, stem: str, folder: Path) -> dict[str, int]:
+    def beginning_with(self, stem: str, folder: str) -> dict[str, int]:
         """Return the names of a folder that begin so, with inodes; none if it cannot be listed."""
         try:
             changed = os.stat(folder).st_mtime_ns
@@ -355,7 +355,7 @@ class _FolderNames:
             last += 1
         return {name: inodes[name] for name in names[first:last]}
 
-    def _list(self, folder: Path, changed: int) -> tuple[int, list[str], dict[str, int]]:
+    def _list(self, folder: str, changed: int) -> tuple[int, list[str], dict[str, int]]:
         began = time.time_ns()
         with os.scandir(folder) as entries:
             inodes = {each.name: each.inode() for each in entries}
@@ -373,7 +373,8 @@ _FOLDERS = _FolderNames()
 
 def _names(path: Path) -> dict[str, int]:
     """The names in the folder that may be rotated ones, with their inodes."""
-    return _FOLDERS.beginning_with(os.path.splitext(path.name)[0], path.parent)
+    folder, name = os.path.split(path)
+    return _FOLDERS.beginning_with(os.path.splitext(name)[0], folder or os.curdir)
 
 
 def _described(path: Path, names: Collection[str]) -> list[Rotated]:

@@ -31,6 +31,7 @@ ROWS = 8192
 TABLE_BYTES = 4 << 20
 """About so many bytes a table may have at most, unpacked, unless one row has more."""
 _WHOLE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 64
+_SMALL_BYTES = 1 << 20
 _DICTIONARIES = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 
 
@@ -385,15 +386,29 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
     except ImportError as error:
         raise MissingExtraError("Reading Parquet files", "files") from error
     try:
-        with ParquetFile(path) as file:
-            texts = _packed_texts(file) if packed and not _is_small(file.metadata) else []
-            if not texts:
+        # Without a buffer, as filling it takes another thread, and longer than reading a small file.
+        with ParquetFile(path, pre_buffer=False) as file:
+            if _most_bytes(file.metadata) <= _SMALL_BYTES:
                 yield file
                 return
-            with ParquetFile(path, metadata=file.metadata, read_dictionary=texts) as opened:
+            texts = _packed_texts(file) if packed and not _is_small(file.metadata) else []
+            with ParquetFile(path, metadata=file.metadata, read_dictionary=texts or None) as opened:
                 yield opened
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _most_bytes(metadata: Any) -> int:
+    """Return how many bytes all rows can take at most, unpacked, as each value stands in its packed column.
+
+    It is far too much for files of many rows, and shows cheaply that small ones are small.
+    """
+    most = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for number in range(group.num_columns):
+            column = group.column(number)
+            most += column.num_values * column.total_uncompressed_size
+    return most
 
 
 def _is_small(metadata: Any) -> bool:
@@ -486,6 +501,9 @@ def _tables(
         wanted = _wanted(path, names, mapped)
         # The others by name only, so that a message can say which was probably meant.
         columns = {name: name in wanted for name in names}
+        if start == 0 and _most_bytes(file.metadata) <= min(max_line_bytes, table_bytes, _SMALL_BYTES):
+            yield from _whole(file, columns, partition)
+            return
         groups, first = _row_groups_from(file.metadata, start)
         rows = _rows_at_once(file, groups, wanted)
         held = _HeldRows(columns, partition, max(start, first), max_line_bytes, table_bytes)
@@ -495,6 +513,17 @@ def _tables(
             if passed_over < batch.num_rows:
                 yield from held.add(batch.slice(passed_over))
         yield from held.finish()
+
+
+def _whole(file: Any, columns: dict[str, bool], partition: str) -> Iterator[RawTable]:
+    """Yield all rows of a file so small that none of its rows can be too long."""
+    wanted = [name for name, is_read in columns.items() if is_read]
+    rows = file.read(None if len(wanted) == len(columns) else wanted, use_threads=False)
+    size = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
+    for start in range(0, rows.num_rows, ROWS):
+        some = rows if rows.num_rows <= ROWS else rows.slice(start, ROWS)
+        cells = {name: _cells(some.column(name)) if is_read else [] for name, is_read in columns.items()}
+        yield RawTable(cells, partition, start, size=size * len(some) // len(rows))
 
 
 class _HeldRows:

@@ -15,6 +15,12 @@ _MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUTS, _RAW_OUTPUTS = 1, 2, 3, 5, 6
 _NAME, _DATATYPE, _SHAPE, _CONTENTS = 1, 2, 3, 5
 _FP32, _FP64, _TEXTS = 6, 7, 8
 
+MAX_FIELDS = 100_000
+"""The most fields that are read of a message, so that no bytes take longer than some tenths of a second."""
+
+_FIRST = frozenset(number << 3 | _BYTES for number in range(1, 7))
+"""What a message begins with: all its fields are texts or messages, numbered from 1 to 6."""
+
 
 def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """A `ModelInferResponse`, as its JSON would be, and the tensors that stand apart as raw bytes.
@@ -43,11 +49,14 @@ def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     names = {_MODEL_NAME: "model_name", _MODEL_VERSION: "model_version", _ID: "id"}
     body: dict[str, Any] = {"outputs": []}
     raw: list[bytes] = []
-    for number, value in _fields(data):
+    if data and data[0] not in _FIRST:
+        raise ValueError("is not a protobuf message")
+    left = iter(range(MAX_FIELDS))
+    for number, value in _fields(data, left):
         if number in names:
             body[names[number]] = _text(value)
         elif number == _OUTPUTS:
-            body["outputs"].append(_output(_whole(value)))
+            body["outputs"].append(_output(_whole(value), left))
         elif number == _RAW_OUTPUTS:
             raw.append(_whole(value))
     if not body["outputs"]:
@@ -55,23 +64,23 @@ def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     return {name: value for name, value in body.items() if value != ""}, raw
 
 
-def _output(data: bytes) -> dict[str, Any]:
+def _output(data: bytes, left: Iterator[int]) -> dict[str, Any]:
     found: dict[str, Any] = {"shape": []}
-    for number, value in _fields(data):
+    for number, value in _fields(data, left):
         if number == _NAME:
             found["name"] = _text(value)
         elif number == _DATATYPE:
             found["datatype"] = _text(value)
         elif number == _SHAPE:
-            found["shape"] += [value] if isinstance(value, int) else _varints(value)
+            found["shape"] += [value] if isinstance(value, int) else _varints(value, left)
         elif number == _CONTENTS:
-            found["data"] = _contents(_whole(value))
+            found["data"] = _contents(_whole(value), left)
     return found
 
 
-def _contents(data: bytes) -> list[Any]:
+def _contents(data: bytes, left: Iterator[int]) -> list[Any]:
     found: list[Any] = []
-    for number, value in _fields(data):
+    for number, value in _fields(data, left):
         if number == _TEXTS:
             found.append(_text(value))
         elif number in (_FP32, _FP64):
@@ -83,10 +92,14 @@ def _contents(data: bytes) -> list[Any]:
     return found
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field: a varint as a whole number, anything else as its bytes."""
+def _fields(data: bytes, left: Iterator[int]) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field: a varint as a whole number, anything else as its bytes.
+
+    `left` counts the fields that may still be read of the whole message.
+    """
     place = 0
     while place < len(data):
+        _count(left)
         key, place = _varint(data, place)
         number, kind = key >> 3, key & 7
         if number == 0 or kind not in (_VARINT, _EIGHT, _BYTES, _FOUR):
@@ -106,6 +119,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
     """A number, seven bits a byte and the lowest first, and the place after it."""
+    if place < len(data) and (first := data[place]) < 0x80:
+        return first, place + 1
     value = 0
     for i, byte in enumerate(data[place : place + 10]):
         value |= (byte & 0x7F) << (7 * i)
@@ -114,9 +129,15 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
     raise ValueError("is not a protobuf message, or is incomplete")
 
 
-def _varints(data: bytes) -> list[int]:
+def _count(left: Iterator[int]) -> None:
+    if next(left, None) is None:
+        raise ValueError(f"has more than {MAX_FIELDS:,} fields")
+
+
+def _varints(data: bytes, left: Iterator[int]) -> list[int]:
     found, place = [], 0
     while place < len(data):
+        _count(left)
         value, place = _varint(data, place)
         found.append(value)
     return found

@@ -19,6 +19,10 @@ from connectors.formats.wires.cloudevents import Headers
 End = Literal["earliest", "latest"]
 
 
+LAST_COMMIT_SECONDS = 10.0
+"""How long brokers may take for the last commit of partitions that they take away; the group waits for us."""
+
+
 class CommittedPosition(NamedTuple):
     """A committed position, and what its writer noted beside it."""
 
@@ -179,7 +183,7 @@ class Driver(ABC):
     def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
         """Ask the brokers for the ids of topics: one that was created again has another.
 
-        A topic that does not exist is left out; so are all of brokers before 2.8, which have no ids.
+        A topic that does not exist is left out. Brokers before 2.8 have no ids: there each is empty.
         """
 
     @abstractmethod

@@ -24,6 +24,7 @@ from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from connectors.formats.wires.beside import beside
 from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import (
+    LAST_COMMIT_SECONDS,
     CommittedPosition,
     Driver,
     End,
@@ -160,10 +161,13 @@ class NativeDriver(Driver):
         for topic, answer in asked.items():
             try:
                 with raised():
-                    found[topic] = answer.result(timeout_seconds + 1).topic_id
+                    described = answer.result(timeout_seconds + 1)
             except UnknownTopicOrPartitionError:
+                self._partitions[topic] = set()  # once it is there again, `refresh` subscribes to it
                 continue
-        return {topic: str(uuid) for topic, each in found.items() if (uuid := uuid_of(each)).int}
+            uuid = uuid_of(described.topic_id)
+            found[topic] = str(uuid) if uuid.int else ""
+        return found
 
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected, as librdkafka said a moment ago."""
@@ -402,13 +406,7 @@ class NativeDriver(Driver):
             time.sleep(0.01)
         marks = self._listener.last_marks(names)
         if marks:
-            error: Exception | None = None
-            try:
-                with raised():
-                    consumer.commit(offsets=marked(marks), asynchronous=False)
-            except Exception as caught:  # noqa: BLE001 - told to the listener: a callback must not raise
-                error = caught
-            self._listener.committed(marks, error)
+            self._listener.committed(marks, commit_within(consumer, marks, LAST_COMMIT_SECONDS))
         consumer.unassign()
 
     def _lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
@@ -433,6 +431,24 @@ class NativeDriver(Driver):
             self._commit_error = translated(error)
         else:
             self._arrived({name_at(each): each.offset for each in places if each.error is None})
+
+
+def commit_within(
+    consumer: Consumer, marks: Mapping[str, CommittedPosition], seconds: float
+) -> Exception | None:
+    """Commit within a callback, where nothing can be polled, and return what went wrong.
+
+    A commit that waits does so without a limit of ours, and with it the whole group: for a coordinator that
+    is away as long as a session lasts. So one is sent, and the brokers are asked whether it has arrived.
+    """
+    try:
+        with raised():
+            consumer.commit(offsets=marked(marks), asynchronous=True)
+            found = consumer.committed([place(name) for name in marks], timeout=seconds)
+    except Exception as error:  # noqa: BLE001 - told to the listener: a callback must not raise
+        return error
+    without = sorted(name_at(each) for each in found if each.offset != marks[name_at(each)].position)
+    return KafkaTimeoutError(f"it has not arrived for {', '.join(without)}") if without else None
 
 
 def beside_of(message: Message) -> Headers:

@@ -9,13 +9,20 @@ from contextlib import suppress
 from typing import Any
 
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.errors import CorruptRecordError, KafkaError, LogTruncationError, OffsetOutOfRangeError
+from kafka.errors import (
+    CorruptRecordError,
+    KafkaError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.metadata import MetadataRequest
 
 from connectors.formats.wires.beside import beside
 from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import (
+    LAST_COMMIT_SECONDS,
     CommittedPosition,
     Driver,
     End,
@@ -127,7 +134,8 @@ class PythonDriver(Driver):
             return await client._manager.wait_for(client._manager.send(request), 1000 * timeout_seconds)
 
         found = client._net.run(ask).topics
-        return {each.name: str(each.topic_id) for each in found if not each.error_code and each.topic_id}
+        there = [each for each in found if each.error_code != UnknownTopicOrPartitionError.errno]
+        return {each.name: str(each.topic_id or "") for each in there}
 
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected."""
@@ -292,7 +300,8 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         if not marks:
             return
         try:
-            await self._consumer.commit_async(_offsets(marks))
+            commit = self._consumer.commit_async(_offsets(marks))
+            await self._client._manager.wait_for(commit, 1000 * LAST_COMMIT_SECONDS)
             self._listener.committed(marks, None)
         except KafkaError as error:
             self._listener.committed(marks, error)

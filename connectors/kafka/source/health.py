@@ -7,10 +7,11 @@ import time
 
 from kafka.errors import KafkaTimeoutError, RequestTimedOutError
 
-from connectors.kafka.drivers.base import Driver
+from connectors.kafka.drivers.base import Driver, partition_of
 from connectors.kafka.drivers.connection import why_away
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.membership import Membership
+from connectors.kafka.source.placement import LOOKING
 from connectors.kafka.source.stalls import Stall, StallWatch
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
@@ -25,6 +26,10 @@ ASK_SECONDS = 1.0
 SILENT_SECONDS = 10.0
 """Connected brokers that do not answer a request for so long are reported as silent."""
 
+SILENT = "the brokers are connected, and have not answered since they were asked"
+
+REMEDY = "create it again, or take it out of `topics`"
+
 ASKS_A_STALL = 6
 """How often within `stall_seconds` the ends of logs are asked for, of the partitions that stand still."""
 
@@ -36,13 +41,14 @@ class Health:
     ----------
     up : bool
         The group has assigned partitions, each has its position, the brokers that lead them are connected,
-        and none is stuck. Whoever sees it may rely on it that no later record is passed over.
+        none is stuck, and no topic was deleted. Whoever sees it may rely on it that no later record is
+        passed over.
     lag : int or None
         Records behind the position in the assigned partitions.
     connected_at : float
         When the brokers that lead the partitions were last seen connected, by the monotonic clock.
     trouble : str or None
-        Why it is not up, where a partition is stuck, or the brokers are silent.
+        Why it is not up, where a topic was deleted, a partition is stuck, or the brokers are silent.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -51,6 +57,7 @@ class Health:
         self._said_away = False
         self._missing: set[str] = set()
         self._said_missing: set[str] = set()
+        self._deleted: set[str] = set()
         self._next_look = 0.0
         self._next_ask = 0.0
         self._asked: dict[str, int] = {}
@@ -79,15 +86,17 @@ class Health:
         if connected:
             self.connected_at = time.monotonic()
         missing = {topic for topic in self._settings.topics if not driver.partitions_of(topic)}
+        self._note_deleted(membership.deleted)
         there = membership.settled and connected and not (missing and not assigned)
         self._judge(there, connected, assigned)
         if time.monotonic() < self._next_look:
             return []
-        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._next_look, began = time.monotonic() + LOOK_SECONDS, time.thread_time()
         found = self._look(driver, assigned, reading) if membership.settled else []
-        if missing and connected:
+        self._next_look = time.monotonic() + max(LOOK_SECONDS, LOOKING * (time.thread_time() - began))
+        if (missing or self._deleted) and connected:
             driver.refresh()
-            self._say_missing(missing)
+            self._say_missing(missing - membership.absent)
         self._missing = missing
         return found
 
@@ -109,7 +118,7 @@ class Health:
         self._watch.forget()
 
     def _judge(self, there: bool, connected: bool, assigned: set[str]) -> None:
-        up = there and not self._stuck and not self._are_silent()
+        up = there and not (self._stuck or self._deleted or self._are_silent())
         if up and not self.up:
             self._said_away = False
             log.info("source %s: reads %d partitions", self._settings.label, len(assigned))
@@ -124,6 +133,7 @@ class Health:
         if asked:
             self._next_ask = reading + self._settings.stall_seconds / ASKS_A_STALL
             still = [n for n, at in positions.items() if n not in ends or self._watch.stands(n, at)]
+            still = [n for n in still if partition_of(n).topic not in self._deleted]
             self._asked = self._answered(_ends(driver, still))
         # Highwaters come with fetched records: where fetching is what is stuck, only asking tells the end.
         ends = {name: max(ends.get(name, 0), self._asked.get(name, 0)) for name in ends | self._asked}
@@ -141,16 +151,16 @@ class Health:
         if ends is not None:
             if self._are_silent():
                 log.info("source %s: the brokers answer again", self._settings.label)
-                self.trouble = None
             self._silent_since = None
+            self._tell_trouble()
             return ends
         self._next_ask = 0.0
         if self._silent_since is None:
             self._silent_since = time.monotonic()
         if self._are_silent() and self.up:
             self.up = False
-            self.trouble = "the brokers are connected, and have not answered since they were asked"
-            log.warning("source %s: %s", self._settings.label, self.trouble)
+            self._tell_trouble()
+            log.warning("source %s: %s", self._settings.label, SILENT)
         return {}
 
     def _are_silent(self) -> bool:
@@ -161,21 +171,42 @@ class Health:
         found = self._watch.look(reading, known)
         for stall in found:
             self._stuck[stall.name] = stall
-            self.trouble = (
-                f"{stall.name} has delivered nothing for {self._settings.stall_seconds:g} s, from position "
-                f"{stall.position} on, while its lag grew to {stall.lag} records"
-            )
             self.up = False
-            log.error("source %s: %s; the agent replaces its consumer", self._settings.label, self.trouble)
+            why = self._stall(stall)
+            log.error("source %s: %s; the agent replaces its consumer", self._settings.label, why)
+        self._tell_trouble()
         return found
+
+    def _stall(self, stall: Stall) -> str:
+        return (
+            f"{stall.name} has delivered nothing for {self._settings.stall_seconds:g} s, from position "
+            f"{stall.position} on, while its lag grew to {stall.lag} records"
+        )
+
+    def _tell_trouble(self) -> None:
+        """Keep one sentence of what is wrong, a deleted topic first."""
+        reasons = [f"topic {topic} was deleted; {REMEDY}" for topic in sorted(self._deleted)]
+        if self._are_silent():
+            reasons.append(SILENT)
+        reasons += map(self._stall, self._stuck.values())
+        self.trouble = reasons[0] if reasons else None
+
+    def _note_deleted(self, deleted: set[str]) -> None:
+        before, self._deleted = self._deleted, deleted
+        if deleted == before:
+            return
+        self._tell_trouble()
+        for topic in sorted(deleted - before):
+            log.error("source %s: topic %s was deleted; %s", self._settings.label, topic, REMEDY)
+        for topic in sorted(before - deleted):
+            log.info("source %s: topic %s is there again", self._settings.label, topic)
 
     def _release(self, positions: dict[str, int]) -> None:
         """Those that move again, or have gone to another member, are stuck no more."""
         for stall in [s for s in self._stuck.values() if positions.get(s.name) != s.position]:
             del self._stuck[stall.name]
             log.info("source %s: %s is not stuck any more", self._settings.label, stall.name)
-        if not (self._stuck or self._are_silent()):
-            self.trouble = None
+        self._tell_trouble()
 
     def _say_missing(self, missing: set[str]) -> None:
         # Missing at two looks: at the first, the brokers may not have been asked yet.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from connectors.kafka.drivers.base import NO_STAMP, Stamp
+from connectors.kafka.drivers.base import NO_STAMP, Stamp, partition_of
 
 Stored = int | Mapping[str, Any]
 """A position as the agent keeps it: an offset, or the fields of `LogPosition`."""
@@ -116,6 +116,11 @@ class PositionLedger:
             if place is None:
                 return None
             return place.read if place.read is not None else place.resume
+
+    def topics(self) -> set[str]:
+        """The topics of which any partition has been read, here or by whoever kept the positions."""
+        with self._lock:
+            return {partition_of(name).topic for name in self._places}
 
     def known(self, name: str) -> LogPosition:
         """As `resume`, with what is known of the log; position 0 where none is."""

@@ -158,8 +158,18 @@ class Membership:
 
     def check(self) -> None:
         """See whether the topics are still the same: see `Placement.check`."""
-        if self.joined:
-            self._placement.check(self._driver, self._topics, self._driver.assigned() - self._unplaced)
+        placed = self._driver.assigned() - self._unplaced if self.joined else set()
+        self._placement.check(self._driver, self._topics, placed)
+
+    @property
+    def absent(self) -> set[str]:
+        """Topics that were read, and that the brokers did not know when they were asked last."""
+        return self._placement.absent
+
+    @property
+    def deleted(self) -> set[str]:
+        """Topics that are there no more: see `Placement.deleted`."""
+        return self._placement.deleted
 
     def drain(self) -> None:
         """Wait until what was read is absorbed, before the consumer is made anew."""

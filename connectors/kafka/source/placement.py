@@ -43,6 +43,12 @@ MAX_OWNERS = 50
 CHECK_SECONDS = 1.0
 """How often the brokers are asked whether the topics are still the same."""
 
+LOOKING = 20
+"""A look that takes long, as at 100,000 partitions, is made again after so many times its processor time."""
+
+ABSENT_SECONDS = 5.0
+"""How long brokers must not know a topic to be believed: one that has just started may not know it yet."""
+
 _NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=([0-9a-f-]{36}).*)?", re.DOTALL)
 """What a commit notes. Behind an id, whose length is known, confluent-kafka may add what memory held."""
 
@@ -108,6 +114,7 @@ class Placement:
         self._known: dict[str, set[int]] = {}
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
+        self._absent: dict[str, float] = {}  # since when, monotonic
         self._next_check = 0.0
         self._handed_out: dict[str, float] = {}
         self._looked_back: set[str] = set()
@@ -145,7 +152,7 @@ class Placement:
         """
         if self._shards is not None:
             self._refuse_uneven({topic: len(driver.partitions_of(topic)) for topic in topics})
-        self._ids |= driver.topic_ids(topics, ASK_SECONDS)
+        self._hear(driver.topic_ids(topics, ASK_SECONDS))
         for topic in topics:
             self._known.setdefault(topic, driver.partitions_of(topic))
 
@@ -160,7 +167,7 @@ class Placement:
             )
 
     def check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
-        """See, once a second, whether the partitions are still those of the same topics.
+        """See, once a second, whether the topics are there, and the partitions still those of the same ones.
 
         Raises
         ------
@@ -169,20 +176,42 @@ class Placement:
         """
         if time.monotonic() < self._next_check:
             return
+        began = time.thread_time()
         # Seen before the brokers are asked: then an end is one of the log that they name.
         ends = {name: driver.highwater(name) for name in placed}
         try:
-            self._ids |= driver.topic_ids(topics, CHECK_SECONDS)
+            there = driver.topic_ids(topics, CHECK_SECONDS)
         except Exception as error:
             if not passes(error):
                 raise
         else:
+            self._hear(there)
+            self._note_absent({*topics} - there.keys())
             for name, end in ends.items():
                 if self._is_other(name):
                     self._go_on_in(driver, name)
                 elif self._id(name):  # else the end may be one of another log
                     self._ledger.told(name, self._id(name), end or 0)
-        self._next_check = time.monotonic() + CHECK_SECONDS
+        self._next_check = time.monotonic() + max(CHECK_SECONDS, LOOKING * (time.thread_time() - began))
+
+    def _hear(self, ids: Mapping[str, str]) -> None:
+        self._ids |= {topic: each for topic, each in ids.items() if each}
+
+    def _note_absent(self, absent: Collection[str]) -> None:
+        now = time.monotonic()
+        read = self._ledger.topics() if absent else ()
+        self._absent = {topic: self._absent.get(topic, now) for topic in absent if topic in read}
+
+    @property
+    def absent(self) -> set[str]:
+        """Topics that were read, and that the brokers did not know when they were asked last."""
+        return {*self._absent}
+
+    @property
+    def deleted(self) -> set[str]:
+        """Topics that were read, and that the brokers have not known for `ABSENT_SECONDS`."""
+        before = time.monotonic() - ABSENT_SECONDS
+        return {topic for topic, since in self._absent.items() if since <= before}
 
     def checked(self, driver: Driver, polled: Polled) -> Polled | None:
         """What may be handed out of what was polled: None where the log before it must be looked at.
@@ -283,7 +312,7 @@ class Placement:
         """
         if self._start == "none":
             raise error
-        self._ids |= driver.topic_ids({partition_of(name).topic for name in error.places}, ASK_SECONDS)
+        self._hear(driver.topic_ids({partition_of(name).topic for name in error.places}, ASK_SECONDS))
         for name, divergence in error.places.items():
             at = driver.position(name) if name in driver.assigned() else None
             if at is None:

@@ -65,7 +65,8 @@ class KafkaSource(Source[Stored]):
     with the reason in `trouble`, until it moves: the consumer is made anew and goes on where it was.
 
     Brokers that are away do not end it: it is not `up`, says so once in the log, and goes on where it
-    was once they are back. So for a topic that does not exist yet; it never makes one.
+    was once they are back. So for a topic that does not exist yet; it never makes one. A topic that was read
+    and is there no more makes it not `up`, with the topic's name in `trouble`, until it is created again.
 
     A message without a value (a tombstone) is handed on as ``b""``. Where a broker's disk has spoilt
     a batch, each message of it is handed on as `unreadable.PLACEHOLDER`, for the decoder to reject.
@@ -130,7 +131,7 @@ class KafkaSource(Source[Stored]):
 
     @property
     def trouble(self) -> str | None:
-        """Which partition is stuck, where one is, or waits for its state."""
+        """Which topic was deleted, or which partition is stuck or waits for its state, where one does."""
         waiting = None if self._shards is None else self._shards.waiting
         return self._health.trouble or waiting
 

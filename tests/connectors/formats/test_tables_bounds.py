@@ -14,7 +14,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from connectors.formats.files.tables import ROWS, read_csv, read_parquet
+from connectors.formats.files import tables as tables_module
+from connectors.formats.files.tables import ROWS, open_parquet, read_csv, read_parquet
 from monitor.base.source import RawTable
 from tests.services.process import PATIENCE_SECONDS
 
@@ -55,6 +56,50 @@ def test_a_reader_that_begins_where_a_table_ended_gives_the_same_tables(tmp_path
         for table in tables:
             again = next(read("a", table.start, table_bytes=20_000))
             assert (again.start, again.columns) == (table.start, table.columns), read
+
+
+def test_a_small_file_of_parquet_is_read_whole_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The witness holds rows until they fill a table."""
+    rows = 40
+    data = {
+        "note": ["not read"] * rows,
+        "id": pyarrow.array([f"r{number}" for number in range(rows)]).dictionary_encode(),
+        "time": pyarrow.array([None, *range(1, rows)], pyarrow.timestamp("us", "UTC")),
+        "scores": [[0.25, 0.75], None] * (rows // 2),
+        "label": [b"\xff", b"yes"] * (rows // 2),
+    }
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(data), path, row_group_size=16)
+    held: list[int] = []
+
+    class Held(tables_module._HeldRows):
+        def __init__(self, *settings: Any) -> None:
+            held.append(1)
+            super().__init__(*settings)
+
+    monkeypatch.setattr(tables_module, "_HeldRows", Held)
+    [whole] = read_parquet(path, "a", 0)
+    assert not held
+    monkeypatch.setattr(tables_module, "_SMALL_BYTES", 0)
+    [slow] = read_parquet(path, "a", 0)
+    assert held
+    assert (whole.columns, whole.start, whole.broken) == (slow.columns, slow.start, slow.broken)
+    assert [*whole.columns] == [*data]
+    [rest] = read_parquet(path, "a", 30)
+    assert rest.columns["id"] == slow.columns["id"][30:]
+
+
+def test_a_file_whose_text_unpacks_to_more_than_a_row_may_have_is_not_read_whole(tmp_path: Path) -> None:
+    """A list in one row repeats a text that stands in the file once."""
+    text = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, pyarrow.int32()), ["x" * 1000])
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, 2000], pyarrow.int32()), text)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"id": ["a"], "scores": lists}), path)
+    assert path.stat().st_size < 5000
+    with open_parquet(path) as file:
+        assert tables_module._most_bytes(file.metadata) > 2000 * 1000
 
 
 def test_a_row_of_parquet_that_is_too_long_is_broken_and_is_not_unpacked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.formats.wires.kserve import RESPONSE, SELDON_RESPONSE, KserveWire
+from connectors.formats.wires.protobuf import MAX_FIELDS, infer_response
 from connectors.formats.wires.responses import row_scores
 from connectors.formats.wires.tensors import read_body
 from monitor.base.records import RejectReason
@@ -141,6 +143,44 @@ def test_texts_that_are_no_classification_are_no_scores() -> None:
 def test_what_is_no_response_is_said(data: bytes, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         read_body(data)
+
+
+def message(number: int, content: bytes) -> bytes:
+    """A field of protobuf that holds bytes."""
+    size, length = len(content), bytearray()
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda fields: b"\x0a\x00" * fields,
+        lambda fields: message(5, b"\x18\x01" * fields),
+        lambda fields: message(5, message(3, b"\x01" * fields)),
+        lambda fields: message(5, message(5, b"\x42\x00" * fields)),
+        lambda fields: message(5, b"") * fields,
+    ],
+    ids=["names", "shapes", "packed shapes", "texts", "outputs"],
+)
+def test_a_message_of_too_many_fields_is_left_soon(nested: Callable[[int], bytes]) -> None:
+    """Python needs a microsecond for a field, so that a message of megabytes would take seconds."""
+    with pytest.raises(ValueError, match="has more than 100,000 fields"):
+        read_body(nested(MAX_FIELDS + 1))
+
+
+def test_text_is_no_message_from_its_first_byte_on() -> None:
+    with pytest.raises(ValueError, match=r"is not a protobuf message$"):
+        infer_response(b"x y z ")
+
+
+def test_a_response_of_tens_of_thousands_of_rows_is_read() -> None:
+    texts = [b"%05d" % number for number in range(50_000)]
+    contents = b"".join(message(8, text) for text in texts)
+    body = message(1, b"erm") + message(5, message(2, b"BYTES") + message(5, contents))
+    assert read_body(body)["outputs"][0]["data"] == [text.decode() for text in texts]
 
 
 @examples(300)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,9 +15,11 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka import errors as kafka_errors
 
 from connectors.kafka import KafkaSource
+from connectors.kafka.drivers import native
+from connectors.kafka.drivers.base import CommittedPosition, RebalanceListener
 from connectors.kafka.drivers.choice import checked_options
 from connectors.kafka.drivers.errors import explain, passes
-from connectors.kafka.drivers.native import NativeDriver, translated
+from connectors.kafka.drivers.native import NativeDriver, place, translated
 from connectors.kafka.drivers.native_options import OURS, PROPERTIES, REFUSED, native_options
 from connectors.kafka.drivers.options import DEFAULTS
 from connectors.kafka.drivers.options import REFUSED as REFUSED_ANYWAY
@@ -183,6 +187,48 @@ def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> No
         NativeError.FENCED_INSTANCE_ID,
     ):
         assert not passes(translated(NativeError(code))), code
+
+
+class Leaving(RebalanceListener):
+    """Has a last position to commit."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception | None] = []
+
+    def assigned(self, names: set[str]) -> None:
+        """Do nothing."""
+
+    def draining(self, names: set[str]) -> Iterator[None]:
+        """Hold nothing back."""
+        return iter(())
+
+    def last_marks(self, names: set[str]) -> dict[str, CommittedPosition]:
+        """Return one position for each partition."""
+        return dict.fromkeys(names, CommittedPosition(40, ""))
+
+    def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
+        """Keep the error."""
+        self.errors.append(error)
+
+    def lost(self, names: set[str]) -> None:
+        """Do nothing."""
+
+
+def test_a_last_commit_that_nobody_answers_ends_before_the_group_gives_the_member_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit of librdkafka that waits does so for a coordinator for as long as a session."""
+    monkeypatch.setattr(native, "LAST_COMMIT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        driver = NativeDriver({"bootstrap.servers": address, "group.id": "silent"}, ["clicks"])
+        driver._listener = listener = Leaving()
+        began = time.monotonic()
+        driver._taken(driver._consumer, [place("clicks-0")])
+        assert time.monotonic() - began < 20
+        driver.close(0.5)
+    [error] = listener.errors
+    assert isinstance(error, kafka_errors.KafkaTimeoutError)
 
 
 def test_one_group_may_hold_both_libraries_while_agents_are_moved_over(kafka_broker: KafkaBroker) -> None:

@@ -16,6 +16,9 @@ from tests.services.process import wait_until
 
 Sources = Callable[..., KafkaSource]
 Brokers = Callable[[], KafkaBroker]
+SAYS_SECONDS = 30.0
+"""A source must say within this time that it cannot read all."""
+
 PROMPT_SECONDS = 20.0
 """Well above the two seconds that anything waits for brokers, and below the half minute of the libraries."""
 
@@ -154,6 +157,72 @@ def test_a_topic_that_does_not_exist_is_waited_for_and_not_made(
     kafka_broker.produce("there", [b"3"])
     reader.until(3)
     assert reader.values == {"not-yet-0": [b"1", b"2"], "there-0": [b"3"]}
+
+
+def test_a_deleted_topic_is_named_within_30_s_and_read_again_once_it_is_created(
+    kafka_broker: KafkaBroker, kafka_source: Sources, kafka_driver: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, deleted = f"kept-{kafka_driver}", f"deleted-{kafka_driver}"
+    for topic in (kept, deleted):
+        kafka_broker.create_topic(topic)
+        kafka_broker.produce(topic, [b"%d" % i for i in range(5)])
+    both = kafka_source(kafka_broker.address, kept, deleted, group=f"both-{deleted}")
+    alone = kafka_source(kafka_broker.address, deleted, group=f"alone-{deleted}", max_poll_records=2)
+    readers = [Reader(both), Reader(alone)]
+    for reader in readers:
+        reader.source.open({})
+    wait_until(
+        lambda: (
+            _each_reads(readers)
+            and min(r.positions.get(f"{deleted}-0", {}).get("at", 0) for r in readers) == 5
+        ),
+        "all came",
+    )
+    wait_until(lambda: _each_reads(readers) and both.up and alone.up, "both are up")
+
+    kafka_broker.delete_topic(deleted)
+    began, told = (
+        time.monotonic(),
+        f"topic {deleted} was deleted; create it again, or take it out of `topics`",
+    )
+    wait_until(lambda: _each_reads(readers) and both.trouble == alone.trouble == told, "it is told")
+    assert time.monotonic() - began < SAYS_SECONDS
+    assert not both.up
+    assert not alone.up
+    alone.close()
+    restarted = kafka_source(kafka_broker.address, deleted, group=f"alone-{deleted}")
+    position = readers[1].positions[f"{deleted}-0"] | {"end": 8}  # three more were known, and not read
+    restarted.open({f"{deleted}-0": position})
+    readers[1] = Reader(restarted)
+    wait_until(lambda: _each_reads(readers) and restarted.trouble == told, "it is told after a restart too")
+
+    kafka_broker.produce(kept, [b"more"])
+    wait_until(
+        lambda: _each_reads(readers) and readers[0].values[f"{kept}-0"][-1] == b"more", "the other is read"
+    )
+    kafka_broker.create_topic(deleted)
+    kafka_broker.produce(deleted, [b"again"])
+    for reader in readers:
+        wait_until(
+            lambda reader=reader: (
+                _each_reads(readers) and reader.values[f"{deleted}-0"][-1:] == [b"again"] and reader.source.up
+            ),
+            "it is read again",
+        )
+        assert reader.source.trouble is None
+    assert (both.counts.gap_records, restarted.counts.gap_records) == (0, 3)
+    errors = [
+        each.getMessage()
+        for each in caplog.records
+        if each.levelno == logging.ERROR and "connectors" in each.name
+    ]
+    assert errors == [f"source kafka: {told}"] * 3
+
+
+def _each_reads(readers: list[Reader]) -> bool:
+    for reader in readers:
+        reader.once(0.05)
+    return True
 
 
 def test_only_a_topic_that_does_not_exist_is_not_up(kafka_broker: KafkaBroker, kafka_source: Sources) -> None:

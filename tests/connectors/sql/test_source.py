@@ -433,6 +433,9 @@ def test_what_is_no_time_in_python_costs_its_row_at_most(postgres_server: Postgr
     assert decoded(list(reader.raws), reader.source) == [("malformed", told)] * 4
     assert [*reader.raws[0].columns["until"]] == ["infinity"] * 6
     assert Reader(new(reader.position, **more)).until(0) == []
+    for zone in ("Asia/Kolkata", "America/St_Johns"):
+        in_zone = more | {"dsn": f"{postgres_server.dsn} options='-c timezone={zone}'"}
+        assert Reader(new(reader.position, **in_zone)).until(0) == [], "no row comes again in another zone"
 
 
 def test_a_time_that_python_cannot_hold_costs_nothing_but_its_own_row(
