@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
@@ -22,6 +23,10 @@ from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.bias_law import gains_of
+from monitor.stats.estimate.corrected import shifted
+
+EXCUSED = 2.0
+"""Standard deviations of the forecast bias that a prediction is excused."""
 
 _MOST_WAITING = 64  # steps whose rows wait for the audit and the curve
 _Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it was right
@@ -32,6 +37,7 @@ class ChecksState(msgspec.Struct, frozen=True):
 
     audit: AuditState | None = None
     trust: TrustState = msgspec.field(default_factory=TrustState)
+    prediction: TrustState = msgspec.field(default_factory=TrustState)
     correction: CorrectingState = CorrectingState()
     curve: CurveState = CurveState()
     deviation: DeviationState = DeviationState()
@@ -42,19 +48,25 @@ class ChecksState(msgspec.Struct, frozen=True):
         return ChecksState(
             audit,
             self.trust.begun_anew(window),
+            self.prediction.begun_anew(window),
             curve=self.curve.begun_anew(window),
             deviation=DeviationState(window),
         )
 
 
 class LabelChecks:
-    """Audit, calibration curve, test of trust and correction of one series, fed with the same rows.
+    """Audit, calibration curve, tests and correction of one series, fed with the same rows.
 
-    Only the test of trust must take rows as they come. The others take them in whatever pieces: with many
-    models a step brings each of them a row or two, which wait for the next question. The correction is asked
-    at each window, the others where somebody looks.
+    Two tests take the rows as they come. `test` holds them against their confidences, and asks for a
+    recalibration. `prediction` holds them against what the correction by the labels before the newest closed
+    window's end says of them: the accuracy that is shown first, so that this one decides on trust. Rows of a
+    window in which another calibration came are left out of it. Once it has cost the trust, the next window's
+    close brings another prediction and a fresh test of that.
 
-    A group has a test of trust, a correction, and its deviation from its model's bias, alone. Its batches of
+    The others take them in whatever pieces: with many models a step brings each of them a row or two, which
+    wait for the next question. The correction is asked at each window, the others where somebody looks.
+
+    A group has both tests, a correction, and its deviation from its model's bias, alone. Its batches of
     30 labels are too few for an audit, and its curve would be three more families of metrics for each group;
     both hold for its model, of whose labels its own are part.
 
@@ -71,6 +83,8 @@ class LabelChecks:
         state = state or ChecksState()
         self._audit = IntervalAudit(level).build(state.audit)
         self.test = TrustTest(level=level).build(state.trust)
+        self.prediction = TrustTest(level=level).build(state.prediction)
+        self._excused = state.prediction.epsilon is not msgspec.UNSET
         self.correction = correction
         self._curve = CurveFollower(state.curve)
         self._waiting: list[_Rows] = []  # for the audit and the curve
@@ -81,8 +95,8 @@ class LabelChecks:
 
     @property
     def trusted(self) -> bool:
-        """Whether labels have not contradicted the accuracy, or no longer do."""
-        return self.test.trusted
+        """Whether labels have not contradicted the predicted accuracy, or no longer do."""
+        return self.prediction.trusted
 
     @property
     def audit(self) -> IntervalAuditLogic:
@@ -158,6 +172,7 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
+        self.correction.mix(window)
         self.group.begin_anew(clean)
         if first:
             self.test.begin_anew(clean)
@@ -173,6 +188,7 @@ class LabelChecks:
         """Another version of the model, or another baseline, from this window on."""
         self.audit.begin_anew(window)
         self.test.begin_anew(window)
+        self.prediction.begin_anew(window)
         self.correction.restarted()
         self.group.begin_anew(window)
         self.curve.begin_anew(window)
@@ -181,13 +197,33 @@ class LabelChecks:
         """How often the intervals held; None before there are 30 rows."""
         return self.audit.coverage()
 
+    def predict(self) -> None:
+        """Hold rows from here on against what the correction says now."""
+        self._excused = self.correction.predict()
+        if self._excused:
+            self._excuse()
+
+    def _excuse(self) -> None:
+        self.prediction.predicted(EXCUSED * self.correction.forecast.deviation)
+
+    def prediction_terms(self) -> tuple[float, float]:
+        """Return what the logits of confidences are multiplied by, and the mean of the forecast bias."""
+        if not self._excused:
+            self._excuse()
+            self._excused = True
+        return self.correction.stretch, self.correction.forecast.mean
+
     def trust(self) -> Trust | None:
-        """Where the test stands; None before the first row."""
-        return self.test.trust()
+        """Where the tests stand; None before the first row."""
+        trust, of_confidences = self.prediction.trust(), self.test.trust()
+        biased = None if of_confidences is None else of_confidences.bias
+        if biased is None:
+            return trust
+        return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
     def lost_trust(self) -> Trust | None:
-        """Where the test stands once trust is lost, else None."""
-        return None if self.test.trusted else self.test.trust()
+        """Where the tests stand once trust is lost, else None."""
+        return None if self.trusted else self.trust()
 
     def snapshot(self) -> ChecksState:
         """By name."""
@@ -195,10 +231,15 @@ class LabelChecks:
         return ChecksState(
             self._audit.snapshot(),
             self.test.snapshot(),
+            self._of_prediction(),
             self.correction.snapshot(),
             self._curve.snapshot(),
             self.group.snapshot(),
         )
+
+    def _of_prediction(self) -> TrustState:
+        state = self.prediction.snapshot()
+        return state if self._excused else msgspec.structs.replace(state, epsilon=msgspec.UNSET)
 
 
 class FirstLabels:
@@ -255,9 +296,25 @@ def add_to_models(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
     cost = add_together([each.test for each in checks], of, window, confidence, right)
+    _test_predictions(checks, of, window, matches.block[first], confidence, right)
     for piece in _pieces(of):
         checks[of[piece.start]].wait_with(window[piece], confidence[piece], right[piece])
     return cost
+
+
+def _test_predictions(
+    checks: Sequence[LabelChecks],
+    of: Ints,
+    window: Ints,
+    block: Ints,
+    confidence: Floats,
+    right: NDArray[np.bool_],
+) -> None:
+    """Hold rows, which are sorted by series, against what the correction of each predicts."""
+    factor, shift = np.array([each.prediction_terms() for each in checks]).reshape(-1, 2)[of].T
+    moved = [checks[of[piece.start]].correction.moved(window[piece], block[piece]) for piece in _pieces(of)]
+    predicted = shifted(confidence, factor, shift + np.concatenate([np.zeros(0), *moved]))
+    add_together([each.prediction for each in checks], of, window, predicted, right)
 
 
 def _joined(rows: Sequence[_Rows]) -> _Rows:
@@ -291,6 +348,7 @@ def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
     for piece in _pieces(of):
         confidence[piece] = checks[of[piece.start]].group.announced(window[piece], confidence[piece])
     cost = add_together([each.test for each in checks], of, window, confidence, right)
+    _test_predictions(checks, of, window, matches.block[first], confidence, right)
     since = np.array([each.group.since for each in checks])
     kept = np.flatnonzero((window >= since[of]) & ~np.isnan(confidence))
     gains, of = gains_of(confidence[kept], right[kept]), of[kept]

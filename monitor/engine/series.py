@@ -431,6 +431,7 @@ class Series:
         self.tally.close(window.number, window.end_time)
         comparisons = self._comparisons.of_window(evaluation)
         trust = self.checks.lost_trust()
+        self.checks.predict()
         charts, objectives = judged
         known = self._judge.attributions
         attributions = tuple(

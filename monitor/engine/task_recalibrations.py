@@ -188,7 +188,7 @@ class TaskRecalibrations:
         live = live[closed.all(axis=1)]
         live = live[np.argsort(answers["sequence"][live], kind="stable")]
         if schedule.lost and len(live) >= FEWEST_LABELS:
-            trust = series[code].checks.trust()
+            trust = series[code].checks.test.trust()
             since = trust.bias.rows if trust is not None and trust.bias is not None else 0
             schedule.first = int(answers["sequence"][live[-max(since, FEWEST_SINCE_CHANGE) :][0]])
         live = live[answers["sequence"][live] >= schedule.first][-NEWEST_LABELS:]
@@ -217,7 +217,7 @@ class TaskRecalibrations:
             fresh=sequence > schedule.seen,
             reference=None if reference is None else thinned(reference),
             in_force=series.active.calibration.snapshot(),
-            trusted=series.checks.trusted,
+            trusted=series.checks.test.trusted,
             epsilon=series.checks.test.epsilon,
         )
 

@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Result
-from monitor.stats.estimate.corrected import Correction, CorrectionLogic, CorrectionState, logit_change
+from monitor.stats.estimate.corrected import (
+    Correction,
+    CorrectionLogic,
+    CorrectionState,
+    Forecast,
+    logit_change,
+)
 
 _MOST_WAITING = 64  # steps
+_MIXED = 16  # windows, the newest
 
 
 class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,6 +31,8 @@ class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     settings: Correction | None = None
     logic: CorrectionState | None = None
+    forecast: tuple[float, float] | None = None
+    mixed: tuple[int, ...] = ()
 
 
 class Correcting:
@@ -59,22 +68,29 @@ class Correcting:
         self._first_row = first_row
         self._made: tuple[Correction, CorrectionLogic] | None = None
         self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
+        self._forecast: Forecast | None = None
+        self._mixed = () if state is None else state.mixed
         if state is not None and state.settings is not None and state.logic is not None:
             known = state.settings.block_rows == block_rows and state.logic.rows == first_row
             if known:
                 self._made = state.settings, state.settings.build(state.logic)
+                self._forecast = state.forecast and Forecast(*state.forecast)
 
     @property
     def logic(self) -> CorrectionLogic:
         """The correction by all labels so far."""
-        if self._made is None:
-            settings = self._settings()
-            self._made = settings, settings.build(CorrectionState.beginning_at(self._first_row))
+        _, logic = self._make()
         if self._waiting:
             block, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
             self._waiting.clear()
-            self._made[1].push(block, confidence, right)
-        return self._made[1]
+            logic.push(block, confidence, right)
+        return logic
+
+    def _make(self) -> tuple[Correction, CorrectionLogic]:
+        if self._made is None:
+            settings = self._settings()
+            self._made = settings, settings.build(CorrectionState.beginning_at(self._first_row))
+        return self._made
 
     @property
     def labelled(self) -> int:
@@ -100,6 +116,32 @@ class Correcting:
         """Take the rows of a window that closes, (n,) calibrated confidences."""
         self.logic.close(window, confidence)
 
+    @property
+    def stretch(self) -> float:
+        """What the logits of the confidences are multiplied by."""
+        return self._make()[0].stretch
+
+    @property
+    def forecast(self) -> Forecast:
+        """The bias of rows to come, as of the newest closed window."""
+        return self._forecast or self._make()[0].forecast
+
+    def predict(self) -> bool:
+        """Forecast from all labels so far; return whether there are any."""
+        known = self.labelled > 0
+        self._forecast = self.logic.forecast() if known else None
+        return known
+
+    def mix(self, window: int) -> None:
+        """Leave this window out of `moved`: two calibrations announce its confidences."""
+        self._mixed = (*self._mixed, window)[-_MIXED:]
+
+    def moved(self, window: Ints, block: Ints) -> Floats:
+        """Return the change of each row's logit by recalibrations since; NaN where it is not known."""
+        moved = self._make()[1].moved_since(block)
+        moved[(block < 0) | np.isin(window, self._mixed)] = np.nan
+        return moved
+
     def recalibrated(self, before: Floats, after: Floats) -> None:
         """Apply another calibration from the window that closes next.
 
@@ -115,6 +157,7 @@ class Correcting:
         """Begin anew with the window that closes next: another version of the model answers."""
         if self._made is not None or self._waiting:
             self.logic.restarted()
+        self._forecast = None
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result | None:
         """Estimate the accuracy of a window, or of several that end with it.
@@ -138,7 +181,6 @@ class Correcting:
     def snapshot(self) -> CorrectingState:
         """Return what a restart goes on with."""
         if self._made is None and not self._waiting:
-            return CorrectingState()
+            return CorrectingState(mixed=self._mixed)
         state = self.logic.snapshot()
-        assert self._made is not None
-        return CorrectingState(self._made[0], state)
+        return CorrectingState(self._make()[0], state, self._forecast, self._mixed)
