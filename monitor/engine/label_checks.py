@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.labels.audit import AuditState, IntervalAudit, IntervalAuditLogic, first_labelled
-from monitor.engine.labels.between import BetweenGroups, DeviationState, GroupLabels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.curve import CurveFollower, CurveState
@@ -21,8 +20,6 @@ from monitor.engine.labels.trust import TrustState, TrustTest, add_together, eps
 from monitor.engine.reference import Reference
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
-from monitor.stats.estimate.between_groups import Deviation
-from monitor.stats.estimate.bias_law import gains_of
 from monitor.stats.estimate.corrected import shifted
 
 EXCUSED = 2.0
@@ -40,7 +37,6 @@ class ChecksState(msgspec.Struct, frozen=True):
     prediction: TrustState = msgspec.field(default_factory=TrustState)
     correction: CorrectingState = CorrectingState()
     curve: CurveState = CurveState()
-    deviation: DeviationState = DeviationState()
 
     def begun_anew(self, window: int) -> ChecksState:
         """Where they begin anew with this window; of the correction nothing: another reference comes."""
@@ -50,7 +46,6 @@ class ChecksState(msgspec.Struct, frozen=True):
             self.trust.begun_anew(window),
             self.prediction.begun_anew(window),
             curve=self.curve.begun_anew(window),
-            deviation=DeviationState(window),
         )
 
 
@@ -66,17 +61,10 @@ class LabelChecks:
     The others take them in whatever pieces: with many models a step brings each of them a row or two, which
     wait for the next question. The correction is asked at each window, the others where somebody looks.
 
-    A group has both tests, a correction, and its deviation from its model's bias, alone. Its batches of
-    30 labels are too few for an audit, and its curve would be three more families of metrics for each group;
-    both hold for its model, of whose labels its own are part.
-
-    Parameters
-    ----------
-    level : float
-        Of the intervals.
-    correction : Correcting
-    state : ChecksState, optional
-        A snapshot, or that of a series, which holds one.
+    A group has both tests and a correction alone. Its batches of 30 labels are too few for an audit, and its
+    curve would be three more families of metrics for each group; both hold for its model, of whose labels
+    its own are part. Parameters ---------- level : float Of the intervals. correction : Correcting state :
+    ChecksState, optional A snapshot, or that of a series, which holds one.
     """
 
     def __init__(self, level: float, correction: Correcting, state: ChecksState | None = None) -> None:
@@ -88,9 +76,6 @@ class LabelChecks:
         self.correction = correction
         self._curve = CurveFollower(state.curve)
         self._waiting: list[_Rows] = []  # for the audit and the curve
-        self.group = GroupLabels(state.deviation)
-        self.between: BetweenGroups | None = None
-        """The groups that a group stands beside, as its model counts them; None for a model."""
         self._excuses_nothing = state.trust.epsilon is msgspec.UNSET
 
     @property
@@ -109,18 +94,6 @@ class LabelChecks:
         """The calibration curve, of all rows so far."""
         self._take_waiting()
         return self._curve
-
-    def correct(self, window: Ints, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Give the correction rows that have just got their first labels.
-
-        Parameters
-        ----------
-        window, block : (n,) int64
-        confidence : (n,) float64
-            By the model's calibration.
-        right : (n,) bool
-        """
-        self.correction.add(block, self.group.announced(window, confidence), right)
 
     def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Keep rows that the test of trust has taken until the others are asked."""
@@ -173,16 +146,11 @@ class LabelChecks:
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
         self.correction.mix(window)
-        self.group.begin_anew(clean)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
             self.audit.begin_anew(clean)
             self.curve.begin_anew(clean)
-
-    def deviation(self) -> Deviation | None:
-        """A group's from its model's bias; None where labels do not say that groups differ."""
-        return None if self.between is None else self.between.of(self.group)
 
     def begin_anew(self, window: int) -> None:
         """Another version of the model, or another baseline, from this window on."""
@@ -190,7 +158,6 @@ class LabelChecks:
         self.test.begin_anew(window)
         self.prediction.begin_anew(window)
         self.correction.restarted()
-        self.group.begin_anew(window)
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
@@ -234,7 +201,6 @@ class LabelChecks:
             self._of_prediction(),
             self.correction.snapshot(),
             self._curve.snapshot(),
-            self.group.snapshot(),
         )
 
     def _of_prediction(self) -> TrustState:
@@ -252,15 +218,15 @@ class FirstLabels:
 
     Attributes
     ----------
-    window, block, confidence, right : (n,) array
+    block, confidence, right : (n,) array
         Of each row, as in `Matches`.
     """
 
     def __init__(self, matches: Matches) -> None:
         matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
         first, self.right = first_labelled(matches)
-        self.window, self.block = matches.window[first], matches.block[first]
-        self.confidence, self._sequence = matches.confidence[first], matches.sequence[first]
+        self.block, self.confidence = matches.block[first], matches.confidence[first]
+        self._sequence = matches.sequence[first]
         of = matches.series[first]
         self._left = {int(of[piece.start]): piece for piece in _pieces(of)}
 
@@ -278,26 +244,28 @@ class FirstLabels:
         return slice(left.start, stop)
 
 
-def add_to_models(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
-    """Hold the labelled rows of whole models against their estimates, of all models at once.
+def hold_against(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
+    """Hold labelled rows against confidences and predictions, of all series at once.
 
     Parameters
     ----------
     checks : sequence of LabelChecks
-        Of each model, by the place that stands in `matches.series`.
+        Of each series, by the place that stands in `matches.series`.
     matches : Matches
         Sorted by series, then by sequence.
+    audited : bool
+        Whether the series are whole models.
 
     Returns
     -------
     list of int
-        The places of the models whose trust one of these rows cost.
+        The places of the series whose confidences one of these rows was the one to contradict.
     """
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
     cost = add_together([each.test for each in checks], of, window, confidence, right)
     _test_predictions(checks, of, window, matches.block[first], confidence, right)
-    for piece in _pieces(of):
+    for piece in _pieces(of) if audited else ():
         checks[of[piece.start]].wait_with(window[piece], confidence[piece], right[piece])
     return cost
 
@@ -326,37 +294,3 @@ def _pieces(of: Ints) -> list[slice]:
     """The rows of each series, of rows that are sorted by series."""
     edges = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(of)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
-
-
-def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
-    """Hold the labelled rows of groups against their estimates, of all groups at once.
-
-    Parameters
-    ----------
-    checks : sequence of LabelChecks
-        Of each group, by the place that stands in `matches.series`.
-    matches : Matches
-        Sorted by series, then by sequence.
-
-    Returns
-    -------
-    list of int
-        The places of the groups whose trust one of these rows cost.
-    """
-    first, right = first_labelled(matches)
-    of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
-    for piece in _pieces(of):
-        confidence[piece] = checks[of[piece.start]].group.announced(window[piece], confidence[piece])
-    cost = add_together([each.test for each in checks], of, window, confidence, right)
-    _test_predictions(checks, of, window, matches.block[first], confidence, right)
-    since = np.array([each.group.since for each in checks])
-    kept = np.flatnonzero((window >= since[of]) & ~np.isnan(confidence))
-    gains, of = gains_of(confidence[kept], right[kept]), of[kept]
-    starts = np.flatnonzero(np.diff(of, prepend=-1))
-    counts = np.diff(starts, append=len(of)).tolist()
-    sums = np.add.reduceat(gains, starts) if len(of) else gains
-    for place, total, count in zip(of[starts].tolist(), sums, counts, strict=True):
-        checks[place].group.add(total, count)
-    for place in (each for each in cost if not checks[each].trusted):
-        checks[place].group.count_only(*checks[place].test.since_change())
-    return cost
