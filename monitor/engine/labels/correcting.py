@@ -124,7 +124,9 @@ class Correcting:
     @property
     def forecast(self) -> Forecast:
         """The bias of rows to come, as of the newest closed window."""
-        return self._forecast or self._make()[0].forecast
+        if self._forecast is None:
+            self._forecast = self._make()[0].forecast
+        return self._forecast
 
     def predict(self) -> bool:
         """Forecast from all labels so far; return whether there are any."""
@@ -139,7 +141,9 @@ class Correcting:
     def moved(self, window: Ints, block: Ints) -> Floats:
         """Return the change of each row's logit by recalibrations since; NaN where it is not known."""
         moved = self._make()[1].moved_since(block)
-        moved[(block < 0) | np.isin(window, self._mixed)] = np.nan
+        moved[block < 0] = np.nan
+        for mixed in self._mixed:
+            moved[window == mixed] = np.nan
         return moved
 
     def recalibrated(self, before: Floats, after: Floats) -> None:

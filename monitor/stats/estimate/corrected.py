@@ -131,6 +131,7 @@ _TO_LATTICE: Floats = np.polynomial.chebyshev.chebvander(LATTICE / FARTHEST, len
 )
 _WALK, _VARIANCE, _LENGTH = (np.array(HYPOTHESES)[:, columns] for columns in (0, [1, 3], [2, 4]))
 _MANY = len(HYPOTHESES)
+_MOVING: Floats = _VARIANCE.sum(axis=1)
 _START: Floats = np.where(np.arange(_MANY) == 0, STILL, (1 - STILL) / (_MANY - 1))
 
 
@@ -294,7 +295,7 @@ def _stretched(confidence: Floats | NDArray[np.float32], weight: Floats) -> Floa
 
 
 def _stretch(weight: Floats) -> float:
-    return math.sqrt(1 + math.pi / 8 * float(weight @ _VARIANCE.sum(axis=1)))
+    return math.sqrt(1 + math.pi / 8 * float(weight @ _MOVING))
 
 
 def shifted(confidence: Floats, factor: Floats, shift: Floats) -> Floats:
