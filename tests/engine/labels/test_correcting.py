@@ -297,3 +297,24 @@ def test_the_change_of_logits_is_weighted_by_what_a_label_tells() -> None:
     assert change == pytest.approx(mean)
     assert variance == pytest.approx(np.average((moves - mean) ** 2, weights=weights))
     assert logit_change(np.ones(2), np.ones(2)) == (0.0, 0.0)
+
+
+def test_rows_of_a_window_of_two_calibrations_are_not_known_to_have_moved() -> None:
+    one = Correcting(lambda: Correction.unknown(100), BLOCK, 0)
+    assert one.forecast == Correction.unknown(100).forecast
+    assert not one.predict()
+    one.mix(1)
+    one.close(0, np.full(100, 0.9))
+    one.recalibrated(np.full(100, 0.9), np.full(100, 0.8))
+    one.close(1, np.full(100, 0.8))
+    change = np.log(0.8 / 0.2) - np.log(0.9 / 0.1)
+    moved = one.moved(np.array([0, 0, 1, 2]), np.array([0, -1, 100, 200]))
+    assert moved == pytest.approx([change, np.nan, np.nan, 0.0], nan_ok=True)
+    one.add(np.array([0]), np.array([0.9]), np.array([True]))
+    assert one.predict()
+    saved = restored(unpack(pack(one.snapshot())), CorrectingState)
+    again = Correcting(lambda: Correction.unknown(100), BLOCK, 200, saved)
+    assert again.forecast == one.forecast
+    assert again.moved(np.array([1]), np.array([100])) == pytest.approx([np.nan], nan_ok=True)
+    one.restarted()
+    assert one.forecast == Correction.unknown(100).forecast
