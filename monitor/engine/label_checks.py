@@ -54,17 +54,24 @@ class LabelChecks:
 
     Two tests take the rows as they come. `test` holds them against their confidences, and asks for a
     recalibration. `prediction` holds them against what the correction by the labels before the newest closed
-    window's end says of them: the accuracy that is shown first, so that this one decides on trust. Rows of a
-    window in which another calibration came are left out of it. Once it has cost the trust, the next window's
-    close brings another prediction and a fresh test of that.
+    window's end says of them: the accuracy that is shown first, so that this one decides on trust. Rows of
+    which it is not known what calibration announced them are left out of it. Once it has cost the trust, the
+    next window's close brings another prediction and a fresh test of that.
 
     The others take them in whatever pieces: with many models a step brings each of them a row or two, which
     wait for the next question. The correction is asked at each window, the others where somebody looks.
 
     A group has both tests and a correction alone. Its batches of 30 labels are too few for an audit, and its
     curve would be three more families of metrics for each group; both hold for its model, of whose labels
-    its own are part. Parameters ---------- level : float Of the intervals. correction : Correcting state :
-    ChecksState, optional A snapshot, or that of a series, which holds one.
+    its own are part.
+
+    Parameters
+    ----------
+    level : float
+        Of the intervals.
+    correction : Correcting
+    state : ChecksState, optional
+        A snapshot, or that of a series, which holds one.
     """
 
     def __init__(self, level: float, correction: Correcting, state: ChecksState | None = None) -> None:
@@ -145,7 +152,6 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
-        self.correction.mix(window)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
@@ -280,7 +286,7 @@ def _test_predictions(
 ) -> None:
     """Hold rows, which are sorted by series, against what the correction of each predicts."""
     factor, shift = np.array([each.prediction_terms() for each in checks]).reshape(-1, 2)[of].T
-    moved = [checks[of[piece.start]].correction.moved(window[piece], block[piece]) for piece in _pieces(of)]
+    moved = [checks[of[piece.start]].correction.moved(block[piece]) for piece in _pieces(of)]
     predicted = shifted(confidence, factor, shift + np.concatenate([np.zeros(0), *moved]))
     add_together([each.prediction for each in checks], of, window, predicted, right)
 

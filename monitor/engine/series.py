@@ -362,6 +362,7 @@ class Series:
         self.active = active.begin_baseline() if first else active
         self._comparisons.recalibrated(active.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
+        self.checks.correction.announce(self._windows.first_row + self._windows.pending)
         if first:
             self._judge.begin_anew()
             self._output.forget_charts()

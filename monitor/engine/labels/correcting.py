@@ -6,6 +6,7 @@ as a step brings each of many models a row or two.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -23,7 +24,7 @@ from monitor.stats.estimate.corrected import (
 )
 
 _MOST_WAITING = 64  # steps
-_MIXED = 16  # windows, the newest
+_CHANGES = 16  # of the calibration, the newest
 
 
 class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,7 +33,8 @@ class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: Correction | None = None
     logic: CorrectionState | None = None
     forecast: tuple[float, float] | None = None
-    mixed: tuple[int, ...] = ()
+    changes: tuple[tuple[int, int, float], ...] = ()  # of the calibration: between which rows, by how much
+    changing: tuple[int, int] | None = None  # between which rows of the open window
 
 
 class Correcting:
@@ -69,7 +71,9 @@ class Correcting:
         self._made: tuple[Correction, CorrectionLogic] | None = None
         self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
         self._forecast: Forecast | None = None
-        self._mixed = () if state is None else state.mixed
+        self._block_rows = block_rows
+        self._changes = () if state is None else state.changes
+        self._changing = None if state is None else state.changing
         if state is not None and state.settings is not None and state.logic is not None:
             known = state.settings.block_rows == block_rows and state.logic.rows == first_row
             if known:
@@ -134,16 +138,27 @@ class Correcting:
         self._forecast = self.logic.forecast() if known else None
         return known
 
-    def mix(self, window: int) -> None:
-        """Leave this window out of `moved`: two calibrations announce its confidences."""
-        self._mixed = (*self._mixed, window)[-_MIXED:]
+    def announce(self, row: int) -> None:
+        """Note that another calibration announces confidences from this row of the series on."""
+        first = row if self._changing is None else self._changing[0]
+        self._changing = first, row
 
-    def moved(self, window: Ints, block: Ints) -> Floats:
-        """Return the change of each row's logit by recalibrations since; NaN where it is not known."""
-        moved = self._make()[1].moved_since(block)
-        moved[block < 0] = np.nan
-        for mixed in self._mixed:
-            moved[window == mixed] = np.nan
+    def moved(self, block: Ints) -> Floats:
+        """Return by how much calibrations since each row's have moved its logit.
+
+        It is not known, NaN, of rows of the block in which one came, and of rows that a new one has announced
+        in a window that is still open.
+
+        Parameters
+        ----------
+        block : (n,) int64
+        """
+        moved, end = np.where(block < 0, np.nan, 0.0), block + self._block_rows
+        for first, last, change in self._changes:
+            moved[end <= first] += change
+            moved[(end > first) & (block < last)] = np.nan
+        if self._changing is not None:
+            moved[end > self._changing[0]] = np.nan
         return moved
 
     def recalibrated(self, before: Floats, after: Floats) -> None:
@@ -155,13 +170,23 @@ class Correcting:
             Confidences of the rows of that window by both.
         """
         if len(before):
-            self.logic.recalibrated(*logit_change(before, after))
+            change, variance = logit_change(before, after)
+            self.logic.recalibrated(change, variance)
+            if self._changing is not None:
+                self._note(*self._changing, change)
+
+    def _note(self, first: int, last: int, change: float) -> None:
+        self._changing = None
+        if len(self._changes) == _CHANGES:
+            _, (start, stop, _), *rest = self._changes
+            self._changes = (start, stop, math.nan), *rest  # what was before is not known any more
+        self._changes = *self._changes, (first, last, change)
 
     def restarted(self) -> None:
         """Begin anew with the window that closes next: another version of the model answers."""
         if self._made is not None or self._waiting:
             self.logic.restarted()
-        self._forecast = None
+        self._forecast, self._changes, self._changing = None, (), None
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result | None:
         """Estimate the accuracy of a window, or of several that end with it.
@@ -185,6 +210,6 @@ class Correcting:
     def snapshot(self) -> CorrectingState:
         """Return what a restart goes on with."""
         if self._made is None and not self._waiting:
-            return CorrectingState(mixed=self._mixed)
+            return CorrectingState(changes=self._changes, changing=self._changing)
         state = self.logic.snapshot()
-        return CorrectingState(self._make()[0], state, self._forecast, self._mixed)
+        return CorrectingState(self._make()[0], state, self._forecast, self._changes, self._changing)

@@ -765,13 +765,6 @@ class CorrectionLogic:
         rows = self._settings.block_rows
         return _forecast(self._advanced(belief, self._rows + rows / 2), rows)
 
-    def moved_since(self, block: Ints) -> Floats:
-        """Return by how much recalibrations since each block have moved the logits of the confidences."""
-        moved = np.zeros(len(block))
-        for place, change, _ in self._shifts:
-            moved += change * (block < place)
-        return moved
-
     def snapshot(self) -> CorrectionState:
         """Return the state from which another correction can go on (`resume`)."""
         blocks = [self._blocks[start] for start in self._starts]

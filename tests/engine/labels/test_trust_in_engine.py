@@ -123,7 +123,7 @@ def test_a_recalibration_begins_a_fresh_test_of_the_confidences():
     assert found.engine.view().series[0].trust.confidences is None
 
 
-def test_rows_of_the_window_that_was_open_at_a_recalibration_are_not_held_against_it():
+def test_of_the_window_that_was_open_at_a_recalibration_only_rows_of_before_are_held_against_a_prediction():
     found = rig()
     found.feed(stream())
     pending = answers(np.random.default_rng(8), 50, start=1.7e9 + 9000)
@@ -131,9 +131,12 @@ def test_rows_of_the_window_that_was_open_at_a_recalibration_are_not_held_agains
     (series,) = found.engine.series["t"]
     before = series.view().trust.labels
     series.publish(Published((), another(), 1.7e9))
-    found.feed(labels_of(pending, [False] * 50))
-    assert series.checks.test.trust().labels == 0
+    after = answers(np.random.default_rng(9), 20, start=1.7e9 + 9500)
+    found.feed([*after, *labels_of(after, [False] * 20)])
     assert found.engine.view().series[0].trust.labels == before
+    found.feed(labels_of(pending, [True] * 50))
+    assert series.checks.test.trust().labels == 0
+    assert found.engine.view().series[0].trust.labels == before + 50
 
 
 def test_answers_of_before_a_recalibration_are_held_against_what_it_changed():

@@ -461,13 +461,6 @@ def test_a_forecast_changes_nothing_of_later_windows():
     assert found[:5] == found[5:]
 
 
-def test_rows_of_before_a_recalibration_are_shifted_by_what_it_changed():
-    logic = STEADY.build()
-    logic.close(0, np.full(N, 0.9))
-    logic.recalibrated(-0.5, 0.01)
-    logic.close(1, np.full(N, 0.85))
-    logic.recalibrated(0.2, 0.01)
-    assert logic.moved_since(np.array([0, N - 100, N, 2 * N])) == pytest.approx([-0.3, -0.3, 0.2, 0.0])
-    assert shifted(np.array([0.5, 1.0]), np.array([2.0, 1.0]), np.array([1.0, 0.0])) == pytest.approx(
-        [expit(1.0), 1 - 1e-6]
-    )
+def test_a_chance_is_shifted_in_logits():
+    found = shifted(np.array([0.5, 1.0]), np.array([2.0, 1.0]), np.array([1.0, 0.0]))
+    assert found == pytest.approx([expit(1.0), 1 - 1e-6])
