@@ -72,10 +72,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.estimate.average_confidence import (
         average_confidence_windows as average_confidence_windows,
     )
-    from monitor.stats.estimate.bias_filter import BiasFilter as BiasFilter
-    from monitor.stats.estimate.bias_filter import BiasFilterLogic as BiasFilterLogic
-    from monitor.stats.estimate.bias_law import BiasLaw as BiasLaw
-    from monitor.stats.estimate.bias_law import biased as biased
     from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS as CLASS_ECE_BINS
     from monitor.stats.estimate.calibration_error import ECE_BINS as ECE_BINS
     from monitor.stats.estimate.calibration_error import CalibrationErrorEstimate as CalibrationErrorEstimate
@@ -104,8 +100,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.estimate.doc import DoCFeat as DoCFeat
     from monitor.stats.estimate.drift_spectrum import Spectrum as Spectrum
     from monitor.stats.estimate.drift_spectrum import drift_spectrum as drift_spectrum
-    from monitor.stats.estimate.filtered import filtered_interval as filtered_interval
-    from monitor.stats.estimate.filtered import law_of_window as law_of_window
     from monitor.stats.estimate.hajek import Excess as Excess
     from monitor.stats.estimate.hajek import WeightedCounts as WeightedCounts
     from monitor.stats.estimate.hajek import hajek as hajek
@@ -188,8 +182,6 @@ _NAMES = {
     "stats.estimate.average_confidence": (
         "average_confidence average_confidence_many average_confidence_windows"
     ),
-    "stats.estimate.bias_filter": "BiasFilter BiasFilterLogic",
-    "stats.estimate.bias_law": "BiasLaw biased",
     "stats.estimate.calibration_error": (
         "CLASS_ECE_BINS ECE_BINS CalibrationErrorEstimate LabelledCalibrationError "
         "calibration_error labelled_calibration_error"
@@ -204,7 +196,6 @@ _NAMES = {
     "stats.estimate.count_ratio": "MOSTLY_UNDEFINED CountRatio",
     "stats.estimate.doc": "DoCFeat",
     "stats.estimate.drift_spectrum": "Spectrum drift_spectrum",
-    "stats.estimate.filtered": "filtered_interval law_of_window",
     "stats.estimate.hajek": "Excess WeightedCounts hajek weighted_counts",
     "stats.estimate.label_cumulants": "Cumulants",
     "stats.estimate.poisson_binomial": "PoissonBinomial TrimmedPmf pmf_many trim trimmed_pmf_many",

@@ -190,7 +190,7 @@ class CalibrationConfig(Section):
         le=1_000_000,
         description="Number of new labels of a model after which its calibration is refitted. If a quarter "
         "of the labels in the last fit is more, that number counts. When labels contradict the "
-        "estimate, the agent refits at once. It takes the new fit if labels favour it. Not for "
+        "confidences, the agent refits at once. It takes the new fit if labels favour it. Not for "
         "none, ssme and covariates. null: never.",
         examples=[100],
     )

@@ -36,8 +36,6 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
     predictive: Predictive | None = None
     reference: str | None = None  # the fingerprint of the one on which calibrations for windows are fitted
     adapted: dict[str, Any] | None = None
-    shift: float = 0.0
-    spread: float = 0.0
     baseline: dict[str, Any] = {}  # the fit of the baseline's; older versions charted by the one in force
 
 
@@ -87,9 +85,6 @@ class ActiveCalibration:
         By which they are.
     adapted : Calibration or None
         That of the newest closed window; None before the first.
-    shift, spread : float
-        Of a group: by how many logits its labels shift the confidences of its model's calibration, and the
-        variance of what they leave unknown, in logits².
     baseline : Calibration or None
         The one with which the charts' baseline began, by which they judge calibration errors: a new
         calibration moves these errors, though the model is as it was. None where it is this one.
@@ -101,8 +96,6 @@ class ActiveCalibration:
     reference: Reference | None = None
     features: Mapping[str, FeatureKind] = field(default_factory=dict)
     adapted: Calibration | None = None
-    shift: float = 0.0
-    spread: float = 0.0
     baseline: Calibration | None = None
 
     @classmethod
@@ -174,7 +167,7 @@ class ActiveCalibration:
             baseline = calibration_from_snapshot(state.baseline)
         elif not state.baseline and reference is not None and not state.foreign and state.version > 1:
             baseline = reference.calibration(task.calibration.reference_method)  # a store without one
-        return replace(active, adapted=adapted, shift=state.shift, spread=state.spread, baseline=baseline)
+        return replace(active, adapted=adapted, baseline=baseline)
 
     def _by_window(self, task: Task, reference: Reference | None) -> ActiveCalibration:
         """With calibrations for single windows, where the task asks for them."""
@@ -227,8 +220,6 @@ class ActiveCalibration:
             self.learnt() if self.learnt is not None and self.learnt.known else None,
             reference=None if self.reference is None else self.reference.fingerprint,
             adapted=None if self.adapted is None else self.adapted.snapshot(),
-            shift=self.shift,
-            spread=self.spread,
             baseline=fit if self.baseline is None else self.baseline.snapshot(),
         )
 
@@ -248,7 +239,7 @@ class ActiveCalibration:
         -------
         (n, K) float64 or None
         """
-        return calibrate(self.adapted or self.calibration, scores, predicted, self.shift)
+        return calibrate(self.adapted or self.calibration, scores)
 
     def confidence(self, scores: Floats, predicted: Ints) -> Floats:
         """The probability that each answer is right, by `calibrated`; raw where there is no calibration.
@@ -271,7 +262,7 @@ class ActiveCalibration:
         request = EstimationRequest(
             scores=window.scores,
             predicted=window.predicted,
-            calibrated=calibrate(self.calibration, window.scores, window.predicted, self.shift),
+            calibrated=calibrate(self.calibration, window.scores),
             metrics=task.metrics,
             positive=task.positive_index,
             level=task.level,
@@ -287,7 +278,7 @@ class ActiveCalibration:
     def _charted(self, window: ClosedWindow) -> Floats | None:
         if self.baseline is None:
             return None
-        return calibrate(self.baseline, window.scores, window.predicted)
+        return calibrate(self.baseline, window.scores)
 
     def begin_baseline(self) -> ActiveCalibration:
         """The same, with which the charts' next baseline begins."""
@@ -319,14 +310,12 @@ class ActiveCalibration:
         begun = self.begin_baseline()
         return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
-    def following(
-        self, model: ActiveCalibration, shift: float = 0.0, spread: float = 0.0
-    ) -> ActiveCalibration:
-        """A group's next: its model's calibration, shifted, with its own intervals."""
+    def following(self, model: ActiveCalibration) -> ActiveCalibration:
+        """A group's next: its model's calibration, with its own intervals."""
         predictive = self.predictive
         if predictive is not None and model.predictive is not None:
             predictive = predictive.with_curves_of(model.predictive)
-        found = replace(model.with_predictive(predictive), shift=shift, spread=spread)
+        found = model.with_predictive(predictive)
         version = max(self.view.version + 1, model.view.version)  # no two of a group have one number
         return replace(found, view=replace(found.view, version=version))
 

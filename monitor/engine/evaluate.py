@@ -17,7 +17,7 @@ import numpy as np
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.config.task import CALIBRATION_ERRORS
-from monitor.stats.calibration.base import Calibration, confidence_of, shifted
+from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.calibration.covariates import Adapted, CovariateReference
 from monitor.stats.estimate.average_confidence import counts_of_right, exact_estimate
 from monitor.stats.estimate.calibration_error import (
@@ -162,9 +162,9 @@ class Evaluation:
         )
 
 
-def calibrate(calibration: Calibration, scores: Floats, predicted: Ints, shift: float = 0.0) -> Floats | None:
-    """Calibrated scores, with a group's shift; None where the calibration is none."""
-    return None if calibration.method == "none" else shifted(calibration.apply(scores), predicted, shift)
+def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
+    """Calibrated scores; None where the calibration is none."""
+    return None if calibration.method == "none" else calibration.apply(scores)
 
 
 def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool = True) -> list[Evaluation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.labels.audit import AuditState, IntervalAudit, IntervalAuditLogic, first_labelled
-from monitor.engine.labels.between import BetweenGroups, DeviationState, GroupLabels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.curve import CurveFollower, CurveState
@@ -20,8 +20,10 @@ from monitor.engine.labels.trust import TrustState, TrustTest, add_together, eps
 from monitor.engine.reference import Reference
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
-from monitor.stats.estimate.between_groups import Deviation
-from monitor.stats.estimate.bias_law import gains_of
+from monitor.stats.estimate.corrected import shifted
+
+EXCUSED = 2.0
+"""Standard deviations of the forecast bias that a prediction is excused."""
 
 _MOST_WAITING = 64  # steps whose rows wait for the audit and the curve
 _Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it was right
@@ -32,9 +34,9 @@ class ChecksState(msgspec.Struct, frozen=True):
 
     audit: AuditState | None = None
     trust: TrustState = msgspec.field(default_factory=TrustState)
+    prediction: TrustState = msgspec.field(default_factory=TrustState)
     correction: CorrectingState = CorrectingState()
     curve: CurveState = CurveState()
-    deviation: DeviationState = DeviationState()
 
     def begun_anew(self, window: int) -> ChecksState:
         """Where they begin anew with this window; of the correction nothing: another reference comes."""
@@ -42,21 +44,26 @@ class ChecksState(msgspec.Struct, frozen=True):
         return ChecksState(
             audit,
             self.trust.begun_anew(window),
+            self.prediction.begun_anew(window),
             curve=self.curve.begun_anew(window),
-            deviation=DeviationState(window),
         )
 
 
 class LabelChecks:
-    """Audit, calibration curve, test of trust and correction of one series, fed with the same rows.
+    """Audit, calibration curve, tests and correction of one series, fed with the same rows.
 
-    Only the test of trust must take rows as they come. The others take them in whatever pieces: with many
-    models a step brings each of them a row or two, which wait for the next question. The correction is asked
-    at each window, the others where somebody looks.
+    Two tests take the rows as they come. `test` holds them against their confidences, and asks for a
+    recalibration. `prediction` holds them against what the correction by the labels before the newest closed
+    window's end says of them: the accuracy that is shown first, so that this one decides on trust. Rows of
+    which it is not known what calibration announced them are left out of it. Once it has cost the trust, the
+    next window's close brings another prediction and a fresh test of that.
 
-    A group has a test of trust, a correction, and its deviation from its model's bias, alone. Its batches of
-    30 labels are too few for an audit, and its curve would be three more families of metrics for each group;
-    both hold for its model, of whose labels its own are part.
+    The others take them in whatever pieces: with many models a step brings each of them a row or two, which
+    wait for the next question. The correction is asked at each window, the others where somebody looks.
+
+    A group has both tests and a correction alone. Its batches of 30 labels are too few for an audit, and its
+    curve would be three more families of metrics for each group; both hold for its model, of whose labels
+    its own are part.
 
     Parameters
     ----------
@@ -71,18 +78,17 @@ class LabelChecks:
         state = state or ChecksState()
         self._audit = IntervalAudit(level).build(state.audit)
         self.test = TrustTest(level=level).build(state.trust)
+        self.prediction = TrustTest(level=level).build(state.prediction)
+        self._excused = state.prediction.epsilon is not msgspec.UNSET
         self.correction = correction
         self._curve = CurveFollower(state.curve)
         self._waiting: list[_Rows] = []  # for the audit and the curve
-        self.group = GroupLabels(state.deviation)
-        self.between: BetweenGroups | None = None
-        """The groups that a group stands beside, as its model counts them; None for a model."""
         self._excuses_nothing = state.trust.epsilon is msgspec.UNSET
 
     @property
     def trusted(self) -> bool:
-        """Whether labels have not contradicted the accuracy, or no longer do."""
-        return self.test.trusted
+        """Whether labels have not contradicted the predicted accuracy, or no longer do."""
+        return self.prediction.trusted
 
     @property
     def audit(self) -> IntervalAuditLogic:
@@ -95,18 +101,6 @@ class LabelChecks:
         """The calibration curve, of all rows so far."""
         self._take_waiting()
         return self._curve
-
-    def correct(self, window: Ints, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Give the correction rows that have just got their first labels.
-
-        Parameters
-        ----------
-        window, block : (n,) int64
-        confidence : (n,) float64
-            By the model's calibration.
-        right : (n,) bool
-        """
-        self.correction.add(block, self.group.announced(window, confidence), right)
 
     def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Keep rows that the test of trust has taken until the others are asked."""
@@ -158,36 +152,51 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
-        self.group.begin_anew(clean)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
             self.audit.begin_anew(clean)
             self.curve.begin_anew(clean)
 
-    def deviation(self) -> Deviation | None:
-        """A group's from its model's bias; None where labels do not say that groups differ."""
-        return None if self.between is None else self.between.of(self.group)
-
     def begin_anew(self, window: int) -> None:
         """Another version of the model, or another baseline, from this window on."""
         self.audit.begin_anew(window)
         self.test.begin_anew(window)
+        self.prediction.begin_anew(window)
         self.correction.restarted()
-        self.group.begin_anew(window)
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
         """How often the intervals held; None before there are 30 rows."""
         return self.audit.coverage()
 
+    def predict(self) -> None:
+        """Hold rows from here on against what the correction says now."""
+        self._excused = self.correction.predict()
+        if self._excused:
+            self._excuse()
+
+    def _excuse(self) -> None:
+        self.prediction.predicted(EXCUSED * self.correction.forecast.deviation)
+
+    def prediction_terms(self) -> tuple[float, float]:
+        """Return what the logits of confidences are multiplied by, and the mean of the forecast bias."""
+        if not self._excused:
+            self._excuse()
+            self._excused = True
+        return self.correction.stretch, self.correction.forecast.mean
+
     def trust(self) -> Trust | None:
-        """Where the test stands; None before the first row."""
-        return self.test.trust()
+        """Where the tests stand; None before the first row."""
+        trust, of_confidences = self.prediction.trust(), self.test.trust()
+        biased = None if of_confidences is None else of_confidences.bias
+        if biased is None:
+            return trust
+        return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
     def lost_trust(self) -> Trust | None:
-        """Where the test stands once trust is lost, else None."""
-        return None if self.test.trusted else self.test.trust()
+        """Where the tests stand once trust is lost, else None."""
+        return None if self.trusted else self.trust()
 
     def snapshot(self) -> ChecksState:
         """By name."""
@@ -195,10 +204,14 @@ class LabelChecks:
         return ChecksState(
             self._audit.snapshot(),
             self.test.snapshot(),
+            self._of_prediction(),
             self.correction.snapshot(),
             self._curve.snapshot(),
-            self.group.snapshot(),
         )
+
+    def _of_prediction(self) -> TrustState:
+        state = self.prediction.snapshot()
+        return state if self._excused else msgspec.structs.replace(state, epsilon=msgspec.UNSET)
 
 
 class FirstLabels:
@@ -211,15 +224,15 @@ class FirstLabels:
 
     Attributes
     ----------
-    window, block, confidence, right : (n,) array
+    block, confidence, right : (n,) array
         Of each row, as in `Matches`.
     """
 
     def __init__(self, matches: Matches) -> None:
         matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
         first, self.right = first_labelled(matches)
-        self.window, self.block = matches.window[first], matches.block[first]
-        self.confidence, self._sequence = matches.confidence[first], matches.sequence[first]
+        self.block, self.confidence = matches.block[first], matches.confidence[first]
+        self._sequence = matches.sequence[first]
         of = matches.series[first]
         self._left = {int(of[piece.start]): piece for piece in _pieces(of)}
 
@@ -237,27 +250,45 @@ class FirstLabels:
         return slice(left.start, stop)
 
 
-def add_to_models(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
-    """Hold the labelled rows of whole models against their estimates, of all models at once.
+def hold_against(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
+    """Hold labelled rows against confidences and predictions, of all series at once.
 
     Parameters
     ----------
     checks : sequence of LabelChecks
-        Of each model, by the place that stands in `matches.series`.
+        Of each series, by the place that stands in `matches.series`.
     matches : Matches
         Sorted by series, then by sequence.
+    audited : bool
+        Whether the series are whole models.
 
     Returns
     -------
     list of int
-        The places of the models whose trust one of these rows cost.
+        The places of the series whose confidences one of these rows was the one to contradict.
     """
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
     cost = add_together([each.test for each in checks], of, window, confidence, right)
-    for piece in _pieces(of):
+    _test_predictions(checks, of, window, matches.block[first], confidence, right)
+    for piece in _pieces(of) if audited else ():
         checks[of[piece.start]].wait_with(window[piece], confidence[piece], right[piece])
     return cost
+
+
+def _test_predictions(
+    checks: Sequence[LabelChecks],
+    of: Ints,
+    window: Ints,
+    block: Ints,
+    confidence: Floats,
+    right: NDArray[np.bool_],
+) -> None:
+    """Hold rows, which are sorted by series, against what the correction of each predicts."""
+    factor, shift = np.array([each.prediction_terms() for each in checks]).reshape(-1, 2)[of].T
+    moved = [checks[of[piece.start]].correction.moved(block[piece]) for piece in _pieces(of)]
+    predicted = shifted(confidence, factor, shift + np.concatenate([np.zeros(0), *moved]))
+    add_together([each.prediction for each in checks], of, window, predicted, right)
 
 
 def _joined(rows: Sequence[_Rows]) -> _Rows:
@@ -269,36 +300,3 @@ def _pieces(of: Ints) -> list[slice]:
     """The rows of each series, of rows that are sorted by series."""
     edges = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(of)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
-
-
-def add_to_groups(checks: Sequence[LabelChecks], matches: Matches) -> list[int]:
-    """Hold the labelled rows of groups against their estimates, of all groups at once.
-
-    Parameters
-    ----------
-    checks : sequence of LabelChecks
-        Of each group, by the place that stands in `matches.series`.
-    matches : Matches
-        Sorted by series, then by sequence.
-
-    Returns
-    -------
-    list of int
-        The places of the groups whose trust one of these rows cost.
-    """
-    first, right = first_labelled(matches)
-    of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
-    for piece in _pieces(of):
-        confidence[piece] = checks[of[piece.start]].group.announced(window[piece], confidence[piece])
-    cost = add_together([each.test for each in checks], of, window, confidence, right)
-    since = np.array([each.group.since for each in checks])
-    kept = np.flatnonzero((window >= since[of]) & ~np.isnan(confidence))
-    gains, of = gains_of(confidence[kept], right[kept]), of[kept]
-    starts = np.flatnonzero(np.diff(of, prepend=-1))
-    counts = np.diff(starts, append=len(of)).tolist()
-    sums = np.add.reduceat(gains, starts) if len(of) else gains
-    for place, total, count in zip(of[starts].tolist(), sums, counts, strict=True):
-        checks[place].group.add(total, count)
-    for place in (each for each in cost if not checks[each].trusted):
-        checks[place].group.count_only(*checks[place].test.since_change())
-    return cost

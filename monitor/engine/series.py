@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,6 @@ from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
-from monitor.engine.labels.between import GroupLabels
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_parts, reference_windows
@@ -34,7 +32,6 @@ from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.charts.base import Baseline
-from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.corrected import Correction, block_rows
 from monitor.stats.estimate.hajek import Excess
 from monitor.stats.histograms import ConfidenceHistogram, Distributions
@@ -125,7 +122,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     rebaselines: Sequence[NotedRebaseline] = ()
     untold: Sequence[tuple[str, str]] = ()
     rivals: ComparisonFits | None = None
-    former: tuple[dict[str, Any], float] | None = None  # the calibration of before the open window
+    former: dict[str, Any] | None = None  # the calibration of before the open window
     unusable: Mapping[str, tuple[int, int]] = {}
 
     def without_baseline(self) -> SeriesSnapshot:
@@ -158,7 +155,7 @@ class Series:
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
         correction = settings.correcting(reference, self._windows.first_row, state.correction)
         self.checks = LabelChecks(task.level, correction, state)
-        self._former = state.former and (calibration_from_snapshot(state.former[0]), state.former[1])
+        self._former = None if state.former is None else calibration_from_snapshot(state.former)
         self.duplicates = state.duplicates
         self._used = state.used
         self._last_arrival = state.last_arrival
@@ -175,7 +172,6 @@ class Series:
         self._unusable = dict(state.unusable)
         saved = state.calibration
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
-        self.checks.group.calibrated(self.active.shift, self.active.spread)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state.recalibration)
         if saved is None and reference is not None:
@@ -358,39 +354,15 @@ class Series:
         else:
             self._take_over(self.active.following(model.active), model.checks.test.epsilon)
 
-    def after_fit(self, model: Series, taken: bool, beyond: Deviation | None, labels: GroupLabels) -> None:
-        """A group's calibration after a fit of its model's: that one, shifted by the group's own labels.
-
-        Parameters
-        ----------
-        model : Series
-        taken : bool
-            Whether the model has another calibration.
-        beyond : Deviation or None
-            What labels say of the group beside the calibration that its model has now; None where they do not
-            say that groups differ.
-        labels : GroupLabels
-            The group's labels that say so.
-        """
-        shift, spread = (0.0, 0.0) if taken else (self.active.shift, self.active.spread)
-        moves = beyond is not None and labels.favour(beyond, self.checks.trusted)
-        if beyond is not None:
-            shift += beyond.mean * moves
-            spread = beyond.variance + (0.0 if moves else beyond.mean**2)
-        if taken or moves:
-            epsilon = math.hypot(model.checks.test.epsilon, math.sqrt(spread))
-            self._take_over(self.active.following(model.active, shift, spread), epsilon)
-
     def _take_over(self, active: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True
         first = self.active.view.method == "none"
         if self._former is None:
-            self._former = self.active.calibration, self.active.shift
+            self._former = self.active.calibration
         self.active = active.begin_baseline() if first else active
         self._comparisons.recalibrated(active.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
-        clean = self._windows.number + bool(self._windows.pending)
-        self.checks.group.calibrated(active.shift, active.spread, clean)
+        self.checks.correction.announce(self._windows.first_row + self._windows.pending)
         if first:
             self._judge.begin_anew()
             self._output.forget_charts()
@@ -431,6 +403,7 @@ class Series:
         self.tally.close(window.number, window.end_time)
         comparisons = self._comparisons.of_window(evaluation)
         trust = self.checks.lost_trust()
+        self.checks.predict()
         charts, objectives = judged
         known = self._judge.attributions
         attributions = tuple(
@@ -443,8 +416,7 @@ class Series:
         """Take a window into the correction, after what another calibration has changed for it."""
         correction, former, self._former = self.checks.correction, self._former, None
         if former is not None:
-            calibration, shift = former
-            scores = calibrate(calibration, window.scores, window.predicted, shift)
+            scores = calibrate(former, window.scores)
             before = confidence_of(window.scores if scores is None else scores, window.predicted)
             correction.recalibrated(before, evaluation.confidence)
         correction.close(window.number, evaluation.confidence)
@@ -554,6 +526,6 @@ class Series:
             recalibration=None if self.recalibration is None else self.recalibration.snapshot(),
             **msgspec.structs.asdict(self._output.snapshot()),
             rivals=self._comparisons.fits,
-            former=None if self._former is None else (dict(self._former[0].snapshot()), self._former[1]),
+            former=None if self._former is None else dict(self._former.snapshot()),
             unusable=dict(self._unusable),
         )

@@ -17,10 +17,9 @@ from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
-from monitor.engine.label_checks import FirstLabels, add_to_groups, add_to_models
+from monitor.engine.label_checks import FirstLabels, hold_against
 from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.audit import judge_together
-from monitor.engine.labels.between import BetweenGroups
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, JoinState, LabelJoin, LabelJoinLogic, Matches
 from monitor.engine.labels.matching import labels_along, match_directly, merged
@@ -150,7 +149,6 @@ class TaskEngine:
         self.models: Ints = np.zeros(0, dtype=np.int64)
         """The number in keys of every model that is watched."""
         self._of_group: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)  # by series
-        self._between: dict[tuple[str, str], BetweenGroups] = {}
         self._index = SeriesIndex(task.max_series, state.dropped, state.dropped_count)
         self._unlearnt: deque[int] = deque()  # series whose references may have more to say
         self._given: list[int] = []
@@ -349,8 +347,8 @@ class TaskEngine:
     def correct(self, rows: FirstLabels, series: int, up_to: int | None = None) -> None:
         """Correct a series by labels that reached its answers, up to a place in the stream."""
         piece = rows.take(series, up_to)
-        self.series[series].checks.correct(
-            rows.window[piece], rows.block[piece], rows.confidence[piece], rows.right[piece]
+        self.series[series].checks.correction.add(
+            rows.block[piece], rows.confidence[piece], rows.right[piece]
         )
 
     def audit(self, matches: Matches) -> None:
@@ -363,11 +361,12 @@ class TaskEngine:
             self._audit_models(matches)
             return
         self._audit_models(matches.take(np.flatnonzero(~group)))
-        self._audit_groups(matches.take(np.flatnonzero(group)))
+        codes, placed = _placed(matches.take(np.flatnonzero(group)))
+        hold_against([self.series[code].checks for code in codes], placed, audited=False)
 
     def _audit_models(self, matches: Matches) -> None:
         codes, placed = _placed(matches)
-        lost = add_to_models([self.series[code].checks for code in codes], placed)
+        lost = hold_against([self.series[code].checks for code in codes], placed, audited=True)
         if self.recalibrations is None:
             return
         labels = np.bincount(placed.series, placed.labelled, minlength=len(codes)).tolist()
@@ -376,16 +375,6 @@ class TaskEngine:
             if schedule is not None:
                 schedule.labels_came(int(count), place in lost)
             self.recalibrations.look(code, self.series[code])
-
-    def _audit_groups(self, matches: Matches) -> None:
-        codes, placed = _placed(matches)
-        groups = [self.series[code] for code in codes]
-        for lost in add_to_groups([each.checks for each in groups], placed):
-            code = self._index.series_of(groups[lost].settings.model, "")
-            if self.recalibrations is not None and (due := self.series[code].recalibration) is not None:
-                due.group_lost_trust()
-                self.series[code].changed = True
-                self.recalibrations.look(code, self.series[code])
 
     def learn(self) -> bool:
         """Work out what one more reference says of its calibration's error; False where all is known."""
@@ -548,10 +537,6 @@ class TaskEngine:
         if self.recalibrations is not None:
             self.recalibrations.look(len(self.series) - 1, series)
         if group:
-            series.checks.between = self._between.setdefault(
-                (model, group.partition("=")[0]), BetweenGroups()
-            )
-            series.checks.between.join(series.checks.group)
             whole = self.series[self._index.series_of(model, "")]
             if saved is None:
                 series.follow(whole)  # one that comes later has the calibration that its model has by then

@@ -10,7 +10,6 @@ import numpy as np
 
 from monitor.base.records import NO_ID, Ints
 from monitor.config.root import Task
-from monitor.engine.labels.between import BetweenGroups, GroupLabels
 from monitor.engine.labels.columns import weights
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
@@ -18,10 +17,9 @@ from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.series import Series
 from monitor.stats.calibration import calibration_from_snapshot
-from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import rests_on
-from monitor.stats.estimate.between_groups import Deviation
 
 NEWEST_LABELS = 2000
 """Labelled rows of a fit at most, the newest: they pin the accuracy down to 0.7 points at 90 %."""
@@ -72,7 +70,7 @@ class TaskRecalibrations:
         self._references = references
         self._number = resume.number if resume else 0
         self._under_way: int | None = None  # the series
-        self._asked: tuple[RecalibrationJob, Ints] | None = None  # and the series of each of its rows
+        self._asked: RecalibrationJob | None = None
         self._due: dict[int, None] = {}  # in order
         self._closed: dict[int, None] = {}  # in order
 
@@ -127,16 +125,16 @@ class TaskRecalibrations:
             schedule.begin(len(rows))
             series[code].look_anew()
             job = self._job(series[code], rows)
-            self._asked = job, self._answers["series"][rows].astype(np.int64)
+            self._asked = job
             return job
         return None
 
     def end(self, result: RecalibrationResult, series: Sequence[Series]) -> bool:
         """Take the answer to the one under way; False where nobody waits for it."""
-        code, asked = self._under_way, self._asked
-        if code is None or asked is None or result.number != self._number:
+        code, job = self._under_way, self._asked
+        if code is None or job is None or result.number != self._number:
             return False
-        (job, members), self._under_way, self._asked = asked, None, None
+        self._under_way = self._asked = None
         schedule = series[code].recalibration
         if schedule is None or not schedule.under_way:  # another version has come meanwhile
             return False
@@ -147,22 +145,15 @@ class TaskRecalibrations:
                 calibration = self._read(result.calibration)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 refused = f"what the fit brought cannot be read: {error}"
-        groups = {
-            number: each
-            for number, each in enumerate(series)
-            if each.settings.group and each.settings.model == result.model
-        }
         if calibration is None:
             schedule.end("kept" if refused is None else "refused", refused)
-            for group in groups.values() if refused is None else ():
-                group.after_fit(series[code], False, group.checks.deviation(), group.checks.group)
             return True
         schedule.end("taken", seen=result.sequence)
         rows = rests_on(job.labelled, job.reference, result.weight)
-        beside = _beside(calibration, job.labelled, members, groups)
         series[code].recalibrate(calibration, result.time, rows, result.epsilon)
-        for number, (said, labels) in beside.items():
-            groups[number].after_fit(series[code], True, said, labels)
+        for each in series:
+            if each.settings.group and each.settings.model == result.model:
+                each.follow(series[code])
         return True
 
     def snapshot(self) -> RecalibrationsState:
@@ -188,7 +179,7 @@ class TaskRecalibrations:
         live = live[closed.all(axis=1)]
         live = live[np.argsort(answers["sequence"][live], kind="stable")]
         if schedule.lost and len(live) >= FEWEST_LABELS:
-            trust = series[code].checks.trust()
+            trust = series[code].checks.test.trust()
             since = trust.bias.rows if trust is not None and trust.bias is not None else 0
             schedule.first = int(answers["sequence"][live[-max(since, FEWEST_SINCE_CHANGE) :][0]])
         live = live[answers["sequence"][live] >= schedule.first][-NEWEST_LABELS:]
@@ -217,39 +208,9 @@ class TaskRecalibrations:
             fresh=sequence > schedule.seen,
             reference=None if reference is None else thinned(reference),
             in_force=series.active.calibration.snapshot(),
-            trusted=series.checks.trusted,
+            trusted=series.checks.test.trusted,
             epsilon=series.checks.test.epsilon,
         )
-
-
-def _beside(
-    calibration: Calibration, rows: LabelledRows, members: Ints, groups: Mapping[int, Series]
-) -> dict[int, tuple[Deviation | None, GroupLabels]]:
-    """What the rows of a fit say of each group beside the calibration that it gave, and its labels.
-
-    By the calibration before, a change in one group would count twice: the new one has followed it already.
-
-    Parameters
-    ----------
-    calibration : Calibration
-    rows : LabelledRows
-    members : (n, d) int64
-        The numbers of the series in which each row counts.
-    groups : mapping of int to Series
-        By number.
-    """
-    confidence = confidence_of(calibration.apply(rows.scores), rows.predicted)
-    right = rows.predicted == rows.labels
-    fields: dict[str, BetweenGroups] = {}
-    found: dict[int, tuple[BetweenGroups, GroupLabels]] = {}
-    for number, group in groups.items():
-        mine = np.flatnonzero((members == number).any(axis=1))
-        labels = GroupLabels()
-        labels.count_only(confidence[mine], right[mine])
-        between = fields.setdefault(group.settings.group.partition("=")[0], BetweenGroups())
-        between.join(labels)
-        found[number] = between, labels
-    return {number: (between.of(labels), labels) for number, (between, labels) in found.items()}
 
 
 def thinned(reference: Reference, most: int = REFERENCE_ROWS) -> LabelledRows:

@@ -47,7 +47,10 @@ class Trust:
         Of the newest rows since the change that the evidence points to; None while trusted, and where
         a fresh test has seen no row yet.
     on_probation : bool
-        Not trusted, but recalibrated or of another version since: a fresh test decides.
+        Not trusted, but predicted by those labels too, or of another version since: a fresh test decides.
+    confidences : Bias or None
+        Of the confidences, while labels contradict them by more than the calibration's own error. The
+        accuracy that labels correct may be right all the same.
     """
 
     trusted: bool
@@ -55,6 +58,7 @@ class Trust:
     labels: int
     bias: Bias | None = None
     on_probation: bool = False
+    confidences: Bias | None = None
 
 
 class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -113,7 +117,24 @@ def sentence(trust: Trust) -> str:
     verb = "contradicted" if trust.on_probation else "contradict"
     if bias is None:
         return f"labels {verb} the accuracy: a fresh test has begun, no label yet"
-    size = f"{100 * bias.value:+.1f} points ({100 * bias.lower:+.1f} to {100 * bias.upper:+.1f})"
+    size = _size(bias)
     if trust.on_probation:
         return f"labels contradicted the accuracy: a fresh test has begun, {size} in {bias.rows:,} so far"
     return f"labels contradict the accuracy: it is off by {size} in {bias.rows:,} labelled answers"
+
+
+def biased(bias: Bias) -> str:
+    """What is said of biased confidences in words, in points of accuracy.
+
+    Examples
+    --------
+    >>> biased(Bias(-0.052, -0.081, -0.024, 0.95, 310))
+    'labels contradict the confidences: they are off by -5.2 points (-8.1 to -2.4) in 310 labelled answers'
+    """
+    return (
+        f"labels contradict the confidences: they are off by {_size(bias)} in {bias.rows:,} labelled answers"
+    )
+
+
+def _size(bias: Bias) -> str:
+    return f"{100 * bias.value:+.1f} points ({100 * bias.lower:+.1f} to {100 * bias.upper:+.1f})"

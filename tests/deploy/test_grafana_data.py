@@ -140,7 +140,7 @@ def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iter
         server.wait_for("blindsight_refit_last_success_timestamp_seconds", PATIENCE_SECONDS)
         more = [*requests(1000, 1500, wrong=True), *requests(1000, 10)]
         add([*more, {"task": "t", "model": "a"}])  # the last has no scores
-        server.wait_for('blindsight_state{task="t",state="untrusted"} == 1', PATIENCE_SECONDS)
+        server.wait_for('blindsight_estimate_bias_ratio{task="t",model="a"} < -0.1', PATIENCE_SECONDS)
         server.wait_for('ALERTS{alertstate="firing",model="a"}', PATIENCE_SECONDS)
         yield server
 

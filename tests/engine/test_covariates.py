@@ -114,7 +114,7 @@ def test_labels_do_not_cost_the_trust_in_estimates_that_follow_the_shift() -> No
         one = rig(settings)
         one.feed(stream)
         (series,) = one.engine.view().series
-        trusted[settings.calibration.method] = series.trust and series.trust.trusted
+        trusted[settings.calibration.method] = series.trust and series.trust.confidences is None
     assert trusted == {"covariates": True, "isotonic": False}
 
 

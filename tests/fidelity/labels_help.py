@@ -12,10 +12,10 @@ those of independent streams. In `jump` the confidences are five points too high
 labels of 2 % are 20 a window. In `differ` the groups' logits are off by a normal deviate each, of 0.4; in
 `one` those of one group are five points too high from its 3,000th answer on, and only its windows count.
 
-`trust`: the labels of one group until its trust is lost, where all its confidences are alike and too high,
-from its first label on or from its 500th; beside them those of the ideal test, which knows the accuracy that
-will be found (ln 20 nats, divided by the Kullback–Leibler divergence of a label). The group is tested as in
-the agent: ε is that of a reference of 4,000 rows.
+`trust`: the labels of one group until they contradict its confidences, where all of these are alike and too
+high, from its first label on or from its 500th; beside them those of the ideal test, which knows the
+accuracy that will be found (ln 20 nats, divided by the Kullback–Leibler divergence of a label). The group is
+tested as in the agent: ε is that of a reference of 4,000 rows.
 """
 
 from __future__ import annotations

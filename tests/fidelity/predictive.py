@@ -6,11 +6,10 @@ Simulated rows (Kivimäki et al., Table 2) whose logits carry a bias: none, an O
 0.3 logits that is forgotten over 2,000 rows, or 1/f noise of 0.3 logits (ten such processes of equal
 variance, 100 to 51,200 rows), or a jump by five points downwards at the 6,000th row after the reference. A
 reference of N rows in time order, an isotonic calibration on it, and windows from the 20,000 rows that
-follow: without labels, and with 1 % or 5 % of the rows labelled at random, 2,000 rows late, that feed the
-filter on the bias. The target of an interval is the share of right answers among the window's own rows. The
-others are: the exact Poisson binomial; Laney's (± 1.96 binomial errors of the confidences times the standard
-deviation of the reference's own windows in such units; – below five of them); NannyML's band, ± 3 standard
-errors of the reference's accuracy.
+follow, without labels (`tests.fidelity.streams` has those). The target of an interval is the share of right
+answers among the window's own rows. The others are: the exact Poisson binomial; Laney's (± 1.96 binomial
+errors of the confidences times the standard deviation of the reference's own windows in such units; – below
+five of them); NannyML's band, ± 3 standard errors of the reference's accuracy.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Result
 from monitor.stats.calibration.base import confidence_of, cross_fit_in_time
 from monitor.stats.estimate.average_confidence import average_confidence_many
-from monitor.stats.estimate.bias_filter import BiasFilter
-from monitor.stats.estimate.filtered import filtered_interval
-from monitor.stats.estimate.predictive import Predictive, predictive_windows
+from monitor.stats.estimate.predictive import predictive_windows
 from monitor.stats.estimate.predictive_fit import fit_predictive
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.fidelity.trust import shift_of
@@ -40,11 +37,9 @@ from tests.harness import run
 STREAMS = ("stable", "OU drift", "1/f drift", "jump")
 SIZES = (100, 500, 2000, 5000)
 REFERENCES = (1000, 5000, 40_000)
-SHARES = (0.01, 0.05)
-METHODS = ("poisson_binomial", "laney", "cbpe_sem", "predictive", "labels of 1 %", "labels of 5 %")
+METHODS = ("poisson_binomial", "laney", "cbpe_sem", "predictive")
 FOLLOWING = 20_000
 JUMP_AT = 6000
-LAG = 2000
 LIVES = 16
 _SD = 0.3  # logits
 
@@ -84,7 +79,7 @@ class Life:
     reference : int
         How many rows come first and are labelled.
     first : int
-        Row of the following at which windows begin to be counted; labels come from 0 on.
+        Row of the following at which windows begin to be counted.
     """
 
     scores: Floats
@@ -123,7 +118,6 @@ def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
     confidence = confidence_of(fitted.apply(life.scores), life.predicted)
     new, hits = confidence[life.reference :], right[life.reference :]
-    settings = BiasFilter.of_reference(confidence[old], model.components)
     found = {}
     for n in sizes:
         many = len(new) // n
@@ -135,10 +129,7 @@ def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
         ends["cbpe_sem"] = mean + np.array([-3.0, 3.0]) * float(right[old].std()) / sqrt(n)
         acted = list(life.predicted[life.reference :][: many * n].reshape(-1, n))
         answers = predictive_windows(list(windows), model, predicted=acted)
-        plain = ends["predictive"] = _ends(found for found, _ in answers)
-        for share, method in zip(SHARES, METHODS[-len(SHARES) :], strict=True):
-            picked = np.flatnonzero(np.random.default_rng([seed, 5]).random(len(new)) < share)
-            ends[method] = _with_labels(windows, acted, picked, new, hits, model, settings, plain)
+        ends["predictive"] = _ends(found for found, _ in answers)
         reported = np.arange(many) * n >= life.first
         for method, (low, high) in ((m, np.clip(e, 0, 1).T[:, reported]) for m, e in ends.items()):
             within = (low - 1e-9 <= truth[reported]) & (truth[reported] <= high + 1e-9)
@@ -148,27 +139,6 @@ def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
 
 def _ends(answers: Iterable[Result]) -> Floats:
     return np.array([[each.lower, each.upper] for each in answers if isinstance(each, Estimate)])
-
-
-def _with_labels(
-    windows: Floats,
-    predicted: list[Ints],
-    picked: Ints,
-    confidence: Floats,
-    right: NDArray[np.bool_],
-    model: Predictive,
-    settings: BiasFilter,
-    plain: Floats,
-) -> Floats:
-    """Each window as it is when it closes: labels of rows up to 2,000 before that have come."""
-    logic, n, told, ends = settings.build(), windows.shape[1], 0, plain.copy()
-    for k, window in enumerate(windows):
-        known = int(np.searchsorted(picked, (k + 1) * n - LAG))
-        fresh, told = picked[told:known], max(known, told)
-        logic.push(fresh, confidence[fresh], right[fresh])
-        if logic.labelled:
-            ends[k] = _ends([filtered_interval(window, model, logic, k * n, predicted=predicted[k])])[0]
-    return ends
 
 
 def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:

@@ -4,10 +4,10 @@
 
 Two models of "arrives more than 15 minutes late", trained on two thirds of the days of January to March
 2013, calibrated on the newest 1,000, 5,000 or all 25,776 flights of the other days, watched from April
-on. Reported are July to December: April to June, of the logistic regression, were looked at when the filter's
-hypotheses and the drift spectrum were fixed, beside simulated streams of other seeds than those reported. The
-methods are those of `tests.fidelity.predictive`; labels of 1 % or 5 % of the flights come 2,000 flights
-late. One stream, so that neighbouring windows share their fate: a difference of five points between
+on. Reported are July to December: April to June, of the logistic regression, were looked at when the drift
+spectrum was fixed, beside simulated streams of other seeds than those reported. The
+methods are those of `tests.fidelity.predictive`. One stream, so that neighbouring windows share their fate:
+a difference of five points between
 two methods at 5,000 rows (32 windows) is two windows.
 """
 

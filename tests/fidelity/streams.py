@@ -1,4 +1,4 @@
-"""The corrected accuracy beside today's interval, labels alone and a constant, on drifting streams.
+"""The corrected accuracy beside labels alone and a constant, on drifting streams.
 
     python -m tests.fidelity.streams [flights] [levels] [late] [rain] [simulated] [--share 0.2] [--models 4]
 
@@ -16,11 +16,10 @@ mended after a look at its windows without any wrong answer.
 `simulated`: the streams of `tests.fidelity.predictive` with a reference of 5,000 rows, labels one window
 late.
 
-*Today*: `filtered_interval`, and without any label `predictive_interval`. *Labels alone*: Wilson's interval
-of the window's own labels, for the finite window. *Constant*: the reference's accuracy, with an interval
-for a window of independent rows. All but the constant know only labels that have come. The score is
-Winkler's: width, plus 2/(1 − level) times the distance by which the truth is missed. Everything is in
-percentage points, means over windows.
+*Labels alone*: Wilson's interval of the window's own labels, for the finite window. *Constant*: the
+reference's accuracy, with an interval for a window of independent rows. All but the constant know only
+labels that have come. The score is Winkler's: width, plus 2/(1 − level) times the distance by which the
+truth is missed. Everything is in percentage points, means over windows.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ from monitor.cli.demo.flights import data_folder, read_flights
 from monitor.cli.demo.stream import LABEL_LAG_SECONDS
 from monitor.cli.demo.training import MODELS, train_and_score
 from monitor.stats.calibration.base import confidence_of, cross_fit_in_time
-from monitor.stats.estimate.bias_filter import BiasFilter
 from monitor.stats.estimate.corrected import Correction
-from monitor.stats.estimate.filtered import filtered_interval
-from monitor.stats.estimate.predictive import Predictive, predictive_windows
-from monitor.stats.estimate.predictive_fit import fit_predictive
 from tests.fidelity.predictive import simulated as simulated_life
 from tests.harness import run
 
@@ -65,19 +60,12 @@ class Stream(NamedTuple):
         Of the rows after the reference.
     crossed, held : (reference,)
         Confidences of the reference, each by the other folds, and whether they were right.
-    settings : BiasFilter
-        Of today's filter.
-    model : Predictive
-    predicted : (rows,) int64
     """
 
     confidence: Floats
     right: NDArray[np.bool_]
     crossed: Floats
     held: NDArray[np.bool_]
-    settings: BiasFilter
-    model: Predictive
-    predicted: Ints
 
 
 class Judged(NamedTuple):
@@ -89,18 +77,14 @@ class Judged(NamedTuple):
     score: float
 
 
-def calibrated(scores: Floats, predicted: Ints, labels: Ints, reference: int, seed: int = 0) -> Stream:
+def calibrated(scores: Floats, predicted: Ints, labels: Ints, reference: int) -> Stream:
     """The stream after the first rows, by an isotonic calibration on them."""
     old, right = slice(0, reference), labels == (0 if scores.shape[1] == 1 else predicted)
     rows = scores[old], predicted[old], labels[old]
     calibrator = CALIBRATORS["isotonic"]()
-    model = fit_predictive(calibrator, *rows, seed=seed)
     confidence = confidence_of(calibrator.fit(*rows).apply(scores), predicted)
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
-    settings = BiasFilter.of_reference(confidence[old], model.components)
-    return Stream(
-        confidence[reference:], right[reference:], crossed, right[old], settings, model, predicted[reference:]
-    )
+    return Stream(confidence[reference:], right[reference:], crossed, right[old])
 
 
 def windows_of(come: Floats, picked: Ints, ends: Floats) -> Ints:
@@ -145,25 +129,6 @@ def corrected(
     return np.array([[one.value, one.lower, one.upper] for one in found if isinstance(one, Estimate)])
 
 
-def today(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
-    """Return the same for today's interval."""
-    logic, found = stream.settings.build(), []
-    for k in range(len(stream.right) // n):
-        rows = slice(k * n, (k + 1) * n)
-        fresh = picked[known == k]
-        logic.push(fresh, stream.confidence[fresh], stream.right[fresh])
-        if logic.labelled:
-            one = filtered_interval(
-                stream.confidence[rows], stream.model, logic, k * n, level, stream.predicted[rows]
-            )
-        else:
-            window, predicted = [stream.confidence[rows]], [stream.predicted[rows]]
-            [(one, _)] = predictive_windows(window, stream.model, level, predicted=predicted)
-        assert isinstance(one, Estimate)
-        found.append([one.value, one.lower, one.upper])
-    return np.array(found)
-
-
 def alone(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0.95) -> Floats:
     """Return the same for the window's own labels at its close."""
     z, found = float(norm.ppf((1 + level) / 2)), []
@@ -189,7 +154,6 @@ def constant(stream: Stream, n: int, picked: Ints, known: Ints, level: float = 0
 
 
 METHODS: dict[str, Callable[[Stream, int, Ints, Ints, float], Floats]] = {
-    "today": today,
     "corrected": corrected,
     "labels alone": alone,
     "constant": constant,
@@ -255,9 +219,8 @@ def levels(models: int = 2, share: float = 0.2, n: int = 500) -> Iterator[str]:
     yield f"Flights, {models} models, windows of {n:,} (python -m tests.fidelity.streams levels)"
     yield _heads("level, %")
     for level in LEVELS:
-        for name in ("today", "corrected"):
-            cells = [judged(one, n, METHODS[name](one, n, picked, known, level), level) for one in streams]
-            yield _row(f"{100 * level:g}", name, mean_of(cells))
+        cells = [judged(one, n, corrected(one, n, picked, known, level), level) for one in streams]
+        yield _row(f"{100 * level:g}", "corrected", mean_of(cells))
 
 
 def late(models: int = 1, share: float = 0.2, n: int = 200) -> Iterator[str]:
@@ -268,9 +231,8 @@ def late(models: int = 1, share: float = 0.2, n: int = 200) -> Iterator[str]:
     for lag in LATE:
         picked = np.flatnonzero(np.random.default_rng(12).random(len(made) // n * n) < share)
         known = picked // n + lag
-        for name in ("today", "corrected"):
-            cells = [judged(one, n, METHODS[name](one, n, picked, known, 0.95)) for one in streams]
-            yield _row(f"{lag:,}", name, mean_of(cells))
+        cells = [judged(one, n, corrected(one, n, picked, known)) for one in streams]
+        yield _row(f"{lag:,}", "corrected", mean_of(cells))
 
 
 def rain(share: float = 0.2, sizes: tuple[int, ...] = (250, 500)) -> Iterator[str]:
@@ -332,14 +294,13 @@ def simulated(lives: int = 8, n: int = 500, seed: int = 3) -> Iterator[str]:
         streams = []
         for i in range(lives):
             life = simulated_life(kind, _REFERENCE, 1000 * seed + i)
-            streams.append(calibrated(life.scores, life.predicted, life.labels, life.reference, i))
+            streams.append(calibrated(life.scores, life.predicted, life.labels, life.reference))
         for share in SHARES:
-            for name in ("today", "corrected"):
-                cells = []
-                for i, one in enumerate(streams):
-                    picked = np.flatnonzero(np.random.default_rng([i, 14]).random(len(one.right)) < share)
-                    cells.append(judged(one, n, METHODS[name](one, n, picked, picked // n + 1, 0.95)))
-                yield _row(f"{kind}, {100 * share:g} %", name, mean_of(cells))
+            cells = []
+            for i, one in enumerate(streams):
+                picked = np.flatnonzero(np.random.default_rng([i, 14]).random(len(one.right)) < share)
+                cells.append(judged(one, n, corrected(one, n, picked, picked // n + 1)))
+            yield _row(f"{kind}, {100 * share:g} %", "corrected", mean_of(cells))
 
 
 def _heads(first: str) -> str:

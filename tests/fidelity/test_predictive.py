@@ -9,7 +9,6 @@ import pytest
 
 from monitor.cli.demo.flights import read_flights
 from monitor.cli.demo.training import MODELS, Scored
-from tests.fidelity import predictive_flights
 from tests.fidelity.predictive import coverage, table
 from tests.fidelity.predictive_flights import flights_of
 from tests.harness import kept
@@ -34,30 +33,6 @@ def test_the_kept_table_holds_what_is_said_of_stable_streams() -> None:
     assert len(rows) == 3
     shares = [float(share) for row in rows for share in row.split()[::2]]
     assert min(shares) == pytest.approx(95, abs=6)  # 64 windows of 5,000: two binomial errors are 5.4 points
-
-
-def test_labels_follow_what_the_reference_did_not_show() -> None:
-    """2 references of 5,000, a jump of five points, 80 windows of 500; 1 % are 120 labels, too few."""
-    cells = coverage("jump", 5000, lives=2, seed=4, sizes=(500,))
-    for method, more in (("labels of 1 %", 0.0), ("labels of 5 %", 0.1)):
-        assert cells[method, 500][0] >= cells["predictive", 500][0] + more
-
-
-def test_labels_cost_a_stable_stream_no_width_and_no_coverage() -> None:
-    """2 references of 5,000, 80 windows of 500 rows: two binomial errors of 95 % are 5 points."""
-    cells = coverage("stable", 5000, lives=2, seed=4, sizes=(500,))
-    for method in ("labels of 1 %", "labels of 5 %"):
-        assert cells[method, 500][0] >= 0.9
-        assert cells[method, 500][1] < 1.05 * cells["predictive", 500][1]
-
-
-def test_the_kept_tables_hold_what_is_said_of_labels() -> None:
-    for printed, streams in ((table, ("stable",)), (predictive_flights.table, ("logistic", "boosting"))):
-        text = kept(printed)
-        for stream in streams:
-            rows = re.findall(rf"^{stream} +[\d,]+  labels of 5 % +(.+)$", text, re.MULTILINE)
-            assert len(rows) == 3
-            assert min(float(share) for row in rows for share in row.split()[::2]) >= 94
 
 
 def test_flights_are_those_that_were_not_looked_at() -> None:

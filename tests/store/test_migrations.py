@@ -107,10 +107,11 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
             assert series["windows"].pop("first_row") == 0
         for state in (found, expected):
             for _, group, series in state["tasks"][name]["series"]:
-                series.pop("deviation", None)  # of a group, which that version held no labels against
                 (series["last"] or {}).pop("improved", None)  # by which charts
                 (series["calibration"] or {}).pop("baseline", None)  # by which they judge calibration errors
                 series.pop("bias", None)
+                series.pop("deviation", None)  # by which groups' calibrations were shifted
+                series.pop("prediction", None)  # which that version did not test
                 if group:  # what its calibration excuses, by which its labels are tested now
                     del series["trust"]["epsilon"]
         for column in ("replaced", "block"):
@@ -158,31 +159,30 @@ def test_an_older_store_with_every_piece_is_gone_on_with(tmp_path: Path, kind: s
 
 
 def without_trust(written: Sequence[bytes]) -> list[bytes]:
-    """That version set other stakes, no labels moved what it said of groups, its baselines had no parts.
+    """That version set other stakes, its baselines had no parts.
 
     An improvement was an alarm, which the store keeps on for eight windows. Charts judged calibration errors
     by the calibration in force, as the reports of that version still say.
     """
     found = [msgspec.json.decode(line) for line in uncorrected(written)]
     for line in found:
-        line.pop("untrusted", None)
         line.pop("attributions", None)
         for chart in line.get("charts", ()):
             del chart["out_of_control"]
             chart.pop("improved", None)
         line["charts"] = [chart for chart in line.get("charts", ()) if chart["metric"] != "ece"]
-        for key in ("estimates", "objectives", "charts", "calibration") if line.get("group") else ():
-            line.pop(key, None)
     return [msgspec.json.encode(line) for line in found]
 
 
 def uncorrected(written: Sequence[bytes]) -> list[bytes]:
     """The correction begins with the first window that closes in this version, and so do objectives by it.
 
-    Windows that an older version closed have the intervals of that version, which labels moved.
+    Windows that an older version closed have the intervals of that version, which labels moved. The test of
+    its predictions begins with it. Labels shifted the calibrations of its groups.
     """
     found = [msgspec.json.decode(line) for line in written]
     for line in found:
+        line.pop("untrusted", None)
         if "estimates" in line:
             line["estimates"] = [e for e in line["estimates"] if e["estimator"] != "corrected"]
             for estimate in line["estimates"] if line["revision"] else ():
@@ -190,6 +190,8 @@ def uncorrected(written: Sequence[bytes]) -> list[bytes]:
                     for key in ("lower", "upper", "labels"):
                         estimate.pop(key, None)
         line.pop("objectives", None)
+        for key in ("estimates", "charts", "calibration") if line.get("group") else ():
+            line.pop(key, None)
     return [msgspec.json.encode(line) for line in found]
 
 
@@ -261,7 +263,7 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
             for counts in ("confidences", "curve"):
                 series.pop(counts)
             series.pop("trust")
-            series.pop("deviation")
+            series.pop("prediction")
             series.pop("recalibration")
             assert bool(series.pop("correction")) is (state is whole)
             assert bool(series["windows"].pop("first_row")) is (state is whole)

@@ -17,10 +17,10 @@ from monitor.stats.calibration.base import confidence_of
 from monitor.stats.calibration.isotonic import IsotonicCalibrator
 
 TRUST_WHY = (
-    "Why: each labelled flight is a bet against the confidence announced for it. Once the bets are won at "
-    "odds of 20 to 1 the estimate is not trusted, the calibration is fitted again on the labels since the "
-    "change, and only a fresh test on later flights brings trust back. Days with bad weather are such "
-    "changes too, so that it goes and comes."
+    "Why: each labelled flight is a bet against what earlier labels predicted. Once the bets are won at "
+    "odds of 20 to 1 the estimate is not trusted, and only a fresh test of later predictions brings trust "
+    "back. A bias that the corrected accuracy follows costs none: it is shown, and the calibration is fitted "
+    "again on the labels since the change."
 )
 
 _TOGETHER = 20
@@ -126,23 +126,27 @@ def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
     --------
     >>> lost = Loss(7, 1365724800.0, Bias(-0.052, -0.081, -0.024, 0.95, 310), 1366000000.0)
     >>> trust_sentence(TrustStory("forest", (lost,), 0.9, 1), 0.012, 0.024)
-    "forest: lost on 12 April, off by -5.2 points in 310 labelled flights; recalibrated on labels, trusted
-    again by 15 April. Lost 1 time in all, trusted in 90 % of the windows, 1 calibration from labels. ...
+    "forest: lost on 12 April, off by -5.2 points in 310 labelled flights; trusted again by 15 April.
+    Lost 1 time in all, trusted in 90 % of the windows, 1 calibration from labels. ...
     """
+    fits = story.calibrations
+    lasting = (
+        f"{fits} calibration{'s' if fits != 1 else ''} from labels. Over {_TOGETHER} windows the estimate "
+        f"is off by {100 * bias:.1f} points on average; the winter's calibration alone by "
+        f"{100 * bias_before:.1f}."
+    )
     if not story.losses:
-        return f"{story.model}: labels never contradicted it."
+        return f"{story.model}: labels never contradicted what was predicted; {lasting}"
     first = story.losses[0]
     size = ""
     if first.bias is not None:
         size = f", off by {100 * first.bias.value:+.1f} points in {first.bias.rows:,} labelled flights"
     again = f"trusted again by {_day(first.regained)}" if first.regained else "not trusted since"
-    times, fits = len(story.losses), story.calibrations
+    times = len(story.losses)
     return (
-        f"{story.model}: lost on {_day(first.time)}{size}; recalibrated on labels, {again}. Lost {times} "
+        f"{story.model}: lost on {_day(first.time)}{size}; {again}. Lost {times} "
         f"time{'s' if times > 1 else ''} in all, trusted in {100 * story.trusted:.0f} % of the windows, "
-        f"{fits} calibration{'s' if fits != 1 else ''} from labels. Over {_TOGETHER} windows the estimate "
-        f"is off by {100 * bias:.1f} points on average; the winter's calibration alone by "
-        f"{100 * bias_before:.1f}."
+        f"{lasting}"
     )
 
 

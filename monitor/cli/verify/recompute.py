@@ -105,10 +105,6 @@ class Calibrations:
             self._built[line.series] = calibration_from_snapshot(self._saved[line.series]["fit"])
         return self._built[line.series]
 
-    def shift(self, line: WindowLine) -> float:
-        """By how many logits a group's labels shift its calibration."""
-        return float(self._saved.get(line.series, {}).get("shift", 0.0)) if line.calibration.version else 0.0
-
     def predictive(self, line: WindowLine) -> Predictive | None:
         """What widens the intervals of a window; None where they are exact."""
         saved = self._saved.get(line.series, {}).get("predictive")
@@ -126,7 +122,6 @@ def compared(
     calibration: Calibration,
     predictive: Predictive | None = None,
     reference: Reference | None = None,
-    shift: float = 0.0,
 ) -> list[tuple[str, str, str]]:
     """The fields that differ: name, as reported, as recomputed.
 
@@ -144,13 +139,11 @@ def compared(
         What goes with it, where the line's intervals are predictive.
     reference : Reference or None
         Where the window has its own calibration: what that is fitted on.
-    shift : float
-        The group's.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]
     found = _times(line, rows) + _positions(line, rows)
-    again = _Recomputed(line, task, rows, calibration, predictive, reference, shift)
+    again = _Recomputed(line, task, rows, calibration, predictive, reference)
     for reported in line.estimates:
         if reported.estimator == AVERAGE_CONFIDENCE:
             found += again.differing(reported)
@@ -203,14 +196,13 @@ class _Recomputed:
         calibration: Calibration,
         predictive: Predictive | None,
         reference: Reference | None,
-        shift: float,
     ) -> None:
         reported = [each for each in line.estimates if each.estimator == AVERAGE_CONFIDENCE]
         level = next((each.level for each in reported if each.unknown is None), task.level)
         self._request = EstimationRequest(
             scores=rows.scores,
             predicted=rows.predicted,
-            calibrated=calibrate(calibration, rows.scores, rows.predicted, shift),
+            calibrated=calibrate(calibration, rows.scores),
             metrics=tuple(each.metric for each in reported),
             positive=SeriesSettings(line.task, line.model, line.group, task).positive,
             level=task.level if level == rounded(task.level) else level,

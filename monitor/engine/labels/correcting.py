@@ -6,6 +6,7 @@ as a step brings each of many models a row or two.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -14,9 +15,16 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Result
-from monitor.stats.estimate.corrected import Correction, CorrectionLogic, CorrectionState, logit_change
+from monitor.stats.estimate.corrected import (
+    Correction,
+    CorrectionLogic,
+    CorrectionState,
+    Forecast,
+    logit_change,
+)
 
 _MOST_WAITING = 64  # steps
+_CHANGES = 16  # of the calibration, the newest
 
 
 class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -24,6 +32,9 @@ class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     settings: Correction | None = None
     logic: CorrectionState | None = None
+    forecast: tuple[float, float] | None = None
+    changes: tuple[tuple[int, int, float], ...] = ()  # of the calibration: between which rows, by how much
+    changing: tuple[int, int] | None = None  # between which rows of the open window
 
 
 class Correcting:
@@ -59,22 +70,31 @@ class Correcting:
         self._first_row = first_row
         self._made: tuple[Correction, CorrectionLogic] | None = None
         self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
+        self._forecast: Forecast | None = None
+        self._block_rows = block_rows
+        self._changes = () if state is None else state.changes
+        self._changing = None if state is None else state.changing
         if state is not None and state.settings is not None and state.logic is not None:
             known = state.settings.block_rows == block_rows and state.logic.rows == first_row
             if known:
                 self._made = state.settings, state.settings.build(state.logic)
+                self._forecast = state.forecast and Forecast(*state.forecast)
 
     @property
     def logic(self) -> CorrectionLogic:
         """The correction by all labels so far."""
-        if self._made is None:
-            settings = self._settings()
-            self._made = settings, settings.build(CorrectionState.beginning_at(self._first_row))
+        _, logic = self._make()
         if self._waiting:
             block, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
             self._waiting.clear()
-            self._made[1].push(block, confidence, right)
-        return self._made[1]
+            logic.push(block, confidence, right)
+        return logic
+
+    def _make(self) -> tuple[Correction, CorrectionLogic]:
+        if self._made is None:
+            settings = self._settings()
+            self._made = settings, settings.build(CorrectionState.beginning_at(self._first_row))
+        return self._made
 
     @property
     def labelled(self) -> int:
@@ -100,6 +120,47 @@ class Correcting:
         """Take the rows of a window that closes, (n,) calibrated confidences."""
         self.logic.close(window, confidence)
 
+    @property
+    def stretch(self) -> float:
+        """What the logits of the confidences are multiplied by."""
+        return self._make()[0].stretch
+
+    @property
+    def forecast(self) -> Forecast:
+        """The bias of rows to come, as of the newest closed window."""
+        if self._forecast is None:
+            self._forecast = self._make()[0].forecast
+        return self._forecast
+
+    def predict(self) -> bool:
+        """Forecast from all labels so far; return whether there are any."""
+        known = self.labelled > 0
+        self._forecast = self.logic.forecast() if known else None
+        return known
+
+    def announce(self, row: int) -> None:
+        """Note that another calibration announces confidences from this row of the series on."""
+        first = row if self._changing is None else self._changing[0]
+        self._changing = first, row
+
+    def moved(self, block: Ints) -> Floats:
+        """Return by how much calibrations since each row's have moved its logit.
+
+        It is not known, NaN, of rows of the block in which one came, and of rows that a new one has announced
+        in a window that is still open.
+
+        Parameters
+        ----------
+        block : (n,) int64
+        """
+        moved, end = np.where(block < 0, np.nan, 0.0), block + self._block_rows
+        for first, last, change in self._changes:
+            moved[end <= first] += change
+            moved[(end > first) & (block < last)] = np.nan
+        if self._changing is not None:
+            moved[end > self._changing[0]] = np.nan
+        return moved
+
     def recalibrated(self, before: Floats, after: Floats) -> None:
         """Apply another calibration from the window that closes next.
 
@@ -109,12 +170,23 @@ class Correcting:
             Confidences of the rows of that window by both.
         """
         if len(before):
-            self.logic.recalibrated(*logit_change(before, after))
+            change, variance = logit_change(before, after)
+            self.logic.recalibrated(change, variance)
+            if self._changing is not None:
+                self._note(*self._changing, change)
+
+    def _note(self, first: int, last: int, change: float) -> None:
+        self._changing = None
+        if len(self._changes) == _CHANGES:
+            _, (start, stop, _), *rest = self._changes
+            self._changes = (start, stop, math.nan), *rest  # what was before is not known any more
+        self._changes = *self._changes, (first, last, change)
 
     def restarted(self) -> None:
         """Begin anew with the window that closes next: another version of the model answers."""
         if self._made is not None or self._waiting:
             self.logic.restarted()
+        self._forecast, self._changes, self._changing = None, (), None
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result | None:
         """Estimate the accuracy of a window, or of several that end with it.
@@ -138,7 +210,6 @@ class Correcting:
     def snapshot(self) -> CorrectingState:
         """Return what a restart goes on with."""
         if self._made is None and not self._waiting:
-            return CorrectingState()
+            return CorrectingState(changes=self._changes, changing=self._changing)
         state = self.logic.snapshot()
-        assert self._made is not None
-        return CorrectingState(self._made[0], state)
+        return CorrectingState(self._make()[0], state, self._forecast, self._changes, self._changing)

@@ -1,7 +1,18 @@
 """Can the estimate still be trusted? A sequential test on the labelled rows, to be looked at at any time.
 
-An answer with confidence c should be right with probability c. The test asks whether labels contradict
-that by more than what the calibration's own uncertainty excuses: a shift of ε on the logit scale.
+An answer that is announced with chance c should be right with probability c. The test asks whether labels
+contradict that by more than what the announcement's own uncertainty excuses: a shift of ε on the logit
+scale.
+
+Each series has two tests (`monitor.engine.label_checks`). One takes the confidences for c, and excuses the
+calibration's error (`epsilon_of`); it says when to recalibrate. The other decides on **trust**: its c is the
+chance that the correction by labels predicts (`monitor.stats.estimate.corrected`), from labels that were
+known when the newest window closed, and it excuses two standard deviations of the forecast bias
+(`predicted`). A row is held against a prediction that has not seen its label, so the promise below holds
+while the bias of each row is within what is excused. A forecast misses that in some windows; it follows at
+the next close, so the miss does not last, and what is at stake shrinks again. No stream without a change of
+those tried has lost trust so (`tests/fidelity/output/trust_predicted.txt`). A lasting bias that the
+correction follows costs no trust, unless it comes at once with many labels a window.
 
 **The evidence.** For each shift δ of 0.15, 0.3, 0.6 and 1.2 logits (1.4, 2.7, 5.6 and 14 points downwards
 at an accuracy of 90 %), upwards and downwards, each labelled row has a likelihood ratio: that of being
@@ -23,14 +34,14 @@ first label on is found within 1.5 times the labels of the ideal test, which kno
 (ln 20 nats; `tests/fidelity/output/labels_help_trust.txt`).
 
 **Trust is lost** as E reaches 20, and stays lost: `untrusted`. It does not come back because the evidence
-sinks, only through a fresh test after a recalibration (`recalibrated`) or for another version
-(`begin_anew`): on the labels that follow, the likelihood ratio of no bias to the bias that had cost the
-trust (the shift of the strongest bet) must reach 20 as well; so the chance that trust comes back to an
-estimate that is as wrong as before is at most 5 %. Meanwhile the first test runs anew too; if it alarms
-first, another recalibration has to come.
+sinks, only through a fresh test after a recalibration (`recalibrated`), of another prediction (`predicted`)
+or for another version (`begin_anew`): on the labels that follow, the likelihood ratio of no bias to the bias
+that had cost the trust (the shift of the strongest bet) must reach 20 as well; so the chance that trust
+comes back to an estimate that is as wrong as before is at most 5 %, and to a prediction at most 5 % at each
+close. Meanwhile the first test runs anew too; if it alarms first, another recalibration has to come.
 
 **What it assumes:** that rows are picked for labelling without regard to whether the answer was right,
-given its score; and that ε covers the calibration's error. `epsilon_of` takes it from the reference.
+given its score; and that ε covers the error of what is announced. `epsilon_of` takes it from the reference.
 Rows need not be independent: what counts is each row's chance given those before it.
 
 **When it misleads:** complaints, which are labels of wrong answers, cost the trust of a good estimate. A
@@ -254,6 +265,23 @@ class TrustLogic:
         A shift within the excuse of its row never favours a bet, so the promise holds though it changes.
         """
         self._epsilon = TrustTest(epsilon).epsilon
+
+    def predicted(self, epsilon: float) -> None:
+        """Test another prediction with the rows from here on, whatever window they are of.
+
+        It has learnt from all rows so far. So where trust is lost a fresh test begins, and one that has begun
+        forgets what spoke against the prediction before.
+
+        Parameters
+        ----------
+        epsilon : float
+            What its uncertainty excuses.
+        """
+        self.excuse(epsilon)
+        if self.lost:
+            self.begin_anew(self._since)
+        elif self._regained is not None:
+            self._regained = max(self._regained, 1.0)
 
     def recalibrated(self, window: int, epsilon: float | None = None) -> None:
         """Another calibration holds for the windows from this one on.

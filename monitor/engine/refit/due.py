@@ -156,10 +156,6 @@ class RecalibrationScheduleLogic:
         self.lost |= cost_trust
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
-    def group_lost_trust(self) -> None:
-        """Labels cost a group of the model its trust: the fit shifts the group's calibration."""
-        self.due = True
-
     def wait(self, why: str, held: bool = False) -> None:
         """What is due cannot begin yet: it will be due again after as many labels."""
         self.due, self._labels, self.refused, self.held = False, 0, why, held

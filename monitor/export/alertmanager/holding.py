@@ -97,7 +97,7 @@ def _of_series(one: SeriesView, told: bool) -> Iterator[Condition]:
             of = (*who, ("metric", chart.metric))
             yield Condition(OUT_OF_CONTROL, of, _charted(one, chart.metric), closed)
     if _untrusted(one) and not told:
-        text = f"{_name(one, 'accuracy')}: labels contradict the estimate."
+        text = f"{_name(one, 'accuracy')}: labels contradict the accuracy that was predicted."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
     if one.recalibrations is not None and one.recalibrations.held:
         text = f"Model {one.model}, task {one.task}: no recalibration begins: {one.recalibrations.refused}."

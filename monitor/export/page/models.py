@@ -31,7 +31,7 @@ from monitor.export.page.words import (
     word,
 )
 from monitor.reports.attribution import sentence as said_where
-from monitor.reports.trust import sentence
+from monitor.reports.trust import biased, sentence
 from monitor.reports.views import (
     EngineView,
     MetricEstimate,
@@ -265,9 +265,14 @@ def _audit(one: SeriesView) -> str:
 
 
 def _trust(one: SeriesView) -> str:
-    if one.trust is None or one.trust.trusted:
+    if one.trust is None:
         return ""
-    return f'<p class="bad">{text(sentence(one.trust))}</p>'
+    bias, lines = one.trust.confidences, []
+    if not one.trust.trusted:
+        lines.append(f'<p class="bad">{text(sentence(one.trust))}</p>')
+    if bias is not None:
+        lines.append(f'<p class="soft">{text(biased(bias))}</p>')
+    return "".join(lines)
 
 
 def _certain(one: SeriesView) -> str:

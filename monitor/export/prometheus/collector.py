@@ -392,10 +392,10 @@ def _trust_rows(one: SeriesView) -> Iterator[Row]:
     labels = shared(("metric", "accuracy"))
     yield "estimate_trusted", labels, float(one.trust.trusted)
     yield "estimate_evidence", labels, one.trust.evidence
-    if one.trust.bias is not None:
-        yield "estimate_bias_ratio", labels, one.trust.bias.value
-        yield "estimate_bias_lower_ratio", labels, one.trust.bias.lower
-        yield "estimate_bias_upper_ratio", labels, one.trust.bias.upper
+    if one.trust.confidences is not None:
+        yield "estimate_bias_ratio", labels, one.trust.confidences.value
+        yield "estimate_bias_lower_ratio", labels, one.trust.confidences.lower
+        yield "estimate_bias_upper_ratio", labels, one.trust.confidences.upper
 
 
 def _model_rows(one: SeriesView) -> Iterator[Row]:

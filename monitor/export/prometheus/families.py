@@ -75,18 +75,18 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "estimate_trusted": MetricFamily(
         "gauge",
-        "0 after labels contradict the estimate, until a new test after a recalibration; absent before the "
-        "first label.",
+        "0 after labels contradict the accuracy that earlier labels predicted, until a new test; absent "
+        "before the first label.",
     ),
     "estimate_evidence": MetricFamily(
         "gauge",
-        "Evidence of labelled rows against the estimate, an E-value: 1 at the start; at 20 trust is lost. "
-        "A right estimate ever reaches 20 with a probability of at most 5 %.",
+        "Evidence of labelled rows against the predicted accuracy, an E-value: 1 at the start; at 20 trust "
+        "is lost. A right prediction ever reaches 20 with a probability of at most 5 %.",
     ),
     "estimate_bias_ratio": MetricFamily(
         "gauge",
-        "Accuracy of labelled rows minus their estimated accuracy, -1 to 1; only while the estimate is not "
-        "trusted.",
+        "Accuracy of labelled rows minus their mean confidence, -1 to 1; only while labels contradict the "
+        "confidences.",
         "ratio",
     ),
     "estimate_bias_lower_ratio": MetricFamily("gauge", "Lower end of the bias's interval, -1 to 1.", "ratio"),

@@ -178,39 +178,6 @@ def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
     return confidence
 
 
-def shifted(calibrated: Floats, predicted: Ints, shift: float) -> Floats:
-    """Probabilities whose confidence in the predicted class is shifted in logits; the others share the rest.
-
-    Parameters
-    ----------
-    calibrated, predicted
-        As in `confidence_of`.
-    shift : float
-        Logits; 0 changes nothing.
-
-    Returns
-    -------
-    (n, K) float64
-
-    Examples
-    --------
-    >>> shifted(np.array([[0.5, 0.3, 0.2]]), np.array([0]), np.log(3)).round(3).tolist()
-    [[0.75, 0.15, 0.1]]
-    """
-    if not shift:
-        return calibrated
-    before = confidence_of(calibrated, predicted)
-    factor = np.exp(shift)
-    odds: Floats = 1 - before + before * factor
-    after: Floats = before * factor / odds
-    if calibrated.shape[1] == 1:
-        return after[:, None]
-    # What the predicted class gains the others lose in proportion: (1 - after) / (1 - before) = 1 / odds.
-    found: Floats = calibrated / odds[:, None]
-    found[np.arange(len(predicted)), predicted] = after
-    return found
-
-
 def fold_edges(n: int, folds: int) -> Ints:
     """(folds + 1,) the edges of contiguous folds of nearly equal length."""
     edges: Ints = np.arange(folds + 1) * n // folds

@@ -131,6 +131,7 @@ _TO_LATTICE: Floats = np.polynomial.chebyshev.chebvander(LATTICE / FARTHEST, len
 )
 _WALK, _VARIANCE, _LENGTH = (np.array(HYPOTHESES)[:, columns] for columns in (0, [1, 3], [2, 4]))
 _MANY = len(HYPOTHESES)
+_MOVING: Floats = _VARIANCE.sum(axis=1)
 _START: Floats = np.where(np.arange(_MANY) == 0, STILL, (1 - STILL) / (_MANY - 1))
 
 
@@ -153,6 +154,13 @@ def _loading(rows: int) -> Floats:
     loading[:, 0] = 1.0
     loading[:, 1:3] = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
     return loading
+
+
+class Forecast(NamedTuple):
+    """The bias of rows to come: mean and standard deviation, in logits."""
+
+    mean: float
+    deviation: float
 
 
 class _Belief(NamedTuple):
@@ -245,6 +253,15 @@ def _after_block(belief: _Belief, rows: int, gains: Floats | None, expected: Flo
     return _Belief(belief.at, weight, state)
 
 
+def _forecast(belief: _Belief, rows: int) -> Forecast:
+    """Return the bias of a block of `rows`, at whose middle the belief stands."""
+    load = _loading(rows)
+    along = (belief.state @ load[:, :, None])[:, :, 0]
+    mean = float(belief.weight @ along[:, 4])
+    variance = (along[:, :4] * load).sum(axis=1) + (along[:, 4] - mean) ** 2
+    return Forecast(mean, math.sqrt(max(float(belief.weight @ variance), 0.0)))
+
+
 def _counted(state: Floats, counted: Floats, spread: Floats, beside: Floats) -> Floats:
     """Add a block's right answers to the count of a state: their mean, variance and covariance."""
     state = state.copy()
@@ -273,9 +290,20 @@ def _stretched(confidence: Floats | NDArray[np.float32], weight: Floats) -> Floa
     They are rounded to float32, as the join keeps them.
     """
     inside = np.clip(confidence.astype(np.float32).astype(np.float64), _NEAREST, 1 - _NEAREST)
-    factor = math.sqrt(1 + math.pi / 8 * float(weight @ _VARIANCE.sum(axis=1)))
-    stretched: Floats = scipy.special.expit(factor * scipy.special.logit(inside))
+    stretched: Floats = scipy.special.expit(_stretch(weight) * scipy.special.logit(inside))
     return stretched
+
+
+def _stretch(weight: Floats) -> float:
+    return math.sqrt(1 + math.pi / 8 * float(weight @ _MOVING))
+
+
+def shifted(confidence: Floats, factor: Floats, shift: Floats) -> Floats:
+    """Return the chance of each row to be right, (n,): expit(factor · logit c + shift)."""
+    chance: Floats = scipy.special.expit(
+        factor * scipy.special.logit(np.clip(confidence, _NEAREST, 1 - _NEAREST)) + shift
+    )
+    return chance
 
 
 def logit_change(before: Floats, after: Floats) -> tuple[float, float]:
@@ -416,6 +444,16 @@ class Correction:
     def unknown(cls, window_rows: int) -> Correction:
         """Return the settings without a labelled reference: the bias of the confidences may be anything."""
         return cls(_UNKNOWN, _START, block_rows(window_rows))
+
+    @property
+    def stretch(self) -> float:
+        """Return k, by which the logits of the confidences are multiplied."""
+        return _stretch(self.weights)
+
+    @property
+    def forecast(self) -> Forecast:
+        """Return the bias before any label."""
+        return _forecast(_started(0.0, self.variance, self.weights, self.mean), self.block_rows)
 
     def build(self, resume: CorrectionState | None = None) -> CorrectionLogic:
         """Build the correction, from the start or from a snapshot."""
@@ -716,6 +754,16 @@ class CorrectionLogic:
         ends = max(round(lower), 0), min(max(value, 0.0), left), min(round(upper), left)
         low, middle, high = ((right + each) / n for each in ends)
         return Estimate(middle, min(low, middle), max(high, middle), level, n)
+
+    def forecast(self) -> Forecast:
+        """Return the bias of the block that comes next, by all labels of closed windows so far."""
+        belief = self._anchor
+        if self._windows:
+            last = len(self._windows) - 1
+            belief = self._through(self._before_window(last), self._windows[last], counting=False)
+            belief = self._before[self._rows] = self._advanced(belief, self._rows)
+        rows = self._settings.block_rows
+        return _forecast(self._advanced(belief, self._rows + rows / 2), rows)
 
     def snapshot(self) -> CorrectionState:
         """Return the state from which another correction can go on (`resume`)."""

@@ -297,3 +297,40 @@ def test_the_change_of_logits_is_weighted_by_what_a_label_tells() -> None:
     assert change == pytest.approx(mean)
     assert variance == pytest.approx(np.average((moves - mean) ** 2, weights=weights))
     assert logit_change(np.ones(2), np.ones(2)) == (0.0, 0.0)
+
+
+def test_rows_are_moved_by_the_calibrations_that_came_after_them_as_far_as_these_are_known() -> None:
+    one = Correcting(lambda: Correction.unknown(100), BLOCK, 0)
+    assert one.forecast == Correction.unknown(100).forecast
+    assert not one.predict()
+    one.close(0, np.full(100, 0.9))
+    one.announce(130)
+    blocks = np.array([-1, 0, 75, 100, 125, 150, 200])
+    nan = np.nan
+    assert one.moved(blocks) == pytest.approx([nan, 0, 0, 0, nan, nan, nan], nan_ok=True)
+    one.announce(180)  # a second one before the window closes
+    one.recalibrated(np.full(100, 0.9), np.full(100, 0.8))
+    one.close(1, np.full(100, 0.8))
+    change = np.log(0.8 / 0.2) - np.log(0.9 / 0.1)
+    expected = [nan, change, change, change, nan, nan, 0]
+    assert one.moved(blocks) == pytest.approx(expected, nan_ok=True)
+    one.add(np.array([0]), np.array([0.9]), np.array([True]))
+    assert one.predict()
+    saved = restored(unpack(pack(one.snapshot())), CorrectingState)
+    again = Correcting(lambda: Correction.unknown(100), BLOCK, 200, saved)
+    assert again.forecast == one.forecast
+    assert again.moved(blocks) == pytest.approx(expected, nan_ok=True)
+    one.restarted()
+    assert one.forecast == Correction.unknown(100).forecast
+    assert one.moved(blocks)[1:] == pytest.approx(0.0)
+
+
+def test_the_newest_sixteen_changes_of_a_calibration_are_told_apart() -> None:
+    one = Correcting(lambda: Correction.unknown(100), BLOCK, 0)
+    for window in range(20):
+        one.announce(100 * window)
+        one.recalibrated(np.full(100, 0.8), np.full(100, 0.9))
+        one.close(window, np.full(100, 0.9))
+    change = np.log(0.9 / 0.1) - np.log(0.8 / 0.2)
+    moved = one.moved(np.array([0, 300, 400, 1900]))
+    assert moved == pytest.approx([np.nan, np.nan, 15 * change, 0.0], nan_ok=True)

@@ -320,3 +320,25 @@ def test_no_rows_for_many_tests_change_none():
     test = TrustTest().build()
     assert add_together([test], empty, empty, np.zeros(0), np.zeros(0, dtype=bool)) == []
     assert test.trust() is None
+
+
+def test_another_prediction_gives_a_fresh_test_that_forgets_what_spoke_against_the_one_before():
+    test = lost()
+    assert test.lost
+    test.predicted(1.0)
+    assert (test.lost, test.trusted, test.epsilon) == (False, False, 1.0)
+    test.add(*rows(200, seed=2, shift=-1.0))
+    against = test.snapshot().regained
+    assert against < 1
+    test.predicted(0.3)
+    assert test.snapshot().regained == 1.0
+    assert test.snapshot().seen == 200, "the fresh test goes on"
+    test.add(*rows(600, seed=3))
+    assert test.trusted
+
+
+def test_a_prediction_that_is_trusted_goes_on_with_what_is_at_stake():
+    test = examined(*rows(100))
+    before = test.evidence
+    test.predicted(0.5)
+    assert (test.evidence, test.epsilon, test.trusted) == (before, 0.5, True)

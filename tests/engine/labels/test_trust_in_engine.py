@@ -16,6 +16,7 @@ from monitor.reports.reader import from_json
 from monitor.reports.trust import sentence
 from monitor.reports.views import AgentView, SeriesState
 from monitor.reports.window_report import to_json
+from monitor.stats.calibration.isotonic import IsotonicCalibrator
 from tests.engine.labels.test_audit import labels_of
 from tests.engine.test_engine import reference
 from tests.streams import Rig, answers, lines, task
@@ -48,22 +49,31 @@ def whole():
     return found, reports
 
 
-def test_labels_that_contradict_cost_the_trust_and_the_reports_say_by_how_much(whole):
+def test_labels_that_contradict_the_prediction_cost_the_trust_until_it_has_followed(whole):
+    """Half of the answers are wrong from the 200th on: from the first window after that on it is known."""
+    found, reports = whole
+    first = [msgspec.json.decode(to_json(r)) for r in reports if not r.revision]
+    assert ["untrusted" in line for line in first] == [False, False, True, False, False, False]
+    (said,) = first[2]["untrusted"]
+    assert said["metric"] == "accuracy"
+    assert said["evidence"] >= ALARM
+    assert said["lower"] < said["bias"] < said["upper"] < -0.3
+    assert 90 < said["rows"] <= said["labels"]  # since the change at 200, of nearly 300
+    (series,) = found.engine.view().series
+    assert series.trust.trusted
+    assert series.state is SeriesState.IN_CONTROL
+
+
+def test_a_bias_that_the_correction_follows_is_shown_with_its_size_and_is_no_state(whole):
     found, reports = whole
     (series,) = found.engine.view().series
-    assert series.state is SeriesState.UNTRUSTED
-    assert not series.trust.trusted
-    assert series.trust.evidence >= ALARM
-    first = [msgspec.json.decode(to_json(r)) for r in reports if not r.revision]
-    assert ["untrusted" in line for line in first] == [False, False, True, True, True, True]
-    (said,) = first[-1]["untrusted"]
-    assert said["metric"] == "accuracy"
-    assert said["lower"] < said["bias"] < said["upper"] < 0
-    assert 350 < said["rows"] <= said["labels"]  # since the change at 200, of nearly 600
-    # What labels say stands beside it: by about as much is the estimate off.
-    estimates = {e["estimator"]: e for e in first[-1]["estimates"]}
+    biased = series.trust.confidences
+    assert biased.lower < biased.value < biased.upper < -0.3
+    assert 350 < biased.rows <= 600
+    estimates = {e["estimator"]: e for e in msgspec.json.decode(to_json(reports[-1]))["estimates"]}
     off = estimates["realised"]["value"] - estimates["average_confidence"]["value"]
-    assert off == pytest.approx(said["bias"], abs=0.15)
+    assert off == pytest.approx(biased.value, abs=0.15)
+    assert estimates["corrected"]["value"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_line_with_lost_trust_reads_back_to_itself(whole):
@@ -82,51 +92,77 @@ def test_neither_cuts_nor_restarts_can_be_seen(whole, cuts, restart):
 
 def test_the_page_and_the_journal_say_so(whole, caplog):
     found, reports = whole
-    view = found.engine.view()
-    page = render_page(AgentView(engine=view))
+    page = render_page(AgentView(engine=found.engine.view()))
+    assert "labels contradict the confidences: they are off by -" in page
+    assert ">untrusted<" not in page
+    lost = rig()
+    lost.feed(stream(280))
+    page = render_page(AgentView(engine=lost.engine.view()))
     assert "labels contradict the accuracy: it is off by -" in page
     assert ">untrusted<" in page
-    journal = Journal()
     with caplog.at_level(logging.INFO, logger="blindsight"):
-        journal.windows(reports)
-    told = [r.message for r in caplog.records if "Not trusted: t, erm, accuracy, window 2" in r.message]
-    assert len(told) == 1
-    lost = next(report.trust for report in reports if report.trust)
-    assert sentence(lost) in told[0]
+        Journal().windows(reports)
+    told = [r.message for r in caplog.records if "rusted" in r.message]
+    assert [message.split(":")[0] for message in told] == ["Not trusted", "Trusted again"]
+    assert "Not trusted: t, erm, accuracy, window 2" in told[0]
+    assert sentence(next(report.trust for report in reports if report.trust)) in told[0]
 
 
-def test_a_recalibration_begins_a_fresh_test_that_brings_trust_back(caplog):
+def test_a_recalibration_begins_a_fresh_test_of_the_confidences():
     found = rig()
-    reports = found.feed(stream())
+    found.feed(stream())
     (series,) = found.engine.series["t"]
+    assert not series.checks.test.trusted
     series.publish(Published((), another(), 1.7e9))
     found.restart()
-    (one,) = found.engine.view().series
-    assert (one.state, one.trust.on_probation, one.trust.labels) == (SeriesState.UNTRUSTED, True, 0)
-    assert "a fresh test has begun, no label yet" in render_page(AgentView(engine=found.engine.view()))
-    reports += found.feed(stream(500, good=500, start=1.7e9 + 5000))
-    (one,) = found.engine.view().series
-    assert one.trust.trusted
-    assert one.state is not SeriesState.UNTRUSTED
-    journal = Journal()
-    with caplog.at_level(logging.INFO, logger="blindsight"):
-        journal.windows(reports)
-    assert [r.message.split(":")[0] for r in caplog.records if "rusted" in r.message] == [
-        "Not trusted",
-        "Trusted again",
-    ]
+    (series,) = found.engine.series["t"]
+    assert (series.checks.test.lost, series.checks.test.trust().labels) == (False, 0)
+    assert found.engine.view().series[0].trust.confidences is None
+    found.feed(stream(500, good=500, start=1.7e9 + 5000))
+    assert found.engine.series["t"][0].checks.test.trusted
+    assert found.engine.view().series[0].trust.confidences is None
 
 
-def test_rows_of_the_window_that_was_open_at_a_recalibration_are_not_held_against_it():
+def test_of_the_window_that_was_open_at_a_recalibration_only_rows_of_before_are_held_against_a_prediction():
     found = rig()
-    records = stream()
-    found.feed(records)
+    found.feed(stream())
     pending = answers(np.random.default_rng(8), 50, start=1.7e9 + 9000)
     found.feed(pending)
     (series,) = found.engine.series["t"]
+    before = series.view().trust.labels
     series.publish(Published((), another(), 1.7e9))
-    found.feed(labels_of(pending, [False] * 50))
-    assert found.engine.view().series[0].trust.labels == 0
+    after = answers(np.random.default_rng(9), 20, start=1.7e9 + 9500)
+    found.feed([*after, *labels_of(after, [False] * 20)])
+    assert found.engine.view().series[0].trust.labels == before
+    found.feed(labels_of(pending, [True] * 50))
+    assert series.checks.test.trust().labels == 0
+    assert found.engine.view().series[0].trust.labels == before + 50
+
+
+def test_answers_of_before_a_recalibration_are_held_against_what_it_changed():
+    """The new calibration says half for all; nothing has changed in the answers, whose labels come late."""
+    found, late = rig(), stream(400, good=400)
+    records, labels = late[::2], late[1::2]
+    found.feed([*records, *labels[:300]])
+    (series,) = found.engine.series["t"]
+    half = IsotonicCalibrator().fit(*_half(reference(SETTINGS, 1000, seed=6)["t"]["erm"]))
+    series.publish(Published((), half, 1.7e9))
+    found.feed(answers(np.random.default_rng(9), 100, start=1.7e9 + 9000))
+    before = series.view().trust
+    found.feed(labels[300:])
+    after = series.view().trust
+    assert after.labels == before.labels + 100
+    assert after.trusted
+    assert after.evidence < 2 * before.evidence
+
+
+def _half(rows):
+    """The reference's rows, of whose labels every second one says another class."""
+    return (
+        rows.scores,
+        rows.predicted,
+        np.where(np.arange(len(rows.labels)) % 2, rows.predicted, 1 - rows.predicted),
+    )
 
 
 def test_what_the_reference_excuses_is_its_standard_error_and_survives_a_restart():
@@ -147,15 +183,20 @@ def test_a_state_from_before_the_test_takes_it_up_with_what_its_reference_excuse
     found.feed(stream(100))
     state = found.engine.snapshot()
     saved = state.tasks["t"].series
-    saved[:] = [(*names, msgspec.structs.replace(series, trust=TrustState())) for *names, series in saved]
+    saved[:] = [(*names, _untested(series)) for *names, series in saved]
     (series,) = found.settings.build(state).series["t"]
     assert series.checks.snapshot().trust.epsilon > 0.1
+    assert series.checks.snapshot().prediction.epsilon is msgspec.UNSET, "until a label asks for it"
     assert series.view().trust is None
+
+
+def _untested(series):
+    return msgspec.structs.replace(series, trust=TrustState(), prediction=TrustState())
 
 
 def test_a_new_baseline_keeps_lost_trust_until_the_fresh_test_is_passed():
     found = rig()
-    found.feed(stream())
+    found.feed(stream(280))
     saved = found.engine.snapshot().tasks["t"].without_baseline().series[0][2]
     assert saved.trust.epsilon is msgspec.UNSET
     found.engine, _ = found.engine.reconfigured(found.settings, fresh=("t",))
@@ -193,14 +234,15 @@ def grouped():
 
 def test_a_group_loses_trust_by_its_own_labels_and_the_others_keep_theirs(grouped):
     found, reports = grouped
-    trusted = {one.group: one.trust.trusted for one in found.engine.view().series if one.group}
-    assert trusted == {"region=eu": True, "region=us": False, "region=asia": True}
+    biased = {one.group for one in found.engine.view().series if one.group and one.trust.confidences}
+    assert biased == {"region=us"}
     told = {line.group for line in reports if line.trust is not None}
     assert "region=us" in told
     assert not told & {"region=eu", "region=asia"}
     (us,) = (one for one in found.engine.view().series if one.group == "region=us")
-    assert us.trust.bias.upper < -0.2
-    assert 250 < us.trust.bias.rows <= us.trust.labels == 400
+    assert us.trust.trusted, "its correction has followed"
+    assert us.trust.confidences.upper < -0.2
+    assert 250 < us.trust.confidences.rows <= 400
     assert us.coverage is None, "batches of labels are audited of whole models"
     assert us.distributions is None
 
@@ -218,15 +260,14 @@ def test_neither_cuts_nor_restarts_can_be_seen_of_groups(grouped, cuts):
     assert found.engine.view() == grouped[0].engine.view()
 
 
-def test_a_group_regains_trust_after_a_recalibration(grouped):
+def test_a_groups_confidences_are_tested_anew_after_a_recalibration(grouped):
     found = regions()
     found.feed(of_regions())
     for series in found.engine.series["t"]:
         series.publish(Published((), another(), 1.7e9))
     found.feed(of_regions(start=1.7e9 + 9000, bad=9999))
     us = {one.group: one for one in found.engine.view().series}["region=us"]
-    assert us.trust.trusted
-    assert us.state is not SeriesState.UNTRUSTED
+    assert us.trust.confidences is None
 
 
 def test_a_store_from_before_groups_were_tested_takes_the_test_up():

@@ -78,7 +78,7 @@ WATCHED = SeriesView(
         ClassEstimate("recall", "average_confidence", 'to "xic"', Unknown(Reason.ONE_CLASS)),
     ),
     coverage=Coverage(ratio=0.975, rows=1200, level=0.95),
-    trust=Trust(False, 23.5, 1200, Bias(-0.052, -0.081, -0.024, 0.95, 310)),
+    trust=Trust(False, 23.5, 1200, confidences=Bias(-0.052, -0.081, -0.024, 0.95, 310)),
     recalibrations=RecalibrationsView({"taken": 2, "kept": 9, "refused": 1}),
     distributions=Distributions(
         ConfidenceHistogram((0, 1, 40, 59, 400, 500, 1000, 2000, 3000, 2000), 7875.5),
@@ -136,7 +136,7 @@ GROUP = dataclasses.replace(
     predictions=500,
     pending=11,
     coverage=None,
-    trust=Trust(False, 31.25, 80, Bias(-0.151, -0.262, -0.058, 0.95, 44)),
+    trust=Trust(False, 31.25, 80, confidences=Bias(-0.151, -0.262, -0.058, 0.95, 44)),
     recalibrations=None,
     distributions=None,
 )

@@ -119,9 +119,9 @@ CASES = [
         "BlindsightEstimateUntrusted",
         "warning",
         WHO,
-        "accuracy of model erm, task toxicity: labels contradict the estimate. The accuracy of labelled "
-        "answers minus their estimated accuracy is -5.2%. Use the realised values until the model is "
-        "recalibrated.",
+        "accuracy of model erm, task toxicity: labels contradict the accuracy that was predicted. The "
+        "accuracy of labelled answers minus their mean confidence is -5.2%. Use the realised values until "
+        "the prediction has followed.",
         {
             f"blindsight_estimate_trusted{{{ACCURACY}}}": gauge(1, 0),
             f"blindsight_estimate_bias_ratio{{{ACCURACY}}}": gauge(None, -0.052),
@@ -133,9 +133,9 @@ CASES = [
         "BlindsightEstimateUntrusted",
         "warning",
         {**WHO, "group": "region=eu"},
-        "accuracy of model erm, task toxicity, group region=eu: labels contradict the estimate. The accuracy "
-        "of labelled answers minus their estimated accuracy is -5.2%. Use the realised values until the "
-        "model is recalibrated.",
+        "accuracy of model erm, task toxicity, group region=eu: labels contradict the accuracy that was "
+        "predicted. The accuracy of labelled answers minus their mean confidence is -5.2%. Use the realised "
+        "values until the prediction has followed.",
         {
             f"blindsight_estimate_trusted{{{ACCURACY}}}": gauge(1, 1),
             f'blindsight_group_estimate_trusted{{{EU},metric="accuracy"}}': gauge(1, 0),

@@ -6,11 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit
 
 from monitor import CALIBRATORS, calibration_from_snapshot, confidence_of, cross_fit_in_time
 from monitor.base.records import Floats, Ints
-from monitor.stats.calibration.base import shifted
 from tests.nearly import nearly
 
 Rows = tuple[Floats, Ints, Ints]
@@ -336,19 +334,3 @@ def test_separable_rows_have_a_finite_fit(method: str) -> None:
     calibrated = CALIBRATORS[method]().fit(scores, labels[order], labels[order]).apply(scores)
     assert np.isfinite(calibrated).all()
     assert (calibrated.argmax(axis=1) == labels[order]).all()
-
-
-@pytest.mark.parametrize("shift", [-1.3, 0.0, 0.4])
-def test_a_shift_moves_the_predicted_classes_logit_and_keeps_the_sum(shift: float) -> None:
-    rng = np.random.default_rng(3)
-    before = rng.dirichlet(np.ones(3), 50)
-    before[:2] = [[1, 0, 0], [0, 1, 0]]
-    predicted = rng.integers(3, size=50)
-    after = shifted(before, predicted, shift)
-    np.testing.assert_allclose(after.sum(axis=1), 1.0)
-    told, moved = confidence_of(before, predicted), confidence_of(after, predicted)
-    np.testing.assert_allclose(moved, expit(logit(told) + shift), atol=1e-12)
-    np.testing.assert_allclose(shifted(told[:, None], predicted, shift)[:, 0], moved, atol=1e-12)
-    others = np.delete(np.arange(3), predicted[5])
-    ratio = before[5, others] / after[5, others]
-    np.testing.assert_allclose(ratio, ratio[0])

@@ -19,6 +19,7 @@ from monitor.stats.estimate.corrected import (
     WINDOWS,
     Correction,
     CorrectionState,
+    shifted,
 )
 from monitor.stats.estimate.variance_components import remembered
 
@@ -422,3 +423,44 @@ def test_rows_whose_confidence_was_another_when_their_labels_came_leave_a_share(
     logic.close(0, np.full(N, 0.9))
     found = logic.estimate(0)
     assert 0 <= found.lower <= found.value <= found.upper <= 1 / N
+
+
+def test_the_forecast_is_that_of_the_start_until_labels_come_and_then_follows_them():
+    """2,000 labels at a bias of one logit below what the confidences say."""
+    logic, confidence = STEADY.build(), np.full(N, 0.9)
+    blocks = logic.close(0, confidence)
+    assert STEADY.forecast.mean == 0.0
+    assert logic.forecast().mean == pytest.approx(0.0, abs=1e-12)
+    assert logic.forecast().deviation == pytest.approx(STEADY.forecast.deviation, rel=0.1)
+    rng = np.random.default_rng(5)
+    for window in range(1, 6):
+        logic.push(blocks, confidence, rng.random(N) < expit(logit(0.9) - 1.0))
+        blocks = logic.close(window, confidence)
+    found = logic.forecast()
+    assert found.mean == pytest.approx(-1.0, abs=3 * found.deviation)
+    assert found.deviation < 0.5
+    assert logic.forecast() == found
+    resumed = STEADY.build(logic.snapshot())
+    assert resumed.forecast() == found
+
+
+def test_a_forecast_changes_nothing_of_later_windows():
+    """It keeps the belief at the end of the newest window, from which the next one starts."""
+    found = []
+    for asked in (False, True):
+        logic, confidence = STEADY.build(), np.full(N, 0.9)
+        rng = np.random.default_rng(6)
+        for window in range(5):
+            blocks = logic.close(window, confidence)
+            logic.push(blocks[::3], confidence[::3], rng.random(len(blocks[::3])) < 0.8)
+            if asked:
+                logic.forecast()
+            if window == 2:
+                logic.recalibrated(-0.5, 0.01)
+            found.append(logic.estimate(window))
+    assert found[:5] == found[5:]
+
+
+def test_a_chance_is_shifted_in_logits():
+    found = shifted(np.array([0.5, 1.0]), np.array([2.0, 1.0]), np.array([1.0, 0.0]))
+    assert found == pytest.approx([expit(1.0), 1 - 1e-6])

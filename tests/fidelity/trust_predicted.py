@@ -1,0 +1,164 @@
+"""Trust in the corrected accuracy on simulated streams: how often it is lost, and for how long.
+
+    python -m tests.fidelity.trust_predicted [--lives 40]
+
+Simulated rows (Kivimäki et al., Table 2) whose logits carry a bias, after a reference of 1,000 or 5,000 rows
+with an isotonic calibration, through the checks of the agent: each label is held against its confidence, and
+against what the correction predicted from the labels that were known when the newest window closed. `stable`
+has no bias; `drift` is an Ornstein–Uhlenbeck process of 0.3 logits that is forgotten over 2,000 rows, `fast
+drift` has one of 0.7 logits over 200 rows beside it. `5 points` and `20 points` fall by so much at the
+6,000th row and stay there; `every window` falls by 2.5 logits in every second window from there on, which no
+prediction follows. Windows of 500 rows, 1,000 where all rows are labelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit
+
+from monitor import CALIBRATORS
+from monitor.base.records import Floats, Ints
+from monitor.engine.label_checks import LabelChecks, hold_against
+from monitor.engine.labels.columns import Matches
+from monitor.engine.labels.correcting import Correcting
+from monitor.engine.labels.trust import epsilon_of
+from monitor.stats.calibration.base import confidence_of, cross_fit_in_time
+from monitor.stats.estimate.corrected import Correction, block_rows
+from tests.fidelity.predictive import ornstein_uhlenbeck
+from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.fidelity.trust import shift_of
+from tests.harness import run
+
+CHANGE_AT = 6000
+
+
+class Case(NamedTuple):
+    """A stream and its labels.
+
+    Parameters
+    ----------
+    stream : str
+    reference, rows, window : int
+    share : float
+        Of the rows that are labelled.
+    late : int
+        Windows after which labels come; with 0 before their own window closes.
+    """
+
+    stream: str
+    reference: int
+    rows: int
+    share: float
+    late: int = 1
+    window: int = 500
+
+
+CASES = (
+    Case("stable", 1000, 50_000, 0.2),
+    Case("stable", 5000, 50_000, 0.2),
+    Case("drift", 5000, 50_000, 0.2),
+    Case("drift", 5000, 50_000, 0.2, late=10),
+    Case("drift", 5000, 10_000, 1.0, late=0, window=1000),
+    Case("fast drift", 5000, 50_000, 0.2),
+    Case("5 points", 5000, 40_000, 0.05),
+    Case("5 points", 5000, 40_000, 0.2),
+    Case("20 points", 5000, 20_000, 0.2),
+    Case("every window", 5000, 20_000, 0.2),
+)
+
+
+class Outcome(NamedTuple):
+    """What became of one life: losses of trust, share of windows without it, and whether it was biased."""
+
+    losses: int
+    untrusted: float
+    biased: bool
+
+
+def bias_of(rng: np.random.Generator, case: Case) -> Floats:
+    """The bias of each row, in logits, the reference's first."""
+    many, at = case.reference + case.rows, case.reference + CHANGE_AT
+    bias = np.zeros(many)
+    if "drift" in case.stream:
+        bias += ornstein_uhlenbeck(rng, many, 2000.0, 0.3)
+    if case.stream == "fast drift":
+        bias += ornstein_uhlenbeck(rng, many, 200.0, 0.7)
+    if "points" in case.stream:
+        bias[at:] = -shift_of(int(case.stream.split()[0]) / 100)
+    if case.stream == "every window":
+        bias[at:] = np.where(np.arange(many - at) // case.window % 2 == 0, -2.5, 0.0)
+    return bias
+
+
+def life(case: Case, seed: int) -> Outcome:
+    """One stream with its labels."""
+    rng = np.random.default_rng([seed, case.reference, 36])
+    many, n = case.reference + case.rows, case.window
+    chance = np.clip(confidences(rng, ORIGINAL, (many,)), 1e-9, 1 - 1e-9)
+    hits = rng.random(many) < expit(logit(chance) + bias_of(rng, case))
+    scores, acted = expit(1.5 * logit(chance) + 0.4)[:, None], np.zeros(many, dtype=np.int64)
+    old, calibrator = slice(0, case.reference), CALIBRATORS["isotonic"]()
+    rows = scores[old], acted[old], (~hits[old]).astype(np.int64)
+    confidence = confidence_of(calibrator.fit(*rows).apply(scores), acted)
+    crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
+    settings = Correction.of_reference(crossed, hits[old], n)
+    checks = LabelChecks(0.95, Correcting(lambda: settings, settings.block_rows, 0))
+    checks.excuse(epsilon_of(confidence[old]))
+    confidence, hits = confidence[case.reference :], hits[case.reference :]
+    picked = np.flatnonzero(rng.random(case.rows) < case.share)
+    losses, trusted, biased = 0, [], False
+    for window in range(case.rows // n):
+        fresh = picked[picked // n == window - case.late]
+        place = fresh // n * n + fresh % n // block_rows(n) * block_rows(n)
+        matches = matches_of(fresh, fresh // n, place, confidence, hits)
+        biased |= bool(hold_against([checks], matches, audited=True))
+        checks.correction.add(place, confidence[fresh], hits[fresh])
+        losses += checks.prediction.lost
+        trusted.append(checks.trusted)
+        checks.correction.close(window, confidence[window * n : (window + 1) * n])
+        checks.predict()
+    return Outcome(losses, 1 - float(np.mean(trusted)), biased)
+
+
+def matches_of(rows: Ints, window: Ints, block: Ints, confidence: Floats, hits: NDArray[np.bool_]) -> Matches:
+    """First labels of these rows of the one series."""
+    ones, flags = np.ones(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
+    right = hits[rows]
+    return Matches(
+        series=0 * ones,
+        window=window,
+        labelled=ones,
+        correct=right.astype(np.int64),
+        sequence=rows,
+        weight=np.ones(len(rows)),
+        confidence=confidence[rows],
+        right=right,
+        id=rows.astype(np.uint64),
+        label=right.astype(np.int64),
+        replaced=flags,
+        block=block,
+    )
+
+
+def table(lives: int = 40) -> Iterator[str]:
+    """All of it, a line at a time."""
+    yield f"Trust in the corrected accuracy, {lives} lives a row (python -m tests.fidelity.trust_predicted)"
+    yield "stream        reference   labels       late   lose trust   losses a life   untrusted   biased"
+    for case in CASES:
+        found = [life(case, seed) for seed in range(lives)]
+        losses, untrusted, biased = (
+            np.array(column, dtype=np.float64) for column in zip(*found, strict=True)
+        )
+        yield (
+            f"{case.stream:14s}{case.reference:9,} {case.share * case.rows:8,.0f} {case.late:10d}"
+            f"{100 * (losses > 0).mean():11.1f} %{losses.mean():16.2f}{100 * untrusted.mean():10.1f} %"
+            f"{100 * biased.mean():7.1f} %"
+        )
+
+
+if __name__ == "__main__":
+    run(table)
