@@ -22,6 +22,7 @@ from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.between_groups import Deviation
 from monitor.stats.estimate.bias_law import gains_of
+from monitor.stats.estimate.class_bias import ClassErrors, ClassErrorsState
 
 _MOST_WAITING = 64  # steps whose rows wait for the audit and the curve
 _Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it was right
@@ -35,6 +36,7 @@ class ChecksState(msgspec.Struct, frozen=True):
     correction: CorrectingState = CorrectingState()
     curve: CurveState = CurveState()
     deviation: DeviationState = DeviationState()
+    errors: ClassErrorsState = ClassErrorsState()
 
     def begun_anew(self, window: int) -> ChecksState:
         """Where they begin anew with this window; of the correction nothing: another reference comes."""
@@ -44,6 +46,7 @@ class ChecksState(msgspec.Struct, frozen=True):
             self.trust.begun_anew(window),
             curve=self.curve.begun_anew(window),
             deviation=DeviationState(window),
+            errors=ClassErrorsState(window),
         )
 
 
@@ -63,17 +66,24 @@ class LabelChecks:
     level : float
         Of the intervals.
     correction : Correcting
+    by_class : bool
+        Whether a metric asks for the errors by predicted class.
     state : ChecksState, optional
         A snapshot, or that of a series, which holds one.
     """
 
-    def __init__(self, level: float, correction: Correcting, state: ChecksState | None = None) -> None:
+    def __init__(
+        self, level: float, correction: Correcting, by_class: bool, state: ChecksState | None = None
+    ) -> None:
         state = state or ChecksState()
         self._audit = IntervalAudit(level).build(state.audit)
         self.test = TrustTest(level=level).build(state.trust)
         self.correction = correction
         self._curve = CurveFollower(state.curve)
         self._waiting: list[_Rows] = []  # for the audit and the curve
+        self._by_class = by_class
+        self.errors = ClassErrors(state.errors)
+        """Of the labelled rows by window and predicted class."""
         self.group = GroupLabels(state.deviation)
         self.between: BetweenGroups | None = None
         """The groups that a group stands beside, as its model counts them; None for a model."""
@@ -96,17 +106,27 @@ class LabelChecks:
         self._take_waiting()
         return self._curve
 
-    def correct(self, window: Ints, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Give the correction rows that have just got their first labels.
+    def correct(
+        self,
+        window: Ints,
+        block: Ints,
+        predicted: Ints,
+        confidence: Floats,
+        right: NDArray[np.bool_],
+    ) -> None:
+        """Give the correction, and the errors by class, rows that have just got their first labels.
 
         Parameters
         ----------
-        window, block : (n,) int64
+        window, block, predicted : (n,) int64
         confidence : (n,) float64
             By the model's calibration.
         right : (n,) bool
         """
-        self.correction.add(block, self.group.announced(window, confidence), right)
+        announced = self.group.announced(window, confidence)
+        self.correction.add(block, announced, right)
+        if self._by_class:
+            self.errors.add(window, predicted, announced, right)
 
     def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Keep rows that the test of trust has taken until the others are asked."""
@@ -159,6 +179,7 @@ class LabelChecks:
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
         self.group.begin_anew(clean)
+        self.errors.begin_anew(clean)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
@@ -175,6 +196,7 @@ class LabelChecks:
         self.test.begin_anew(window)
         self.correction.restarted()
         self.group.begin_anew(window)
+        self.errors.begin_anew(window)
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
@@ -198,6 +220,7 @@ class LabelChecks:
             self.correction.snapshot(),
             self._curve.snapshot(),
             self.group.snapshot(),
+            self.errors.snapshot(),
         )
 
 
@@ -211,7 +234,7 @@ class FirstLabels:
 
     Attributes
     ----------
-    window, block, confidence, right : (n,) array
+    window, block, predicted, confidence, right : (n,) array
         Of each row, as in `Matches`.
     """
 
@@ -219,6 +242,7 @@ class FirstLabels:
         matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
         first, self.right = first_labelled(matches)
         self.window, self.block = matches.window[first], matches.block[first]
+        self.predicted = matches.predicted[first]
         self.confidence, self._sequence = matches.confidence[first], matches.sequence[first]
         of = matches.series[first]
         self._left = {int(of[piece.start]): piece for piece in _pieces(of)}

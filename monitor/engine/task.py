@@ -350,7 +350,11 @@ class TaskEngine:
         """Correct a series by labels that reached its answers, up to a place in the stream."""
         piece = rows.take(series, up_to)
         self.series[series].checks.correct(
-            rows.window[piece], rows.block[piece], rows.confidence[piece], rows.right[piece]
+            rows.window[piece],
+            rows.block[piece],
+            rows.predicted[piece],
+            rows.confidence[piece],
+            rows.right[piece],
         )
 
     def audit(self, matches: Matches) -> None:
