@@ -80,6 +80,11 @@ def told(found: Findings) -> str:
         + (f", {count(found.rivals, 'estimate')} of {_COMPARISONS}" if found.rivals else "")
         + (f", {count(found.realised, 'estimate')} from labels." if found.realised else ".")
     )
+    if found.corrected:
+        lines.append(
+            f"Not recomputed: {count(found.corrected, 'estimate')} of corrected. A line does not say which "
+            "labels were known when its window closed, and those of earlier windows have a part."
+        )
     if not found.checked:
         lines.append("Nothing could be checked.")
     return "\n".join(lines)

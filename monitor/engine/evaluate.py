@@ -27,6 +27,7 @@ from monitor.stats.estimate.calibration_error import (
     calibration_error,
     calibration_error_slope,
 )
+from monitor.stats.estimate.class_bias import ShownErrors
 from monitor.stats.estimate.classification import (
     CLASSIFICATION_METRICS,
     Average,
@@ -130,6 +131,10 @@ class Evaluation:
         The calibrated ones, or the raw ones where there is no calibration; None where nothing is known.
     charted : mapping of str to CalibrationErrorEstimate
         By metric, the calibration errors that charts judge, where they are not those of `errors`.
+    by_class : mapping of (str, int) to (Estimate, Exposure)
+        The known ones of `classes` as they are by chance alone, where their intervals are predictive.
+    informed : mapping of str to int
+        By metric, the labelled rows that widen its interval.
 
     The distributions are those of chance alone: windows share the rest, which is put on their pool.
     """
@@ -146,6 +151,8 @@ class Evaluation:
     adapted: Adapted | None = None
     scores: Floats | None = None
     charted: Mapping[str, CalibrationErrorEstimate] = field(default_factory=dict)
+    by_class: Mapping[tuple[str, int], tuple[Estimate, Exposure]] = field(default_factory=dict)
+    informed: Mapping[str, int] = field(default_factory=dict)
 
     def for_charts(self) -> Evaluation:
         """The same with the calibration errors that charts judge."""
@@ -196,6 +203,8 @@ def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool =
     return [_assemble(*each) for each in parts]
 
 
+_Of = TypeVar("_Of")
+
 _Counts = tuple[float, TrimmedPmf | None]
 """Mean confidence, and the distribution of the number of right answers."""
 
@@ -225,12 +234,11 @@ def _assemble(
         if error.standard_error is not None:
             errors[metric] = error
             row_sd[metric] = _row_sd(error, len(confidence))
-    pmf = None if counts is None else counts[1]
-    classes = _classes(request, confidence)
+    classes, by_class = _classes(request, confidence)
     every = Evaluation(
         estimates,
         row_sd,
-        pmf,
+        None if counts is None else counts[1],
         errors,
         others,
         confidence,
@@ -238,6 +246,7 @@ def _assemble(
         adapted=request.adapted,
         scores=request.scores if request.calibrated is None else request.calibrated,
         charted=_charted(request),
+        by_class=by_class,
     )
     return every if request.predictive is None else _widened(every, request)
 
@@ -354,25 +363,73 @@ def _others(requests: Sequence[EstimationRequest]) -> list[dict[str, Classificat
     return found
 
 
-def _classes(request: EstimationRequest, confidence: Floats) -> dict[tuple[str, int], Result]:
-    """The same of each class by itself, of three or more, with the intervals asked for."""
+_ByClass = dict[tuple[str, int], tuple[Estimate, Exposure]]
+
+
+def _classes(
+    request: EstimationRequest, confidence: Floats
+) -> tuple[dict[tuple[str, int], Result], _ByClass]:
+    """The same of each class by itself, of three or more, and what wider intervals of them rest on."""
     width = request.scores.shape[1]
     if request.average != "per_class" or width < 3:
-        return {}
+        return {}, {}
     [by_class] = _details([request], "class")
     metrics = dict.fromkeys(name.partition("[")[0] for name in by_class)
     every = {(metric, k): by_class[f"{metric}[{k}]"] for metric in metrics for k in range(width)}
+    results = {of: each.result for of, each in every.items()}
     model = request.predictive
     if model is None or not len(confidence):
-        return {of: each.result for of, each in every.items()}
+        return results, {}
     exposures = metric_exposures(model, model.place(confidence, request.predicted), every)
-    variances = dict(zip(exposures, model.variances_of(list(exposures.values())), strict=True))
-    return {
-        of: widened_result(each.result, variances[of])
-        if of in variances and isinstance(each.result, Estimate)
-        else each.result
-        for of, each in every.items()
+    known = {
+        of: (result, exposures[of])
+        for of, result in results.items()
+        if of in exposures and isinstance(result, Estimate)
     }
+    return {**results, **_with_variances(model, known)}, known
+
+
+def _with_variances(model: Predictive, known: Mapping[_Of, tuple[Estimate, Exposure]]) -> dict[_Of, Estimate]:
+    """Results with the variance of each metric by itself on top of their intervals."""
+    variances = model.variances_of([exposure for _, exposure in known.values()])
+    return {
+        of: widened_result(result, variance)
+        for (of, (result, _)), variance in zip(known.items(), variances, strict=True)
+    }
+
+
+def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | None) -> Evaluation:
+    """The same with intervals of precision and the like that labels widen, and the model of such pools.
+
+    The values stay, and so do the accuracy, which `corrected` follows, and the calibration errors.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+    model : Predictive
+        That of the evaluation.
+    shown : ShownErrors or None
+        What labels show of the biases of its strata.
+    """
+    if shown is None:
+        return evaluation
+    wider = model.informed(shown)
+    known = {
+        metric: (each.result, evaluation.exposures[metric])
+        for metric, each in evaluation.others.items()
+        if metric in evaluation.exposures and isinstance(each.result, Estimate)
+    }
+    found = _with_variances(wider, known)
+    moved = {
+        metric: shown.labels for metric, result in found.items() if result != evaluation.estimates[metric]
+    }
+    return replace(
+        evaluation,
+        estimates={**evaluation.estimates, **found},
+        classes={**evaluation.classes, **_with_variances(wider, evaluation.by_class)},
+        predictive=wider,
+        informed=moved,
+    )
 
 
 def _details(
@@ -438,9 +495,6 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
     level : float
     """
     return mid_p_estimate(value, widened(pmf, pmf.n**2 * variance), level)
-
-
-_Of = TypeVar("_Of")
 
 
 def metric_exposures(

@@ -20,6 +20,7 @@ from monitor.engine.labels.trust import TrustState, TrustTest, add_together, eps
 from monitor.engine.reference import Reference
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
+from monitor.stats.estimate.class_bias import ClassErrors, ClassErrorsState
 from monitor.stats.estimate.corrected import shifted
 
 EXCUSED = 2.0
@@ -37,6 +38,7 @@ class ChecksState(msgspec.Struct, frozen=True):
     prediction: TrustState = msgspec.field(default_factory=TrustState)
     correction: CorrectingState = CorrectingState()
     curve: CurveState = CurveState()
+    errors: ClassErrorsState = ClassErrorsState()
 
     def begun_anew(self, window: int) -> ChecksState:
         """Where they begin anew with this window; of the correction nothing: another reference comes."""
@@ -46,6 +48,7 @@ class ChecksState(msgspec.Struct, frozen=True):
             self.trust.begun_anew(window),
             self.prediction.begun_anew(window),
             curve=self.curve.begun_anew(window),
+            errors=ClassErrorsState(window),
         )
 
 
@@ -70,11 +73,15 @@ class LabelChecks:
     level : float
         Of the intervals.
     correction : Correcting
+    by_class : bool
+        Whether a metric asks for the errors by predicted class.
     state : ChecksState, optional
         A snapshot, or that of a series, which holds one.
     """
 
-    def __init__(self, level: float, correction: Correcting, state: ChecksState | None = None) -> None:
+    def __init__(
+        self, level: float, correction: Correcting, by_class: bool, state: ChecksState | None = None
+    ) -> None:
         state = state or ChecksState()
         self._audit = IntervalAudit(level).build(state.audit)
         self.test = TrustTest(level=level).build(state.trust)
@@ -83,6 +90,9 @@ class LabelChecks:
         self.correction = correction
         self._curve = CurveFollower(state.curve)
         self._waiting: list[_Rows] = []  # for the audit and the curve
+        self._by_class = by_class
+        self.errors = ClassErrors(state.errors)
+        """Of the labelled rows by window and predicted class."""
         self._excuses_nothing = state.trust.epsilon is msgspec.UNSET
 
     @property
@@ -101,6 +111,26 @@ class LabelChecks:
         """The calibration curve, of all rows so far."""
         self._take_waiting()
         return self._curve
+
+    def correct(
+        self,
+        window: Ints,
+        block: Ints,
+        predicted: Ints,
+        confidence: Floats,
+        right: NDArray[np.bool_],
+    ) -> None:
+        """Give the correction, and the errors by class, rows that have just got their first labels.
+
+        Parameters
+        ----------
+        window, block, predicted : (n,) int64
+        confidence : (n,) float64
+        right : (n,) bool
+        """
+        self.correction.add(block, confidence, right)
+        if self._by_class:
+            self.errors.add(window, predicted, confidence, right)
 
     def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Keep rows that the test of trust has taken until the others are asked."""
@@ -152,6 +182,7 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
+        self.errors.begin_anew(clean)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
@@ -164,6 +195,7 @@ class LabelChecks:
         self.test.begin_anew(window)
         self.prediction.begin_anew(window)
         self.correction.restarted()
+        self.errors.begin_anew(window)
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
@@ -207,6 +239,7 @@ class LabelChecks:
             self._of_prediction(),
             self.correction.snapshot(),
             self._curve.snapshot(),
+            self.errors.snapshot(),
         )
 
     def _of_prediction(self) -> TrustState:
@@ -224,15 +257,16 @@ class FirstLabels:
 
     Attributes
     ----------
-    block, confidence, right : (n,) array
+    window, block, predicted, confidence, right : (n,) array
         Of each row, as in `Matches`.
     """
 
     def __init__(self, matches: Matches) -> None:
         matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
         first, self.right = first_labelled(matches)
-        self.block, self.confidence = matches.block[first], matches.confidence[first]
-        self._sequence = matches.sequence[first]
+        self.window, self.block = matches.window[first], matches.block[first]
+        self.predicted = matches.predicted[first]
+        self.confidence, self._sequence = matches.confidence[first], matches.sequence[first]
         of = matches.series[first]
         self._left = {int(of[piece.start]): piece for piece in _pieces(of)}
 

@@ -15,7 +15,7 @@ from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows
 from monitor.engine.calibration import ActiveCalibration, CalibrationState
 from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
-from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
+from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, informed
 from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.correcting import Correcting, CorrectingState
@@ -32,6 +32,7 @@ from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.charts.base import Baseline
+from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
 from monitor.stats.estimate.corrected import Correction, block_rows
 from monitor.stats.estimate.hajek import Excess
 from monitor.stats.histograms import ConfidenceHistogram, Distributions
@@ -154,7 +155,8 @@ class Series:
         self._judge: Judge = settings.judge.build(state.judge)
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
         correction = settings.correcting(reference, self._windows.first_row, state.correction)
-        self.checks = LabelChecks(task.level, correction, state)
+        by_class = any(metric in CLASSIFICATION_METRICS[1:] for metric in task.metrics)
+        self.checks = LabelChecks(task.level, correction, by_class, state)
         self._former = None if state.former is None else calibration_from_snapshot(state.former)
         self.duplicates = state.duplicates
         self._used = state.used
@@ -388,6 +390,7 @@ class Series:
         if (epsilon := self.active.epsilon(evaluation.adapted)) is not None:
             self.checks.test.excuse(epsilon)
         self._correct(window, evaluation)
+        evaluation = self._informed(window, evaluation)
         task, correction = self.settings.task, self.checks.correction
         rows = PartRows(evaluation.confidence, window.predicted, window.groups, group_name, task)
         judged = self._judge.judge(
@@ -420,6 +423,13 @@ class Series:
             before = confidence_of(window.scores if scores is None else scores, window.predicted)
             correction.recalibrated(before, evaluation.confidence)
         correction.close(window.number, evaluation.confidence)
+
+    def _informed(self, window: ClosedWindow, evaluation: Evaluation) -> Evaluation:
+        """Let labels widen the metrics that depend on predicted classes."""
+        model = evaluation.predictive
+        if model is None or not evaluation.others:
+            return evaluation
+        return informed(evaluation, model, self.checks.errors.shown(model.strata, window.number))
 
     def corrected(self, window: int) -> MetricEstimate | None:
         """Return the corrected accuracy of a window, as in its report."""

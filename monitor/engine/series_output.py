@@ -227,7 +227,7 @@ class SeriesOutput:
         own: list[MetricEstimate] = []
         if AVERAGE_CONFIDENCE in self._task.estimators:
             own = [
-                MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
+                MetricEstimate(metric, AVERAGE_CONFIDENCE, result, evaluation.informed.get(metric, 0))
                 for metric, result in evaluation.estimates.items()
             ]
         corrected = self.corrected(window)

@@ -347,8 +347,12 @@ class TaskEngine:
     def correct(self, rows: FirstLabels, series: int, up_to: int | None = None) -> None:
         """Correct a series by labels that reached its answers, up to a place in the stream."""
         piece = rows.take(series, up_to)
-        self.series[series].checks.correction.add(
-            rows.block[piece], rows.confidence[piece], rows.right[piece]
+        self.series[series].checks.correct(
+            rows.window[piece],
+            rows.block[piece],
+            rows.predicted[piece],
+            rows.confidence[piece],
+            rows.right[piece],
         )
 
     def audit(self, matches: Matches) -> None:

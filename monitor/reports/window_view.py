@@ -40,7 +40,8 @@ class MetricEstimate:
     metric, estimator : str
     result : Estimate or Unknown
     labels : int
-        Labelled rows that a `corrected` accuracy rests on beside the confidences; 0 of any other estimate.
+        Labelled rows that a `corrected` accuracy rests on beside the confidences, or that widen the interval
+        of another metric; 0 if there are none.
     rank : RankInterval or None
         The ranks that the model may have among those of its refit, by Bonferroni's intervals; None where
         they are not ranked.

@@ -389,3 +389,38 @@ def test_nothing_is_learnt_before_a_first_window_and_a_snapshot_holds_nothing_of
     assert waiting.engine.learn()
     assert not waiting.engine.learn()
     assert series.snapshot().calibration.predictive is not None
+
+
+def wrong_of_one_class(labelled: bool) -> list[dict[str, Any]]:
+    """2,000 answers; of those predicted as the second class every second label is turned round."""
+    records = answers(np.random.default_rng(8), 2000, labelled=True)
+    for i, record in enumerate(records):
+        if record["scores"][1] > 0.5 and i % 2:
+            record["label"] = CLASSES[1 - CLASSES.index(record["label"])]
+        if not labelled:
+            del record["label"]
+    return records
+
+
+def test_labels_that_show_a_bias_of_one_class_widen_the_metrics_that_hang_on_it() -> None:
+    metrics = ["accuracy", "precision", "recall", "ece"]
+    known = reference()
+    with_labels = rig(known, metrics=metrics).feed(wrong_of_one_class(labelled=True))
+    without = rig(known, metrics=metrics).feed(wrong_of_one_class(labelled=False))
+    last, plain = with_labels[-1], without[-1]
+    for metric in ("precision", "recall"):
+        assert found(last)[metric].value == found(plain)[metric].value
+        assert width(found(last)[metric]) > width(found(plain)[metric]), metric
+    assert width(found(last)["precision"]) > 1.5 * width(found(plain)["precision"])
+    for metric in ("accuracy", "ece"):
+        assert found(last)[metric] == found(plain)[metric]
+    told = {e.metric: e.labels for e in last.estimates if e.estimator == "average_confidence"}
+    assert told == {"accuracy": 0, "precision": 2000, "recall": 2000, "ece": 0}
+
+
+def test_what_labels_show_of_classes_survives_a_restart() -> None:
+    records, known = wrong_of_one_class(labelled=True), reference()
+    settings = {"metrics": ["accuracy", "f1"], "objective": {"f1": {"min": 0.8}}}
+    whole = rig(known, **settings).feed(records)
+    pieces = rig(known, **settings).feed_in_pieces(records, range(70, 2000, 130), restart=True)
+    assert lines(pieces) == lines(whole)

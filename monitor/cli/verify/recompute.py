@@ -151,7 +151,7 @@ def compared(
 
 
 def informed(reported: WrittenEstimate) -> bool:
-    """Whether labels moved the interval, in a line of an older version: other windows' rows have a part."""
+    """Whether labels moved the interval, of which rows of other windows are a part."""
     return reported.estimator == AVERAGE_CONFIDENCE and reported.labels > 0
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.names import AVERAGE_CONFIDENCE, CORRECTED
 from monitor.base.records import Batch, Chunk, Ints
 from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.verify.ranges import BEFORE, Ranges, Series
@@ -76,10 +76,12 @@ class Findings:
         Windows checked but for their times: rows without `time` got that of their arrival.
     realised : int
         Estimates from labels, which are not recomputed.
+    corrected : int
+        Accuracies corrected by labels, which are not recomputed: a line does not say which labels were known.
     rivals : int
         Estimates by what was fitted on the labels of the reference, which are not recomputed.
     informed : int
-        Estimates without labels whose interval labels moved: its ends are not recomputed.
+        Estimates whose interval labels moved: its ends are not recomputed.
     """
 
     equal: int = 0
@@ -89,6 +91,7 @@ class Findings:
     not_checkable: Counter[str] = field(default_factory=Counter)
     untimed: int = 0
     realised: int = 0
+    corrected: int = 0
     rivals: int = 0
     informed: int = 0
 
@@ -200,9 +203,9 @@ class Verifier:
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
         found.rivals += sum(e.estimator in COMPARISON_ESTIMATORS for e in line.estimates)
-        found.realised += sum(
-            e.estimator not in (AVERAGE_CONFIDENCE, *COMPARISON_ESTIMATORS) for e in line.estimates
-        )
+        found.corrected += sum(e.estimator == CORRECTED for e in line.estimates)
+        known = (AVERAGE_CONFIDENCE, CORRECTED, *COMPARISON_ESTIMATORS)
+        found.realised += sum(e.estimator not in known for e in line.estimates)
         found.informed += sum(map(informed, line.estimates))
         if not different:
             found.equal += 1

@@ -135,6 +135,8 @@ class Matches:
     block : (n,) int64
         First row, among all rows of the series, of the answer's block in `monitor.stats.estimate.corrected`;
         -1 where it is not known.
+    predicted : (n,) int64
+        The class that the answer names.
     """
 
     series: Ints
@@ -149,13 +151,16 @@ class Matches:
     label: Ints
     replaced: NDArray[np.bool_]
     block: Ints
+    predicted: Ints
 
     @classmethod
     def none(cls) -> Matches:
         """No match."""
         empty, numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=bool)
         ids = np.zeros(0, dtype=np.uint64)
-        return cls(empty, empty, empty, empty, empty, numbers, numbers, flags, ids, empty, flags, empty)
+        return cls(
+            empty, empty, empty, empty, empty, numbers, numbers, flags, ids, empty, flags, empty, empty
+        )
 
     def take(self, index: Ints | slice) -> Matches:
         """The matches at these places."""

@@ -56,6 +56,7 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
         label=new[row].astype(np.int64),
         replaced=replaced[row],
         block=answers["block"][rows][row, column] - 1,
+        predicted=predicted[row].astype(np.int64),
     )
 
 
@@ -123,6 +124,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         label=batch.label[rows[place]],
         replaced=np.zeros(len(place), dtype=bool),
         block=answers.block[alone][row, column],
+        predicted=answers.predicted[place],
     )
 
 

@@ -271,7 +271,7 @@ class Cells:
     >>> ones, no = np.ones(4, dtype=np.int64), np.zeros(4)
     >>> cells = Cells(Matches(np.array([2, 0, 2, 2]), 5 * ones, ones, np.array([1, 1, 0, 1]),
     ...                       np.arange(10, 14), np.ones(4), no, no > 0, ones.astype(np.uint64), ones,
-    ...                       no > 0, ones))
+    ...                       no > 0, ones, ones))
     >>> list(cells), cells.newly_labelled((2, 5))
     ([(0, 5), (2, 5)], [10, 12, 13])
     >>> cells.take((2, 5), up_to=12)[:2], cells.take((2, 5))[:2]

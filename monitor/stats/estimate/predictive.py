@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate.class_bias import ShownErrors
 from monitor.stats.estimate.curves import bootstrap_curves
 from monitor.stats.estimate.poisson_binomial import (
     TrimmedPmf,
@@ -47,6 +48,8 @@ from monitor.stats.estimate.poisson_binomial import (
 from monitor.stats.estimate.shared_error import Exposure
 from monitor.stats.estimate.variance_components import Components
 from monitor.stats.estimate.widening import mid_p_interval, widened
+
+_NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
 
 
 def _one_stratum() -> Ints:
@@ -174,8 +177,10 @@ class Predictive:
         places = rows.bins + bins * np.arange(metrics)[:, None]
         shares = np.bincount(places.ravel(), slopes.ravel(), metrics * bins).reshape(metrics, bins)
         information = np.bincount(rows.stratum, rows.spread, minlength=strata).astype(np.float64)
-        moved = (slopes * rows.spread) @ (rows.stratum[:, None] == np.arange(strata)).astype(np.float64)
+        member = (rows.stratum[:, None] == np.arange(strata)).astype(np.float64)
+        moved = (slopes * rows.spread) @ member
         along = shares @ self.directions.astype(np.float64).T
+        moved = _larger(moved, (slopes * (rows.spread * _tilt(rows, information))) @ member)
         return [
             Exposure(self.number, weight, n, weight * one, weight * own, information)
             for weight, one, own in zip(weights, along, moved, strict=True)
@@ -193,14 +198,14 @@ class Predictive:
 
     def variances_of(self, exposures: Sequence[Exposure]) -> list[float]:
         """`variance_of` each metric of one window by itself."""
-        biases: dict[int, tuple[list[float], float]] = {}
+        laws: dict[int, _Biases] = {}
         found = []
         for one in exposures:
             between = 0.0
-            if self.components is not None and one.weight > 0:
-                if len(one.moved) not in biases:
-                    biases[len(one.moved)] = self._biases(one.information, one.rows)
-                between = _moved_by(one.moved, *biases[len(one.moved)])
+            if one.weight > 0:
+                if len(one.moved) not in laws:
+                    laws[len(one.moved)] = self._biases(one.information, one.rows)
+                between = laws[len(one.moved)].variance(one.moved)
             own = float(one.along @ one.along) + between
             found.append(own / one.weight**2 if one.weight > 0 else 0.0)
         return found
@@ -224,19 +229,16 @@ class Predictive:
         for one in exposures[1:]:
             moved, information = moved + one.moved, information + one.information
         n = sum(one.rows for one in exposures)
-        return (curves + self._between(moved, information, n)) / weight**2
+        return (curves + self._biases(information, n).variance(moved)) / weight**2
 
-    def _between(self, moved: Floats, information: Floats, n: int) -> float:
-        """Variance from biases between windows, by stratum or all alike."""
-        return 0.0 if self.components is None else _moved_by(moved, *self._biases(information, n))
-
-    def _biases(self, information: Floats, n: int) -> tuple[list[float], float]:
-        """Standard deviations of the biases of n rows, by stratum, and their correlation."""
-        assert self.components is not None
+    def _biases(self, information: Floats, n: int) -> _Biases:
+        """The biases of n rows, by stratum or all alike."""
+        if self.components is None:
+            return _Biases([0.0] * len(information), 0.0)
         total = float(information.sum())
         whole = self.components.of_bias(n, total)
         if len(information) == 1:
-            return [math.sqrt(whole)], 1.0
+            return _Biases([math.sqrt(whole)], 1.0)
         each: list[float] = information.tolist()
         sd = [math.sqrt(self._of(k).of_bias(n, i)) for k, i in enumerate(each)]
         parts = [i * s for i, s in zip(each, sd, strict=True)]
@@ -245,7 +247,7 @@ class Predictive:
         if alike > own:
             shared = (whole * total**2 - own) / (alike - own)
             shared = min(max(shared, -1 / max(sum(part != 0 for part in parts) - 1, 1)), 1.0)
-        return sd, shared
+        return _Biases(sd, shared)
 
     def _of(self, stratum: int) -> Components:
         found = self.by_stratum[stratum] if self.by_stratum else None
@@ -269,6 +271,13 @@ class Predictive:
         )
         return replace(self, edges=edges, directions=directions, number=number)
 
+    def informed(self, shown: ShownErrors | None) -> Predictive:
+        """The model with what labels show of the biases by stratum; itself where they show nothing."""
+        if shown is None:
+            return self
+        own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Predictive)}
+        return InformedPredictive(**own, shown=shown)
+
     def with_curves_of(self, other: Predictive) -> Predictive:
         """The variation between windows here, with the error of another's calibration.
 
@@ -279,10 +288,70 @@ class Predictive:
         return replace(self, edges=other.edges, directions=other.directions, number=other.number)
 
 
-def _moved_by(moved: Floats, sd: Sequence[float], shared: float) -> float:
-    """Variance of a metric from biases of these standard deviations, with one correlation of all pairs."""
-    along: list[float] = [m * s for m, s in zip(moved.tolist(), sd, strict=True)]
-    return (1 - shared) * sum(one * one for one in along) + shared * sum(along) ** 2
+def _tilt(rows: Placed, information: Floats) -> Floats:
+    """(n,) bias in proportion to each row's logit, of a mean of 1 in each stratum by c(1 − c)."""
+    inside = np.clip(rows.confidence, _NEAREST, 1 - _NEAREST)
+    away = np.abs(np.log(inside) - np.log1p(-inside))
+    total = np.bincount(rows.stratum, away * rows.spread, minlength=len(information))
+    mean = np.where(total > 0, total / np.maximum(information, _NEAREST), 1.0)
+    tilt: Floats = away / mean[rows.stratum]
+    return tilt
+
+
+def _larger(one: Floats, other: Floats) -> Floats:
+    """The one that is farther from 0, place by place."""
+    found: Floats = np.where(np.abs(other) > np.abs(one), other, one)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InformedPredictive(Predictive):
+    """The same with what labels have shown since, which widens metrics that depend on the predicted class.
+
+    Parameters
+    ----------
+    shown : ShownErrors
+        By stratum.
+    """
+
+    shown: ShownErrors | None = None
+
+    def _biases(self, information: Floats, n: int) -> _Biases:
+        # Not `super()`: a dataclass with slots is another class than the one that its methods know.
+        usual = Predictive._biases(self, information, n)
+        if self.shown is None or len(information) != len(self.shown.error):
+            return usual
+        mean, square = self.shown.moments(np.array(usual.sd) ** 2)
+        return replace(usual, mean=mean, square=square)
+
+
+@dataclass(frozen=True, slots=True)
+class _Biases:
+    """The law of the biases of a window's rows.
+
+    Parameters
+    ----------
+    sd : list of float
+        By stratum, logits.
+    shared : float
+        Their correlation, the same for all pairs.
+    mean, square : (strata,) float64 or None
+        What labels add: see `ShownErrors.moments`.
+    """
+
+    sd: list[float]
+    shared: float
+    mean: Floats | None = None
+    square: Floats | None = None
+
+    def variance(self, moved: Floats) -> float:
+        """Mean square of a metric's error, from its changes by one logit in each stratum."""
+        along: list[float] = [m * s for m, s in zip(moved.tolist(), self.sd, strict=True)]
+        found = (1 - self.shared) * sum(one * one for one in along) + self.shared * sum(along) ** 2
+        if self.mean is None or self.square is None:
+            return found
+        lasting = float(moved @ self.mean)
+        return found + lasting**2 + float(moved**2 @ (self.square - self.mean**2))
 
 
 def predictive_windows(

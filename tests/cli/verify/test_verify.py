@@ -319,12 +319,13 @@ def test_what_labels_correct_is_passed_over_and_so_are_ends_that_they_moved_in_o
     assert [one["estimates"][1]["estimator"] for one in windows] == ["corrected"] * 6
     done = verify(tmp_path, "in.ndjson")
     assert (counts(done), done.returncode) == (clean(6), 0)
-    assert "objectives, 12 estimates from labels." in done.stdout
+    assert "objectives, 6 estimates from labels." in done.stdout
+    assert "Not recomputed: 6 estimates of corrected." in done.stdout
     store = tmp_path / "state" / "blindsight.sqlite"
     change_line(store, 5, lambda w: w["estimates"][0].update(lower=0.1, labels=599))
     done = verify(tmp_path, "in.ndjson")
     assert counts(done) == clean(6)
-    assert "objectives, the ends of 1 interval that labels moved, 12 estimates from labels." in done.stdout
+    assert "objectives, the ends of 1 interval that labels moved, 6 estimates from labels." in done.stdout
     change_line(store, 5, lambda w: w["estimates"][0].pop("labels"))
     done = verify(tmp_path, "in.ndjson")
     assert "t, erm, window 5: estimates.accuracy.lower was reported as 0.1," in done.stdout
@@ -369,6 +370,11 @@ def test_where_nothing_can_be_checked_that_is_no_success(copy: Path) -> None:
         (Findings(equal=1), "charts, objectives."),
         (Findings(equal=1, realised=1), "objectives, 1 estimate from labels."),
         (Findings(equal=1, realised=1200), ", 1,200 estimates from labels."),
+        (
+            Findings(equal=1, realised=1, corrected=1200),
+            "Not recomputed: 1,200 estimates of corrected. A line does not say which labels were known when "
+            "its window closed, and those of earlier windows have a part.",
+        ),
         (Findings(equal=1, rivals=2), "objectives, 2 estimates of cbpe_sem, doc and atc."),
         (
             Findings(equal=1, rivals=1, realised=1),

@@ -102,7 +102,7 @@ def matches(sequence, labelled, correct, confidence):
     zeros = np.zeros(n, dtype=np.int64)
     return Matches(
         zeros, zeros, np.array(labelled), np.array(correct), np.array(sequence), np.ones(n),
-        np.array(confidence), zeros > 0, np.zeros(n, dtype=np.uint64), zeros, zeros > 0, zeros,
+        np.array(confidence), zeros > 0, np.zeros(n, dtype=np.uint64), zeros, zeros > 0, zeros, zeros,
     )  # fmt: skip
 
 

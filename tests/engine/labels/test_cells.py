@@ -24,7 +24,9 @@ ROW = st.tuples(
 def matches(rows) -> Matches:
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, dtype=np.int64)] * 6
     unknown, none = np.full(len(rows), np.nan), np.zeros(len(rows), dtype=np.int64)
-    return Matches(*columns, unknown, np.isfinite(unknown), none.astype(np.uint64), none, none > 0, none)
+    return Matches(
+        *columns, unknown, np.isfinite(unknown), none.astype(np.uint64), none, none > 0, none, none
+    )
 
 
 def totals(rows) -> tuple[int, int, Excess]:

@@ -1,0 +1,270 @@
+"""The bias of the confidences by predicted class, as recent labels show it.
+
+Precision depends on the answers of one predicted class, recall on those of both in opposite directions: a
+bias that the accuracy hides moves them. `corrected` follows one bias of all answers. So labelled rows are
+also summed by window and predicted class: the error R = Σ (right − c) and the information I = Σ c(1 − c).
+R/I shows the bias b of that class in that window, in logits.
+
+**The model.** At first b varies as in the reference, by D(n). From some window on, b = s + u: s is the same
+in all windows from there on, u is another one in each. It is unknown whether and when that began, and so are
+the variances: each of the newest windows with each pair of `_VARIANCES` is a hypothesis, all equally likely,
+and together as likely as 1 − `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
+
+**The result** is the mean of b in the newest window and its mean square beyond D(n), over all hypotheses by
+which something began. They count by what labels have added to their weight: as long as labels do not speak
+against the reference, they add nothing, however few they are. A metric's value stays, so the square of the
+mean widens its interval as a variance does.
+
+**Assumptions.** As in `monitor.stats.estimate.corrected`: whether a row is labelled does not depend on
+whether it was right, given its confidence and its window.
+
+**When it misleads.** After a jump, until labels of the rows behind it have come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+
+WINDOWS = 40
+"""Windows with labels that are kept, the newest."""
+
+CLASSES = 32
+"""Rows predicted as a later class are left out: state stays small."""
+
+_MOST_WAITING = 64  # steps
+_UNIT = 2.0**-30  # whole numbers: no order of labels can be seen
+_VARIANCES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # logits²
+_STILL = 0.7  # that nothing began
+_LARGEST = 1000.0  # of twice a log-likelihood ratio
+_SMOOTH = 0.5  # added to I: one wrong answer among few that are nearly certain is no proof
+
+
+class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The sums by window.
+
+    Parameters
+    ----------
+    since : int
+        Labels of earlier windows are left out.
+    windows : (w,) int64
+        Rising.
+    sums : (w, classes, 2) int64
+        R and I, in whole 2⁻³⁰.
+    labels : (w,) int64
+        Labelled rows.
+    """
+
+    since: int = 0
+    windows: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    sums: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0, 2), dtype=np.int64))
+    labels: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+class ClassErrors:
+    """The errors of a series' labelled rows by window and predicted class.
+
+    Parameters
+    ----------
+    state : ClassErrorsState, optional
+        What `snapshot` gave.
+
+    Examples
+    --------
+    >>> errors = ClassErrors()
+    >>> errors.add(np.zeros(200, int), np.arange(200) % 2, np.full(200, 0.8), np.arange(200) % 4 > 0)
+    >>> shown = errors.shown(np.arange(2), 0)
+    >>> shown.labels, (shown.error / shown.information).round(2).tolist()
+    (200, [[-1.82], [1.21]])
+    """
+
+    def __init__(self, state: ClassErrorsState | None = None) -> None:
+        state = state or ClassErrorsState()
+        self._since = state.since
+        self._waiting: list[tuple[Ints, Ints, Floats, NDArray[np.bool_]]] = []
+        self._kept = {
+            window: _Sums(sums.copy(), labels)
+            for window, sums, labels in zip(
+                state.windows.tolist(), state.sums, state.labels.tolist(), strict=True
+            )
+        }
+
+    def add(self, window: Ints, predicted: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        """Add rows that have just got their first labels, in any order and in any pieces.
+
+        They wait until somebody asks, as a step brings each of many models a row or two.
+
+        Parameters
+        ----------
+        window, predicted : (n,) int64
+        confidence : (n,) float64
+            Rows with NaN are left out.
+        right : (n,) bool
+        """
+        if len(window):
+            self._waiting.append((window, predicted, confidence, right))
+            if len(self._waiting) == _MOST_WAITING:
+                self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        if not self._waiting:
+            return
+        window, predicted, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
+        self._waiting.clear()
+        first = max(self._since, max(self._kept, default=0) - WINDOWS + 1)
+        used = ~np.isnan(confidence) & (window >= first) & (predicted < CLASSES)
+        window, predicted = window[used], predicted[used]
+        confidence, right = confidence[used], right[used]
+        if not len(window):
+            return
+        classes = int(predicted.max()) + 1
+        error, information = right - confidence, confidence * (1 - confidence)
+        units = np.rint(np.stack([error, information]) / _UNIT).astype(np.int64)
+        for one in np.unique(window).tolist():
+            rows = window == one
+            sums = np.zeros((classes, 2), dtype=np.int64)
+            for column in range(2):
+                np.add.at(sums[:, column], predicted[rows], units[column, rows])
+            self._kept[one] = _plus(self._kept.get(one), _Sums(sums, int(rows.sum())))
+        newest = max(self._kept)
+        self._kept = {one: sums for one, sums in self._kept.items() if one > newest - WINDOWS}
+
+    def begin_anew(self, window: int) -> None:
+        """Confidences are of another kind from this window on: forget earlier ones."""
+        self._take_waiting()
+        self._since = window
+        self._kept = {one: sums for one, sums in self._kept.items() if one >= window}
+
+    def shown(self, strata: Ints, window: int) -> ShownErrors | None:
+        """What labels say up to a window; None without any.
+
+        Parameters
+        ----------
+        strata : (K,) int64
+            The stratum of each predicted class.
+        window : int
+        """
+        self._take_waiting()
+        known = [one for one in sorted(self._kept) if one <= window]
+        if not known:
+            return None
+        sums = np.zeros((int(strata.max()) + 1, len(known), 2))
+        for at, one in enumerate(known):
+            own = self._kept[one].sums
+            np.add.at(sums[:, at], strata[: len(own)], own[: len(strata)] * _UNIT)
+        labels = sum(self._kept[one].labels for one in known)
+        information = sums[..., 1] + _SMOOTH * (sums[..., 1] > 0)
+        return ShownErrors(sums[..., 0], information, labels, known[-1] == window)
+
+    def snapshot(self) -> ClassErrorsState:
+        """Return what a restart goes on with."""
+        self._take_waiting()
+        if not self._kept:
+            return ClassErrorsState(self._since)
+        known = sorted(self._kept)
+        classes = max(len(each.sums) for each in self._kept.values())
+        sums = np.zeros((len(known), classes, 2), dtype=np.int64)
+        for at, one in enumerate(known):
+            sums[at, : len(self._kept[one].sums)] = self._kept[one].sums
+        labels = np.array([self._kept[one].labels for one in known])
+        return ClassErrorsState(self._since, np.array(known), sums, labels)
+
+
+class _Sums(NamedTuple):
+    """Of one window: (classes, 2) in whole units, and the number of labels."""
+
+    sums: Ints
+    labels: int
+
+
+def _plus(one: _Sums | None, other: _Sums) -> _Sums:
+    if one is None:
+        return other
+    longer, shorter = sorted((one.sums, other.sums), key=len, reverse=True)
+    sums = longer.copy()
+    sums[: len(shorter)] += shorter
+    return _Sums(sums, one.labels + other.labels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownErrors:
+    """What labels show of the biases of some strata.
+
+    Parameters
+    ----------
+    error, information : (strata, windows) float64
+    labels : int
+    own : bool
+        Whether the last window is the one that is estimated.
+    """
+
+    error: Floats
+    information: Floats
+    labels: int
+    own: bool = False
+
+    def moments(self, usual: Floats) -> tuple[Floats, Floats]:
+        """Mean of each stratum's bias in the newest window, and its mean square beyond the usual one.
+
+        Parameters
+        ----------
+        usual : (strata,) float64
+            D(n): variance of the bias by the reference, logits².
+
+        Returns
+        -------
+        mean, square : (strata,) float64
+            In logits and logits²; the square is 0 where labels add nothing to what the reference says.
+
+        Examples
+        --------
+        >>> right = ShownErrors(np.array([[3.0]]), np.array([[100.0]]), 1000, own=True)
+        >>> wrong = ShownErrors(np.array([[60.0]]), np.array([[100.0]]), 1000, own=True)
+        >>> [float(each.moments(np.zeros(1))[1][0].round(2)) for each in (right, wrong)]
+        [0.0, 0.35]
+        """
+        lasting, passing = _hypotheses()
+        known = self.information > 0
+        noise = 1 / np.where(known, self.information, 1.0)
+        bias = np.where(known, self.error, 0.0) * noise
+        moving = usual[:, None] + passing
+        # (strata, pairs of variances, windows), then over windows from each on
+        precision = known[:, None] / (noise[:, None] + moving[..., None])
+        logs = np.log(np.where(known[:, None], precision, 1.0)) - precision * bias[:, None] ** 2
+        total, first = (_from_each_on(each) for each in (precision, precision * bias[:, None]))
+        spread = 1 / (1 + lasting[:, None] * total)
+        evidence = _from_each_on(logs - logs[:, :1]) + np.log(spread) + first**2 * lasting[:, None] * spread
+        factor = np.exp(np.minimum(evidence, _LARGEST) / 2)
+        factor[:, 0] = 0.0  # nothing began
+        posterior = factor * (1 - _STILL) / (_STILL * np.count_nonzero(factor[0]))
+        began = posterior.sum(axis=(1, 2))
+        gained = np.maximum((began / (1 + began) - (1 - _STILL)) / _STILL, 0.0)
+        posterior *= (gained / began)[:, None, None]
+        # The bias of the newest window: s by the other windows, and what its own labels say.
+        own, last = precision[..., -1:] * self.own, bias[:, -1:, None]
+        spread = lasting[:, None] / (1 + lasting[:, None] * (total - own))
+        mean, variance = (first - own * last) * spread, spread + moving[..., None]
+        gain = self.own * known[:, -1:, None] * variance / (variance + noise[:, -1:, None])
+        mean, variance = mean + gain * (last - mean), (1 - gain) * variance
+        square = np.maximum(mean**2 + variance - usual[:, None, None], 0.0)
+        return (posterior * mean).sum(axis=(1, 2)), (posterior * square).sum(axis=(1, 2))
+
+
+def _from_each_on(values: Floats) -> Floats:
+    """Sums over the last axis from each place to its end."""
+    sums: Floats = np.flip(np.flip(values, -1).cumsum(axis=-1), -1)
+    return sums
+
+
+@lru_cache(maxsize=1)
+def _hypotheses() -> tuple[Floats, Floats]:
+    """Variances of s and of u; the first pair, without either, stands for what the reference says."""
+    lasting, passing = (each.ravel() for each in np.meshgrid(_VARIANCES, _VARIANCES, indexing="ij"))
+    return lasting, passing
