@@ -39,7 +39,7 @@ from monitor.engine.windows import AnswerRows, ClosedWindow
 from monitor.reports.views import LabelOutcome, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import confidence_of
-from monitor.stats.estimate.corrected import block_rows
+from monitor.stats.estimate.corrected import block_rows, block_starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,8 +583,7 @@ def blocks_of(
     goes_on = np.flatnonzero(numbers[starts] == number)
     window[np.searchsorted(at, starts[goes_on])] = first[goes_on]
     began = np.repeat(window, np.diff(at, append=len(numbers)))
-    blocks: Ints = began + (place - began) // rows * rows
-    return blocks
+    return block_starts(place, began, rows)
 
 
 def _names(version: Ints, pieces: list[tuple[int, slice]], names: tuple[str, ...]) -> list[tuple[str, ...]]:

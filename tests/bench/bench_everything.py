@@ -4,7 +4,8 @@
 
 Four models, windows of 500, a reference of 5,000 rows a model. `plain` estimates accuracy and calibration
 error; `5 % labelled` and `20 % labelled` are the same with the default recalibration on the labels that so
-many of the answers bring; `eight metrics` adds precision, recall, specificity, F1, AUROC and average
+many of the answers bring, and `5 % late` with labels that come 4,000 answers later, two windows of a model;
+`eight metrics` adds precision, recall, specificity, F1, AUROC and average
 precision, without labels. `whole` is the processor time of all threads of `blindsight replay`, `system` the
 system's part of it. `beyond the start` is what an answer takes after the first 100,000: the difference of
 two replays. `bare decoding` calls msgspec on the blocks of the plain file, in this process; its time is the
@@ -37,9 +38,10 @@ class Load:
 
     metrics: str = "accuracy, ece"
     labelled_every: int = 0
+    late: int = 0
 
     def write(self, folder: Path, records: int) -> None:
-        write_inputs(folder, records, labelled_every=self.labelled_every)
+        write_inputs(folder, records, labelled_every=self.labelled_every, late=self.late)
         config = CONFIG.replace("accuracy, ece", self.metrics)
         (folder / "config.yaml").write_text(config, encoding="utf-8")
 
@@ -47,6 +49,7 @@ class Load:
 LOADS: Mapping[str, Load] = {
     "plain": Load(),
     "5 % labelled": Load(labelled_every=20),
+    "5 % late": Load(labelled_every=20, late=4000),
     "20 % labelled": Load(labelled_every=5),
     "eight metrics": Load(EIGHT),
 }

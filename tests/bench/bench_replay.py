@@ -19,6 +19,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -64,20 +65,26 @@ SOURCES = {"run": "{kind: file, path: stream.ndjson}", "run stdin": "{kind: stdi
 
 
 def write_inputs(
-    folder: Path, records: int, answering: Sequence[str] = MODELS, labelled_every: int = 0
+    folder: Path, records: int, answering: Sequence[str] = MODELS, labelled_every: int = 0, late: int = 0
 ) -> None:
     """The stream, a reference of 5,000 rows a model, and the configuration.
 
-    Models answer in turn, as often as each stands in `answering`; every so manieth answer brings its label.
+    Models answer in turn, as often as each stands in `answering`. One in so many answers brings its label,
+    or gets it so many answers later; one in 20 of all is one in five of the first of four models.
     """
     rng = np.random.default_rng(0)
+    waiting = deque([""] * late)
     with (folder / "stream.ndjson").open("w", encoding="utf-8") as file:
         for start in range(0, records, 50_000):
             scores = confidences(rng, min(50_000, records - start)).tolist()
             for i, score in enumerate(scores, start):
                 line = _line(i, score, answering)
                 label = bool(labelled_every) and i % labelled_every == 0
-                file.write((_labelled(line, score, rng) if label else line) + "\n")
+                if late:
+                    waiting.append(_label(i, score, rng) if label else "")
+                    file.write(f"{line}\n{waiting.popleft()}")
+                else:
+                    file.write((_labelled(line, score, rng) if label else line) + "\n")
     with (folder / "reference.ndjson").open("w", encoding="utf-8") as file:
         for i, score in enumerate(confidences(rng, REFERENCE_ROWS).tolist()):
             file.write(_labelled(_line(i, score), score, rng) + "\n")
@@ -85,8 +92,15 @@ def write_inputs(
 
 
 def _labelled(line: str, score: float, rng: np.random.Generator) -> str:
-    label = "toxic" if rng.random() < score else "ok"
-    return f'{line[:-1]}, "label": "{label}"}}'
+    return f'{line[:-1]}, "label": "{_drawn(score, rng)}"}}'
+
+
+def _label(i: int, score: float, rng: np.random.Generator) -> str:
+    return f'{{"id": "req-{i:08d}", "task": "toxicity", "label": "{_drawn(score, rng)}"}}\n'
+
+
+def _drawn(score: float, rng: np.random.Generator) -> str:
+    return "toxic" if rng.random() < score else "ok"
 
 
 def _line(i: int, score: float, answering: Sequence[str] = MODELS) -> str:

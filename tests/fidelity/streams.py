@@ -101,6 +101,7 @@ def corrected(
     level: float = 0.95,
     revised: bool = False,
     settings: Correction | None = None,
+    pooled: int = 1,
 ) -> Floats:
     """(windows, 3) value and ends of each window at its close, or one window later.
 
@@ -115,6 +116,8 @@ def corrected(
     revised : bool
     settings : Correction, optional
         By default those of the stream's reference.
+    pooled : int
+        So many windows are also estimated together at each close, before, as the engine does.
     """
     logic = (settings or Correction.of_reference(stream.crossed, stream.held, n)).build()
     many, found = len(stream.right) // n, []
@@ -124,6 +127,8 @@ def corrected(
         blocks[rows] = logic.close(k, stream.confidence[rows])
         fresh = picked[known == k]
         logic.push(blocks[fresh], stream.confidence[fresh], stream.right[fresh])
+        if pooled > 1:
+            logic.estimate(k, level, min(k + 1, pooled))
         if k >= revised:
             found.append(logic.estimate(k - revised, level))
     return np.array([[one.value, one.lower, one.upper] for one in found if isinstance(one, Estimate)])

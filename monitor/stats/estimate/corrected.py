@@ -22,7 +22,8 @@ before it (an assumed-density filter), and the hypothesis gains weight by the in
 likelihood keeps a block of wrong labels from silencing all hypotheses but one.
 
 **A window.** Its right answers are those among its labelled rows, and what its blocks' unlabelled rows give
-at the bias of their block. This sum is a fourth component of each hypothesis' state. A block adds its
+at the bias of their block. Their sum since the first row of each window that is asked for is a component
+of each hypothesis' state, so that one pass gives a window and those before it together. A block adds its
 statistical linearisation: the mean, the covariance with the bias, and the variance around the line. Later
 labels correct the sum through its covariance, so nothing is smoothed backwards and no paths are drawn. The
 interval has the quantiles of the mixture, in logits: a count stands for the one bias of all rows that gives
@@ -118,42 +119,38 @@ _ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile: 
 _MERGED_AT_ONCE = 8  # pairs of blocks
 _CACHED = 12  # beliefs after old blocks
 _SHIFTS = 16  # recalibrations that are told apart
-_COUNT = 3  # index of the window's count among the components of the state
+_BIAS = 3  # components of the state: s, f₁ and f₂; counts follow
 
 _RISE: Floats = np.linspace(0.0, 1e-10, len(LATTICE))  # so that counts can be inverted
 _STEP = float(LATTICE[1] - LATTICE[0])
 _POINTS: Floats = np.linspace(-3.5, 3.5, 11)
-_POWERS: Floats = np.stack([np.ones(len(_POINTS)), _POINTS, _POINTS**2], axis=1)
-_STANDARD: Floats = np.tile(np.exp(-(_POINTS**2) / 2) / np.exp(-(_POINTS**2) / 2).sum(), (len(HYPOTHESES), 1))
+_POWERS: Floats = np.stack([_POINTS**0, _POINTS, _POINTS**2])
+_STANDARD: Floats = np.exp(-(_POINTS**2) / 2) / np.exp(-(_POINTS**2) / 2).sum()
 _ODDS: Floats = np.exp(NODES)
-_TO_LATTICE: Floats = np.polynomial.chebyshev.chebvander(LATTICE / FARTHEST, len(NODES) - 1) @ np.linalg.inv(
-    np.polynomial.chebyshev.chebvander(NODES / FARTHEST, len(NODES) - 1)
-)
-_WALK, _VARIANCE, _LENGTH = (np.array(HYPOTHESES)[:, columns] for columns in (0, [1, 3], [2, 4]))
+_TO_LATTICE = np.linalg.solve(
+    *(np.polynomial.chebyshev.chebvander(each / FARTHEST, len(NODES) - 1).T for each in (NODES, LATTICE))
+).astype(np.float64)
+_WALK, _VARIANCE, _LENGTH = (np.array(HYPOTHESES).T[rows] for rows in (0, [1, 3], [2, 4]))
 _MANY = len(HYPOTHESES)
-_MOVING: Floats = _VARIANCE.sum(axis=1)
+_MOVING: Floats = _VARIANCE.sum(axis=0)
 _START: Floats = np.where(np.arange(_MANY) == 0, STILL, (1 - STILL) / (_MANY - 1))
 
 
 @lru_cache(maxsize=256)
 def _motion(rows: float) -> tuple[Floats, Floats]:
-    """Return factors of each hypothesis' state after some rows, (hypotheses, 5, 4), and the terms to add."""
-    factor = np.ones((_MANY, 5))
-    factor[:, 1:3] = np.exp(-rows / _LENGTH)
-    added = np.zeros((_MANY, 5, 4))
-    added[:, 0, 0] = _WALK * rows / 10_000
-    added[:, [1, 2], [1, 2]] = _VARIANCE * (1 - factor[:, 1:3] ** 2)
-    factors = factor[:, :, None] * factor[:, None, :4]
-    return factors, added
+    """Return the shares of f₁ and f₂ that are left after some rows, and the variance that s, f₁, f₂ gain."""
+    left = np.exp(-rows / _LENGTH)
+    gained = np.zeros((_BIAS, _BIAS, _MANY))
+    gained[0, 0] = _WALK * rows / 10_000
+    gained[[1, 2], [1, 2]] = _VARIANCE * (1 - left**2)
+    return left, gained
 
 
 @lru_cache(maxsize=256)
 def _loading(rows: int) -> Floats:
-    """Return the share of each component in the mean bias of a block of `rows`, (hypotheses, 4)."""
-    loading = np.zeros((_MANY, 4))
-    loading[:, 0] = 1.0
-    loading[:, 1:3] = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
-    return loading
+    """Return the share of s, f₁ and f₂ in the mean bias of a block of `rows`, (3, hypotheses)."""
+    shares = [[math.sqrt(remembered(rows, length)) for length in each] for each in _LENGTH.tolist()]
+    return np.vstack([np.ones(_MANY), shares])
 
 
 class Forecast(NamedTuple):
@@ -170,8 +167,9 @@ class _Belief(NamedTuple):
     ----------
     at : float
     weight : (hypotheses,) float64
-    state : (hypotheses, 5, 4) float64
-        The covariance of s, f₁, f₂ and the window's count, and their mean as the last row.
+    state : (5, 3 + counts, hypotheses) float64
+        Of s, f₁, f₂ and the counts since the first rows of some windows: the covariances with s, f₁ and f₂,
+        the mean, and the variance of a count.
     """
 
     at: float
@@ -179,18 +177,34 @@ class _Belief(NamedTuple):
     state: Floats
 
     def counting_from_here(self) -> _Belief:
-        """Return the same belief with a count of zero."""
-        state = self.state.copy()
-        state[:, _COUNT] = 0.0
-        state[:, :, _COUNT] = 0.0
-        return self._replace(state=state)
+        """Return the same belief with one more count, of zero; the newest `WINDOWS` stay."""
+        before = self.state[:, :_BIAS], self.state[:, _BIAS:][:, 1 - WINDOWS :]
+        return self._replace(state=np.concatenate([*before, np.zeros((5, 1, _MANY))], axis=1))
+
+    def with_counts(self, counted: _Belief) -> _Belief:
+        """Return the same belief with the counts of another one at its place."""
+        return self._replace(state=np.concatenate([self.state, counted.state[:, _BIAS:]], axis=1))
+
+    def without_counts(self) -> _Belief:
+        """Return the same belief of the bias alone."""
+        return self._replace(state=self.state[:, :_BIAS].copy())
+
+
+class _Passed(NamedTuple):
+    """The beliefs after a window's last block with labels, without counts, and after its last block.
+
+    The first does not depend on what was counted: it steps over blocks without labels.
+    """
+
+    labelled: _Belief
+    counted: _Belief
 
 
 def _started(at: float, variance: float, weight: Floats, mean: float = 0.0) -> _Belief:
-    state = np.zeros((_MANY, 5, 4))
-    state[:, 0, 0] = variance
-    state[:, 4, 0] = mean
-    state[:, [1, 2], [1, 2]] = _VARIANCE
+    state = np.zeros((5, _BIAS, _MANY))
+    state[0, 0] = variance
+    state[3, 0] = mean
+    state[[1, 2], [1, 2]] = _VARIANCE
     return _Belief(at, weight, state)
 
 
@@ -199,77 +213,89 @@ def _moved(belief: _Belief, at: float, prior: Floats, share: float) -> _Belief:
     rows = at - belief.at
     if rows <= 0:
         return belief
-    factors, added = _motion(rows)
-    return _Belief(at, prior + share * (belief.weight - prior), belief.state * factors + added)
+    left, gained = _motion(rows)
+    state = belief.state.copy()
+    state[1:_BIAS] *= left[:, None]
+    state[:4, 1:_BIAS] *= left
+    state[:_BIAS, :_BIAS] += gained
+    return _Belief(at, prior + share * (belief.weight - prior), state)
 
 
-def _after_block(belief: _Belief, rows: int, gains: Floats | None, expected: Floats | None) -> _Belief:
+def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Ints | None) -> _Belief:
     """Return the belief after a block of `rows`, at whose middle it stands.
 
     Parameters
     ----------
     belief : _Belief
     rows : int
-    gains : (401,) float64 or None
-        Log-likelihood of the block's labels on `LATTICE`, 0 at most; None without labels.
-    expected : (401,) float64 or None
+    gains : (21,) int64 or None
+        Log-likelihood of the block's labels; None without labels.
+    unlabelled : (21,) int64 or None
         Right answers expected of its unlabelled rows, to be counted.
     """
-    load = _loading(rows)
-    along = (belief.state @ load[:, :, None])[:, :, 0]  # covariance with the bias, and its mean
-    deviation = np.sqrt(np.maximum((along[:, :4] * load).sum(axis=1), 1e-9))
-    along, mean = along[:, :4] / deviation[:, None], along[:, 4]
-    weight, state = belief.weight, belief.state
-    masses, whole, first, known = _STANDARD, np.ones(_MANY), np.zeros(_MANY), np.ones(_MANY)
-    if gains is None:
-        points = mean[:, None] + deviation[:, None] * _POINTS
-    else:
+    load, weight, state = _loading(rows), belief.weight, belief.state.copy()
+    along = (state[:_BIAS] * load[:, None]).sum(axis=0)  # covariance with the bias
+    mean = (state[3, :_BIAS] * load).sum(axis=0)
+    deviation = np.sqrt(np.maximum((along[:_BIAS] * load).sum(axis=0), 1e-9))
+    along /= deviation
+    sums = _on_lattice(*(each for each in (gains, unlabelled) if each is not None))
+    known, middle = np.ones(_MANY), np.zeros(_MANY)
+    if gains is not None:
         # Points are where labels and state together have most of their mass; in deviations from the mean.
-        top, information = _peak(gains)
+        sums[0] -= sums[0].max()
+        top, information = _peak(sums[0])
         known = 1 / np.sqrt(1 + information * deviation * deviation)
         middle = information * deviation * known * known * (top - mean)
-        away = middle[:, None] + known[:, None] * _POINTS
-        points = mean[:, None] + deviation[:, None] * away
-        masses = np.exp(away * away * -0.5) * (np.exp(np.interp(points, LATTICE, gains)) + _LEAST)
-        moments = masses @ _POWERS
-        whole = moments[:, 0]
-        first = moments[:, 1] / whole
-        less = np.minimum(known * known * (moments[:, 2] / whole - first * first), 1.0) - 1.0
+    away = middle + known * _POINTS[:, None]
+    values = _read(sums, mean + deviation * away)
+    masses, whole, first = _STANDARD[:, None], np.ones(_MANY), np.zeros(_MANY)
+    if gains is not None:
+        masses = np.exp(away * away * -0.5) * (np.exp(values[0]) + _LEAST)
+        whole, first, second = _POWERS @ masses
+        first /= whole
+        less = np.minimum(known * known * (second / whole - first * first), 1.0) - 1.0
         evidence = known * whole
-        weight = weight * (evidence + _LEAST_WEIGHT * np.max(evidence))
+        weight = weight * (evidence + _LEAST_WEIGHT * evidence.max())
         weight /= weight.sum()
-        change = np.empty((_MANY, 5, 1))
-        np.multiply(along, less[:, None], out=change[:, :4, 0])
-        change[:, 4, 0] = middle + known * first
-        state = state + change * along[:, None, :]
-    if expected is not None:
-        right = np.interp(points, LATTICE, expected)
-        weighted = masses * right
-        moments = weighted @ _POWERS
-        counted = moments[:, 0] / whole
-        spread = (weighted * right).sum(axis=1) / whole - counted * counted
-        beside = (known * (moments[:, 1] / whole - first * counted))[:, None] * along
-        state = _counted(state, counted, spread, beside)
+        state[:_BIAS] += (less * along[:_BIAS])[:, None] * along
+        state[3] += (middle + known * first) * along
+        state[4] += less * along * along
+    if unlabelled is not None:
+        weighted = masses * values[-1]
+        counted, leaning = _POWERS[:2] @ weighted / whole
+        spread = (weighted * values[-1]).sum(axis=0) / whole - counted * counted
+        beside = known * (leaning - first * counted) * along
+        state[:_BIAS, _BIAS:] += beside[:_BIAS, None]
+        state[3, _BIAS:] += counted
+        state[4, _BIAS:] += 2 * beside[_BIAS:] + np.maximum(spread, 0.0)
     return _Belief(belief.at, weight, state)
 
 
 def _forecast(belief: _Belief, rows: int) -> Forecast:
     """Return the bias of a block of `rows`, at whose middle the belief stands."""
     load = _loading(rows)
-    along = (belief.state @ load[:, :, None])[:, :, 0]
-    mean = float(belief.weight @ along[:, 4])
-    variance = (along[:, :4] * load).sum(axis=1) + (along[:, 4] - mean) ** 2
+    along = (belief.state[:4, :_BIAS] * load).sum(axis=1)
+    mean = float(belief.weight @ along[3])
+    variance = (along[:_BIAS] * load).sum(axis=0) + (along[3] - mean) ** 2
     return Forecast(mean, math.sqrt(max(float(belief.weight @ variance), 0.0)))
 
 
-def _counted(state: Floats, counted: Floats, spread: Floats, beside: Floats) -> Floats:
-    """Add a block's right answers to the count of a state: their mean, variance and covariance."""
-    state = state.copy()
-    state[:, :4, _COUNT] += beside
-    state[:, _COUNT] += beside
-    state[:, _COUNT, _COUNT] += np.maximum(spread, 0.0)
-    state[:, 4, _COUNT] += counted
-    return state
+def _on_lattice(*units: Ints) -> Floats:
+    """Convert sums at `NODES`, each (21,), to values on `LATTICE`, (sums, 401)."""
+    # One by one: a product of two rows differs from that of each in its last bits.
+    return np.array([(each * UNIT) @ _TO_LATTICE for each in units])
+
+
+def _read(values: Floats, points: Floats) -> Floats:
+    """Interpolate values on `LATTICE`, (sums, 401), at points, (m, hypotheses); they go level beyond it."""
+    place = (points + FARTHEST) * (1 / _STEP)
+    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes thrice the time
+    at = place.astype(np.intp)
+    place -= at
+    between: Floats = (values[:, 1:] - values[:, :-1]).take(at, axis=1)
+    between *= place
+    between += values.take(at, axis=1)
+    return between
 
 
 def _peak(gains: Floats) -> tuple[float, float]:
@@ -327,11 +353,11 @@ def logit_change(before: Floats, after: Floats) -> tuple[float, float]:
     return change, float(weight @ (moved - change) ** 2) / float(weight.sum())
 
 
-def _expected(stretched: Floats) -> Ints:
+def _expected(stretched: Floats) -> Floats:
     """Return the chance of each row to be right at `NODES`, (n, 21), in whole `UNIT`."""
-    odds = stretched[:, None] * _ODDS
-    chances: Ints = np.rint(odds / (odds + (1 - stretched)[:, None]) / UNIT).astype(np.int64)
-    return chances
+    chances = ((1 - stretched) / stretched)[:, None] * (UNIT / _ODDS)
+    chances += UNIT
+    return np.rint(np.reciprocal(chances, out=chances), out=chances)
 
 
 def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
@@ -339,19 +365,6 @@ def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
     gains = right[:, None] * NODES - np.log(stretched[:, None] * _ODDS + (1 - stretched)[:, None])
     units: Ints = np.rint(gains / UNIT).astype(np.int64)
     return units
-
-
-def _on_lattice(units: Ints) -> Floats:
-    """Convert sums at `NODES`, (21,), to values on `LATTICE`, (401,)."""
-    values: Floats = _TO_LATTICE @ (units * UNIT)
-    return values
-
-
-def _likelihood(gains: Ints) -> Floats:
-    """Return the log-likelihood of labels with these sums on `LATTICE`; its maximum is 0."""
-    likelihood = _on_lattice(gains)
-    likelihood -= np.max(likelihood)
-    return likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -473,6 +486,26 @@ def block_rows(window_rows: int) -> int:
     return max(-(-window_rows // 10), min(-(-window_rows // 5), 100), _FEWEST_ROWS)
 
 
+def block_starts(place: Ints, first: Ints | int, rows: int) -> Ints:
+    """Return the first row of each row's block, among all rows of a series.
+
+    Parameters
+    ----------
+    place : (n,) int64
+        Of each row, among all rows of the series.
+    first : (n,) int64 or int
+        The place of the first row of its window.
+    rows : int
+        Of a full block.
+
+    Examples
+    --------
+    >>> block_starts(np.arange(100, 105), 100, rows=2).tolist()
+    [100, 100, 102, 102, 104]
+    """
+    return first + (place - first) // rows * rows
+
+
 def _checked(confidence: ArrayLike, right: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
     checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
     hits = np.asarray(right, dtype=np.bool_)
@@ -495,7 +528,7 @@ def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
     belief = _started(0.0, variance, _START)
     for number in range(len(gains) // rows):
         belief = _moved(belief, (number + 0.5) * rows, _START, 1.0)
-        labels = _likelihood(gains[number * rows : (number + 1) * rows].sum(axis=0))
+        labels = gains[number * rows : (number + 1) * rows].sum(axis=0)
         belief = _after_block(belief, rows, labels, None)
     return belief.weight
 
@@ -604,10 +637,8 @@ class CorrectionLogic:
         self._beginning = _started(0.0, settings.variance, settings.weights, settings.mean)
         self._anchor = self._beginning if state.anchor is None else _unpacked(state.anchored, state.anchor)
         self._unsummed: dict[int, NDArray[np.float32]] = {}  # confidences of kept windows, by number
-        self._before: dict[int, _Belief] = {}  # at the first row of kept windows, by that row
-        self._after_old: dict[
-            int, _Belief
-        ] = {}  # from the beginning through some blocks, by the last's start
+        self._passed: dict[int, _Passed] = {}  # through kept windows, by number
+        self._after_old: dict[int, _Belief] = {}  # from the beginning through blocks, by the last's start
 
     @property
     def labelled(self) -> int:
@@ -648,7 +679,7 @@ class CorrectionLogic:
                 self._subtract(start, known.expected, known.labels, known.right)
         if len(self._windows) > WINDOWS:
             self._leave_oldest()
-        return first + np.arange(n) // step * step
+        return block_starts(np.arange(first, first + n), first, step)
 
     def push(self, block: Ints, confidence: ArrayLike, right: ArrayLike) -> None:
         """Add rows with their first labels, in any order and in any pieces.
@@ -676,7 +707,7 @@ class CorrectionLogic:
         order = np.argsort(block, kind="stable")
         places, first = np.unique(block[order], return_index=True)
         gains = np.add.reduceat(_gains(stretched, hits)[order], first)
-        expected = np.add.reduceat(_expected(stretched)[order], first)
+        expected = np.add.reduceat(_expected(stretched)[order], first).astype(np.int64)
         correct = np.add.reduceat(hits[order].astype(np.int64), first)
         many = np.diff(first, append=len(order))
         for at, one, fewer, labels, rights in zip(
@@ -745,11 +776,8 @@ class CorrectionLogic:
             return Unknown(Reason.NO_ROWS)
         if not left:
             return Estimate(right / n, right / n, right / n, level, n)
-        belief = self._before_window(last - pooled + 1).counting_from_here()
-        for one in several:
-            belief = self._through(belief, one, counting=True)
-        expected = _on_lattice(np.concatenate([one.unlabelled for one in several]).sum(axis=0))
-        value, lower, upper = _interval(belief, expected, level)
+        [expected] = _on_lattice(np.concatenate([one.unlabelled for one in several]).sum(axis=0))
+        value, lower, upper = _interval(self._through(last, pooled).counted, pooled, expected, level)
         # Labels whose confidence was another when they came may leave a little more or less than there is.
         ends = max(round(lower), 0), min(max(value, 0.0), left), min(round(upper), left)
         low, middle, high = ((right + each) / n for each in ends)
@@ -757,11 +785,7 @@ class CorrectionLogic:
 
     def forecast(self) -> Forecast:
         """Return the bias of the block that comes next, by all labels of closed windows so far."""
-        belief = self._anchor
-        if self._windows:
-            last = len(self._windows) - 1
-            belief = self._through(self._before_window(last), self._windows[last], counting=False)
-            belief = self._before[self._rows] = self._advanced(belief, self._rows)
+        belief = self._through(len(self._windows) - 1, 0).labelled if self._windows else self._anchor
         rows = self._settings.block_rows
         return _forecast(self._advanced(belief, self._rows + rows / 2), rows)
 
@@ -826,16 +850,18 @@ class CorrectionLogic:
         confidence = self._unsummed.pop(window.number, None)
         if confidence is not None:
             stretched, step = _stretched(confidence, self._settings.weights), self._settings.block_rows
-            blocks = [_expected(stretched[k : k + step]).sum(axis=0) for k in range(0, window.rows, step)]
+            blocks = range(0, window.rows, step)
             if blocks:
-                window.unlabelled = np.stack(blocks)
+                window.unlabelled = np.add.reduceat(_expected(stretched), blocks).astype(np.int64)
         return window
 
     def _forget_after(self, start: int) -> None:
         """Drop what was computed from this block on, as its labels have changed."""
-        self._before = {at: belief for at, belief in self._before.items() if at <= start}
+        for window in self._windows:
+            if window.first + window.rows > start:
+                self._passed.pop(window.number, None)
         self._forget_old(self._starts[bisect_right(self._starts, start) - 1])
-        if start < self._anchor.at:
+        if self._windows and start < self._windows[0].first:
             self._anchor = self._beginning
 
     def _forget_old(self, start: int) -> None:
@@ -843,9 +869,9 @@ class CorrectionLogic:
 
     def _leave_oldest(self) -> None:
         """Keep the belief at the first row of the oldest window that stays, and merge blocks before it."""
-        self._anchor = self._before_window(1)
+        self._anchor = self._through(0, 0).labelled
         gone = self._windows.pop(0)
-        self._before.pop(gone.first, None)
+        self._passed.pop(gone.number, None)
         self._unsummed.pop(gone.number, None)
         if len(self._starts) > BLOCKS:
             self._merge_before(self._windows[0].first)
@@ -870,20 +896,36 @@ class CorrectionLogic:
         self._blocks[one].end = gone.end
         self._blocks[one].gains += gone.gains
 
-    def _before_window(self, index: int) -> _Belief:
-        """Return the belief at the first row of a kept window, from all labels before it."""
+    def _through(self, index: int, counts: int) -> _Passed:
+        """Return the beliefs after a kept window's blocks, with counts of as many windows, or more."""
         window = self._windows[index]
-        if window.first in self._before:
-            return self._before[window.first]
-        if index == 0:
-            belief = self._anchor
-            if belief is self._beginning:
-                belief = self._through_old(window.first)
+        step, stop = self._settings.block_rows, window.first + window.rows
+        known = self._passed.get(window.number)
+        if known is not None and known.counted.state.shape[1] >= _BIAS + counts:
+            return known
+        if index:
+            labelled, belief = self._through(index - 1, max(counts - 1, 0))
         else:
-            belief = self._through(self._before_window(index - 1), self._windows[index - 1], counting=False)
-        belief = self._advanced(belief, window.first)
-        self._before[window.first] = belief
-        return belief
+            labelled = belief = self._before_kept(window.first)
+        belief = belief.counting_from_here() if counts else labelled
+        unlabelled = self._summed(window).unlabelled if counts else None
+        for k, start in enumerate(range(window.first, stop, step)):
+            block, end = self._blocks.get(start), min(start + step, stop)
+            if block is None and unlabelled is None:
+                continue
+            after = self._advanced(belief, (start + end) / 2)
+            if labelled.at != belief.at:  # blocks without labels lie between
+                after = self._advanced(labelled, after.at).with_counts(after)
+            gains = None if block is None else block.gains
+            belief = _after_block(after, end - start, gains, None if unlabelled is None else unlabelled[k])
+            if block is not None:
+                labelled = belief.without_counts()
+        self._passed[window.number] = _Passed(labelled, belief)
+        return self._passed[window.number]
+
+    def _before_kept(self, first: int) -> _Belief:
+        """Return the belief before the first row of the oldest kept window."""
+        return self._through_old(first) if self._anchor is self._beginning else self._anchor
 
     def _through_old(self, first: int) -> _Belief:
         """Return the belief after all blocks before a place, from the beginning."""
@@ -896,25 +938,11 @@ class CorrectionLogic:
             del self._after_old[start]
         return belief
 
-    def _through(self, belief: _Belief, window: KeptWindow, counting: bool) -> _Belief:
-        """Return the belief after a window's blocks."""
-        step, stop = self._settings.block_rows, window.first + window.rows
-        for k, start in enumerate(range(window.first, stop, step)):
-            labels = self._blocks.get(start)
-            if labels is None and not counting:
-                continue
-            end = min(start + step, stop)
-            belief = self._advanced(belief, (start + end) / 2)
-            gains = None if labels is None else _likelihood(labels.gains)
-            expected = _on_lattice(window.unlabelled[k]) if counting else None
-            belief = _after_block(belief, end - start, gains, expected)
-        return belief
-
     def _after(self, belief: _Belief, start: int) -> _Belief:
         """Return the belief after a block with labels."""
         block = self._blocks[start]
         belief = self._advanced(belief, (start + block.end) / 2)
-        return _after_block(belief, block.end - start, _likelihood(block.gains), None)
+        return _after_block(belief, block.end - start, block.gains, None)
 
     def _advanced(self, belief: _Belief, at: float) -> _Belief:
         """Return the belief at a later place, after the recalibrations on the way."""
@@ -925,74 +953,73 @@ class CorrectionLogic:
                     belief = self._started_anew(belief)
                     continue
                 state = belief.state.copy()
-                state[:, 4, 0] -= change
-                state[:, 0, 0] += variance
+                state[3, 0] -= change
+                state[0, 0] += variance
                 belief = belief._replace(state=state)
         return self._drifted(belief, at)
 
     def _started_anew(self, belief: _Belief) -> _Belief:
         """Return the belief at a restart; what is counted stays."""
-        new = self._beginning.state.copy()
-        new[:, _COUNT, _COUNT], new[:, 4, _COUNT] = (belief.state[:, at, _COUNT] for at in (_COUNT, 4))
-        return _Belief(belief.at, self._settings.weights, new)
+        state = belief.state.copy()
+        state[:_BIAS] = 0.0
+        state[:, :_BIAS] = self._beginning.state
+        return _Belief(belief.at, self._settings.weights, state)
 
     def _drifted(self, belief: _Belief, at: float) -> _Belief:
         share = _KEPT ** ((at - belief.at) / self._settings.block_rows)
         return _moved(belief, at, self._settings.weights, share)
 
 
-def _interval(belief: _Belief, expected: Floats, level: float) -> tuple[float, float, float]:
+def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> tuple[float, float, float]:
     """Return the mean of the right answers among unlabelled rows, and the ends of their interval.
 
     Parameters
     ----------
     belief : _Belief
-        After them, with their count.
+        After them.
+    pooled : int
+        The number of windows that they are in.
     expected : (401,) float64
         Right answers at one bias for all of them.
     level : float
     """
     shown = belief.weight > _SHOWN
-    weight, state = belief.weight[shown], belief.state[shown]
-    weight = weight / weight.sum()
-    counts = state[:, 4, _COUNT]
+    weight = belief.weight[shown] / belief.weight[shown].sum()
+    counts, spread = belief.state[3:, -pooled, shown]
     mean = float(weight @ counts)
     rising = np.maximum.accumulate(expected) + _RISE
-    bias = np.interp(counts, rising, LATTICE)
-    middle = float(np.interp(mean, rising, LATTICE))
-    slopes = np.maximum(rising[1:] - rising[:-1], 1e-9) / _STEP
-    between = (LATTICE[1:] + LATTICE[:-1]) / 2
-    variance = np.maximum(state[:, _COUNT, _COUNT], 0.0) / np.interp(bias, between, slopes) ** 2
-    chance = float(np.interp(middle, between, slopes))  # the slope is Σ p(1 − p)
-    ends = []
-    for wider, share in zip(_WIDER, ((1 - level) / 2, (1 + level) / 2), strict=True):
-        deviations = wider * np.sqrt(variance) + _RISE[1]
-        biased = _quantile(weight, middle + wider * (bias - middle), deviations, share)
-        z = float(scipy.special.ndtri(share))
-        away = math.hypot(float(np.interp(biased, LATTICE, rising)) - mean, z * math.sqrt(chance))
-        ends.append(mean + math.copysign(away, z))
-    return mean, ends[0], ends[1]
+    biases = np.interp(np.append(counts, mean), rising, LATTICE)
+    steep = np.interp(biases, (LATTICE[1:] + LATTICE[:-1]) / 2, np.maximum(np.diff(rising), 1e-9) / _STEP)
+    chance, middle = steep[-1], biases[-1]  # the slope is Σ p(1 − p)
+    wider, shares = np.array(_WIDER)[:, None], np.array([(1 - level) / 2, (1 + level) / 2])
+    deviations = wider * (np.sqrt(np.maximum(spread, 0.0)) / steep[:-1]) + _RISE[1]
+    biased = _quantiles(weight, middle + wider * (biases[:-1] - middle), deviations, shares)
+    z = scipy.special.ndtri(shares)
+    away = np.copysign(np.hypot(np.interp(biased, LATTICE, rising) - mean, z * np.sqrt(chance)), z)
+    return mean, *(mean + away).tolist()
 
 
-def _quantile(weight: Floats, centres: Floats, deviations: Floats, share: float) -> float:
-    """Return the quantile of a mixture of normals."""
-    each = centres + deviations * scipy.special.ndtri(share)
-    low, wide = float(each.min()), float(np.ptp(each))
+def _quantiles(weight: Floats, centres: Floats, deviations: Floats, shares: Floats) -> Floats:
+    """Return the quantile of each mixture of normals, (ends, hypotheses), at its share."""
+    each = centres + deviations * scipy.special.ndtri(shares)[:, None]
+    low, wide = each.min(axis=1), np.ptp(each, axis=1)
     for _ in range(_ROUNDS):
-        away = (low + wide * _PARTS[:, None] - centres) / deviations
-        below = scipy.special.ndtr(away) @ weight
-        part = min(max(int(np.searchsorted(below, share)) - 1, 0), len(_PARTS) - 2)
-        low, wide = low + wide * float(_PARTS[part]), wide / (len(_PARTS) - 1)
-    return low + wide / 2
+        points = low[:, None] + wide[:, None] * _PARTS
+        away = (points[:, :, None] - centres[:, None]) / deviations[:, None]
+        below = scipy.special.ndtr(away) @ weight < shares[:, None]
+        low += wide * _PARTS[np.clip(below.sum(axis=1) - 1, 0, len(_PARTS) - 2)]
+        wide /= len(_PARTS) - 1
+    middle: Floats = low + wide / 2
+    return middle
 
 
 def _packed(belief: _Belief) -> Floats:
-    """Pack a belief without its count into (hypotheses, 13)."""
-    state = belief.state[:, [0, 1, 2, 4], :_COUNT].reshape(_MANY, -1)
+    """Pack a belief without its counts into (hypotheses, 13)."""
+    state = belief.state[:4, :_BIAS].reshape(-1, _MANY).T
     return np.concatenate([belief.weight[:, None], state], axis=1)
 
 
 def _unpacked(at: float, packed: Floats) -> _Belief:
-    state = np.zeros((_MANY, 5, 4))
-    state[:, [0, 1, 2, 4], :_COUNT] = packed[:, 1:].reshape(_MANY, 4, _COUNT)
+    state = np.zeros((5, _BIAS, _MANY))
+    state[:4] = packed[:, 1:].T.reshape(4, _BIAS, _MANY)
     return _Belief(at, packed[:, 0].copy(), state)

@@ -150,19 +150,26 @@ def test_it_resumes_to_the_byte_wherever_it_was_cut():
         assert kept.estimate(kept.windows[0]) == resumed.estimate(kept.windows[0]), k
 
 
-def test_asking_in_between_changes_nothing():
-    confidence, right = stream(12)
+@pytest.mark.parametrize("late", [0, 2, 7])
+def test_asking_in_between_changes_nothing(late):
+    """Neither does what is asked: windows alone or together, in one pass or in two."""
+    confidence, right = stream(16)
     labelled = picked(confidence.shape, 0.2)
+    labelled[:, 200:300] = False  # a block without labels
     asked, silent, blocks = STEADY.build(), STEADY.build(), []
-    for k in range(12):
+    for k in range(16):
         for logic in (asked, silent):
             blocks.append(logic.close(k, confidence[k]))
         asked.estimate(k)
-        for logic in (asked, silent):
-            logic.push(blocks[-1][labelled[k]], confidence[k][labelled[k]], right[k][labelled[k]])
-        asked.estimate(k, pooled=min(k + 1, 5))
-    assert asked.estimate(11) == silent.estimate(11)
+        if (of := k - late) >= 0:
+            known = labelled[of]
+            for logic in (asked, silent):
+                logic.push(blocks[2 * of][known], confidence[of][known], right[of][known])
+        asked.estimate(k, pooled=min(k + 1, 1 + k % 5))
+    assert asked.estimate(15) == silent.estimate(15)
     assert pack(asked.snapshot()) == pack(silent.snapshot())
+    assert asked.estimate(15, pooled=5) == silent.estimate(15, pooled=5)
+    assert asked.estimate(12) == STEADY.build(silent.snapshot()).estimate(12)
 
 
 def test_a_fully_labelled_window_is_known():
@@ -224,6 +231,22 @@ def test_labels_that_come_very_late_still_find_the_time_of_their_answers():
     found = logic.estimate(119)
     assert found.value == pytest.approx(alone.value, abs=0.02)
     assert found.lower < right[119].mean() < found.upper
+
+
+def test_old_labels_count_whenever_they_come():
+    """Those of a window before the kept ones, after later windows left without labels."""
+    confidence, right = stream(14, bias=-1.0)
+    early, late = STEADY.build(), STEADY.build()
+    for k in range(14):
+        for logic in (early, late):
+            blocks = logic.close(k, confidence[k])
+        if k == 10:
+            early.push(blocks % N + N, confidence[1], right[1])
+    before = early.estimate(13)
+    late.push(blocks % N + N, confidence[1], right[1])
+    for logic in (early, late):
+        logic.push(blocks % N + 4 * N, confidence[4], right[4])
+    assert early.estimate(13) == late.estimate(13) != before
 
 
 def test_another_calibration_moves_the_bias_and_counts_no_label_twice():
@@ -330,6 +353,8 @@ def test_windows_of_any_size_have_blocks_of_their_own():
     assert logic.estimate(6).n == N
     assert logic.estimate(4) == Estimate(0.0, 0.0, 0.0, 0.95, 1)  # its one row is labelled, and wrong
     assert logic.estimate(5) == Unknown(Reason.NO_ROWS)
+    assert logic.estimate(5, pooled=3) == logic.estimate(4, pooled=2)  # a window without rows adds nothing
+    assert logic.estimate(6, pooled=3).n == N + 1
 
 
 def test_certain_answers_keep_a_value():
