@@ -58,6 +58,7 @@ from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.redis_server import RedisServer
 
 LAYOUT = TaskLayout("t", ("no", "yes"))
+UNREADABLE_PARQUET = (pyarrow.ArrowInvalid("no Parquet"), pyarrow.ArrowMemoryError("no room"))
 Positions = dict[str, Any]
 
 
@@ -254,17 +255,28 @@ class ParquetCase(FolderCase):
         self.path = self.folder / "*.parquet"
 
     def write(self, name: str, ids: Sequence[int]) -> None:
-        columns = {"id": [*map(str, ids)], "label": ["yes"] * len(ids)}
-        pyarrow.parquet.write_table(pyarrow.table(columns), self.folder / "aside")
+        pyarrow.parquet.write_table(pyarrow.table(self.columns(ids)), self.folder / "aside")
         (self.folder / "aside").rename(self.folder / f"{name}.parquet")
 
+    def columns(self, ids: Sequence[int]) -> dict[str, list[str]]:
+        """The columns of a file."""
+        return {"id": [*map(str, ids)], "label": ["yes"] * len(ids)}
+
     def calls(self) -> Sequence[Call]:
-        damaged = pyarrow.ArrowInvalid("no Parquet")
-        full = pyarrow.ArrowMemoryError("no room")
         return (
-            Call(pyarrow.parquet, "ParquetFile", (damaged, full)),
-            Call(pyarrow.parquet.ParquetFile, "iter_batches", (damaged, full)),
+            Call(pyarrow.parquet, "ParquetFile", UNREADABLE_PARQUET),
+            Call(pyarrow.parquet.ParquetFile, "read", UNREADABLE_PARQUET),
         )
+
+
+class WideParquetCase(ParquetCase):
+    """A folder of Parquet files that are not read whole."""
+
+    def columns(self, ids: Sequence[int]) -> dict[str, list[str]]:
+        return super().columns(ids) | {"text": [os.urandom(256 << 10).hex() for _ in ids]}
+
+    def calls(self) -> Sequence[Call]:
+        return (Call(pyarrow.parquet.ParquetFile, "iter_batches", UNREADABLE_PARQUET),)
 
 
 class AddressCase(FolderCase):
@@ -560,6 +572,7 @@ CASES: tuple[type[Case], ...] = (
     FileCase,
     FolderCase,
     ParquetCase,
+    WideParquetCase,
     AddressCase,
     StdinCase,
     HttpCase,
