@@ -58,6 +58,13 @@ def answers(
     return found
 
 
+def newest_wrong(records: Sequence[Record], rows: int = 100) -> list[Record]:
+    """Records with labels that agree with every answer but the last ones, so that these cost the trust."""
+    said = [int(np.argmax(record["scores"])) for record in records]
+    said[-rows:] = [1 - one for one in said[-rows:]]
+    return [record | {"label": CLASSES[one]} for record, one in zip(records, said, strict=True)]
+
+
 def compared(
     rng: np.random.Generator,
     n: int,

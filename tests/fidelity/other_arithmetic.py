@@ -89,7 +89,7 @@ def estimates(snapshots: Mapping[str, Mapping[str, Any]], windows: int) -> dict[
                 scores = scores_of(np.random.default_rng([classes, rows, window]), rows, classes)
                 predicted = scores.argmax(axis=1)
                 request = EstimationRequest(
-                    scores, predicted, calibrate(fitted, scores, predicted), METRICS, 1, 0.95, window
+                    scores, predicted, calibrate(fitted, scores), METRICS, 1, 0.95, window
                 )
                 for metric, result in evaluate([request])[0].estimates.items():
                     assert isinstance(result, Estimate)

@@ -106,7 +106,7 @@ def life(case: Case, seed: int) -> Outcome:
     confidence = confidence_of(calibrator.fit(*rows).apply(scores), acted)
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
     settings = Correction.of_reference(crossed, hits[old], n)
-    checks = LabelChecks(0.95, Correcting(lambda: settings, settings.block_rows, 0))
+    checks = LabelChecks(0.95, Correcting(lambda: settings, settings.block_rows, 0), by_class=False)
     checks.excuse(epsilon_of(confidence[old]))
     confidence, hits = confidence[case.reference :], hits[case.reference :]
     picked = np.flatnonzero(rng.random(case.rows) < case.share)
@@ -141,6 +141,7 @@ def matches_of(rows: Ints, window: Ints, block: Ints, confidence: Floats, hits: 
         label=right.astype(np.int64),
         replaced=flags,
         block=block,
+        predicted=0 * ones,
     )
 
 

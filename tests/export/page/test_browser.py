@@ -21,7 +21,7 @@ from tests.daemon import DaemonProcess, configuration, ndjson
 from tests.export.page.page_reading import serving
 from tests.export.page.test_page import MODEL, of
 from tests.services.browser import Browser, Tab
-from tests.streams import ORIGINAL, Rig, answers, task
+from tests.streams import ORIGINAL, Rig, answers, newest_wrong, task
 
 WORSE = (0.5, 0.4, 0.1)
 PHONE = {"width": 360, "height": 740}
@@ -394,13 +394,8 @@ def test_the_whole_page_with_seven_models_weighs_less_than_200_kib(browser: Brow
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_of_an_untrusted_model_is_green(browser: Browser, scheme: Any) -> None:
-    rig, windows, rng = (
-        Rig(task(objective={"accuracy": {"min": 0.5}})),
-        RecentWindows(),
-        np.random.default_rng(4),
-    )
-    wrong = [one | {"label": "ok"} for one in answers(rng, 2000, weights=ORIGINAL)]
-    windows.add(rig.feed(wrong))
+    rig, windows = Rig(task(objective={"accuracy": {"min": 0.5}})), RecentWindows()
+    windows.add(rig.feed(newest_wrong(answers(np.random.default_rng(4), 2000, weights=ORIGINAL))))
     with serving(rig, windows) as client:
         origin = str(client.base_url).rstrip("/")
         for address in ("/", "/models/t/erm"):

@@ -23,7 +23,7 @@ from monitor.reports.window_view import leading_estimate
 from monitor.store import Store
 from tests.daemon import command_here, configuration, ndjson, write_configuration
 from tests.services.browser import Browser
-from tests.streams import CLASSES, Rig, answers, task
+from tests.streams import Rig, answers, newest_wrong, task
 
 WORSE = (0.5, 0.4, 0.1)
 
@@ -195,12 +195,7 @@ def test_of_many_models_tables_have_the_worst_and_say_how_many_more_there_are(
 
 
 def test_of_an_untrusted_model_the_chart_says_that_it_means_nothing() -> None:
-    rng = np.random.default_rng(4)
-    records = answers(rng, 2000)
-    said = [CLASSES[int(np.argmax(one["scores"]))] for one in records]
-    wrong = [CLASSES[1 - CLASSES.index(one)] for one in said[-100:]]  # all of the newest window
-    labelled = [one | {"label": label} for one, label in zip(records, said[:-100] + wrong, strict=True)]
-    page = page_of(Rig(task()).feed(labelled))
+    page = page_of(Rig(task()).feed(newest_wrong(answers(np.random.default_rng(4), 2000))))
     assert "1 model is untrusted" in page
     assert (
         '<figure class="untrusted"><figcaption>Control chart of erm: accuracy; not meaningful until' in page
