@@ -58,7 +58,8 @@ def indices(names: Sequence[object], index: Mapping[object, int] | Mapping[str, 
     return np.fromiter(map(index.__getitem__, names), dtype=np.int64, count=len(names))  # type: ignore[arg-type]
 
 
-_MISSING_KEYS = id_keys(["NULL", "null", "\\N", "None", "NaN", "nan", "<NA>", "NaT"])
+_MISSING = ("NULL", "null", "\\N", "None", "NaN", "nan", "<NA>", "NaT")
+_MISSING_KEYS, _LONGEST_MISSING = id_keys(_MISSING), max(map(len, _MISSING))
 
 
 def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
@@ -79,17 +80,20 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
         texts: list[str] = list(values)  # type: ignore[arg-type]
     else:
         texts = ["" if value is None else str(value) for value in values]
-    if texts and (max(map(len, texts)) > MAX_ID or "" in texts):
+    sizes = [*map(len, texts)]
+    shortest = min(sizes, default=MAX_ID)
+    if shortest == 0 or max(sizes, default=0) > MAX_ID:
         for row, value in enumerate(values):
             if value == "":
                 message = '$.id: expected 1 to 512 characters, got ""; leave it out where there is none'
                 faults.add(row, RejectReason.BAD_ID, message)
-            elif len(texts[row]) > MAX_ID:
-                size = len(texts[row])
-                message = f"$.id: expected 1 to {MAX_ID} characters, got {size}"
+            elif sizes[row] > MAX_ID:
+                message = f"$.id: expected 1 to {MAX_ID} characters, got {sizes[row]}"
                 faults.add(row, RejectReason.BAD_ID, message)
                 texts[row] = ""
     keys = id_keys(texts)
+    if shortest > _LONGEST_MISSING:
+        return keys
     missing = np.isin(keys, _MISSING_KEYS)
     return np.where(missing, NO_ID, keys) if missing.any() else keys
 
