@@ -123,7 +123,8 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     rebaselines: Sequence[NotedRebaseline] = ()
     untold: Sequence[tuple[str, str]] = ()
     rivals: ComparisonFits | None = None
-    former: dict[str, Any] | None = None  # the calibration of before the open window
+    # The calibration of before the open window; in older versions beside the shift of a group.
+    former: dict[str, Any] | tuple[dict[str, Any], float] | None = None
     unusable: Mapping[str, tuple[int, int]] = {}
 
     def without_baseline(self) -> SeriesSnapshot:
@@ -157,7 +158,8 @@ class Series:
         correction = settings.correcting(reference, self._windows.first_row, state.correction)
         by_class = any(metric in CLASSIFICATION_METRICS[1:] for metric in task.metrics)
         self.checks = LabelChecks(task.level, correction, by_class, state)
-        self._former = None if state.former is None else calibration_from_snapshot(state.former)
+        former = state.former[0] if isinstance(state.former, tuple) else state.former
+        self._former = None if former is None else calibration_from_snapshot(former)
         self.duplicates = state.duplicates
         self._used = state.used
         self._last_arrival = state.last_arrival

@@ -210,10 +210,10 @@ def test_another_version_of_the_model_begins_anew() -> None:
 def test_another_calibration_moves_it_by_what_it_changes_and_no_label_counts_twice() -> None:
     """All confidences become a logit lower, as labels of half the rows have said all along."""
     records = of_groups({"a": -1.0}, {"a": 0.5}, windows=10)
-    found, plain = rig(), rig()
+    found, unchanged = rig(), rig()
     place = [i for i, one in enumerate(records) if "scores" in one][600]
     found.feed(records[:place])
-    plain.feed(records[:place])
+    unchanged.feed(records[:place])
     (series,) = found.engine.series["t"]
     known = reference(settings(), 1000, seed=5)["t"]["erm"]
     odds = np.random.default_rng(1).random(len(known.labels)) < 0.88
@@ -221,13 +221,34 @@ def test_another_calibration_moves_it_by_what_it_changes_and_no_label_counts_twi
     calibration = CALIBRATORS["isotonic"]().fit(known.scores, known.predicted, worse)
     series.publish(Published((), calibration, 1.7e9))
     found.restart()
-    said, expected = (corrected(each.feed(records[place:])) for each in (found, plain))
+    said, expected = (corrected(each.feed(records[place:])) for each in (found, unchanged))
     for one, other in zip(said, expected, strict=True):
         assert one is not None
         assert other is not None
         assert one["labels"] == other["labels"]
         assert one["value"] == pytest.approx(other["value"], abs=0.03)
         assert one["upper"] - one["lower"] == pytest.approx(other["upper"] - other["lower"], abs=0.04)
+
+
+def test_the_calibration_of_before_the_open_window_is_read_as_an_older_version_wrote_it() -> None:
+    """It stood beside the shift of a group."""
+    known = reference(settings(), 500, seed=6)["t"]["erm"]
+    calibration = CALIBRATORS["isotonic"]().fit(known.scores, known.predicted, known.labels)
+    both = rig(), rig()
+    for each in both:
+        each.feed(stream(250))
+        each.engine.series["t"][0].publish(Published((), calibration, 1.7e9))
+    older, present = both
+    snapshot = older.engine.snapshot()
+    state = unpack(pack(snapshot))
+    [[_, _, saved]] = state["tasks"]["t"]["series"]
+    assert saved["former"]["method"]
+    saved["former"] = [saved["former"], 0.0]
+    older.engine = older.settings.build(restored(state, type(snapshot)))
+    present.restart()
+    found, expected = (lines(each.feed(stream(150, start=1.7e9 + 250))) for each in both)
+    assert found == expected
+    assert len(found) >= 1
 
 
 def test_what_labels_said_of_another_baseline_is_forgotten() -> None:
