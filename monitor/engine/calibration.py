@@ -223,7 +223,7 @@ class ActiveCalibration:
             baseline=fit if self.baseline is None else self.baseline.snapshot(),
         )
 
-    def calibrated(self, scores: Floats, predicted: Ints) -> Floats | None:
+    def calibrated(self, scores: Floats) -> Floats | None:
         """Scores of answers as they come, by this calibration; None where there is none.
 
         Where each window has its own it is by that of the newest closed one: a label that comes while its
@@ -233,7 +233,6 @@ class ActiveCalibration:
         ----------
         scores : (n, K) float64
             Raw.
-        predicted : (n,) int64
 
         Returns
         -------
@@ -254,7 +253,7 @@ class ActiveCalibration:
         -------
         (n,) float64
         """
-        calibrated = self.calibrated(scores, predicted)
+        calibrated = self.calibrated(scores)
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:

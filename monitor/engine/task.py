@@ -513,7 +513,7 @@ class TaskEngine:
         """Of rows that are sorted by their series: the probability that each answer is right."""
         calibrated = rows.scores.copy()
         for code, piece in pieces:
-            found = self.series[code].active.calibrated(rows.scores[piece], rows.predicted[piece])
+            found = self.series[code].active.calibrated(rows.scores[piece])
             if found is not None:
                 calibrated[piece] = found
         return confidence_of(calibrated, rows.predicted)

@@ -315,16 +315,14 @@ def _stretched(confidence: Floats | NDArray[np.float32], weight: Floats) -> Floa
 
     They are rounded to float32, as the join keeps them.
     """
-    inside = np.clip(confidence.astype(np.float32).astype(np.float64), _NEAREST, 1 - _NEAREST)
-    stretched: Floats = scipy.special.expit(_stretch(weight) * scipy.special.logit(inside))
-    return stretched
+    return shifted(confidence.astype(np.float32).astype(np.float64), _stretch(weight), 0.0)
 
 
 def _stretch(weight: Floats) -> float:
     return math.sqrt(1 + math.pi / 8 * float(weight @ _MOVING))
 
 
-def shifted(confidence: Floats, factor: Floats, shift: Floats) -> Floats:
+def shifted(confidence: Floats, factor: Floats | float, shift: Floats | float) -> Floats:
     """Return the chance of each row to be right, (n,): expit(factor · logit c + shift)."""
     chance: Floats = scipy.special.expit(
         factor * scipy.special.logit(np.clip(confidence, _NEAREST, 1 - _NEAREST)) + shift

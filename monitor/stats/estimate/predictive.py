@@ -271,10 +271,8 @@ class Predictive:
         )
         return replace(self, edges=edges, directions=directions, number=number)
 
-    def informed(self, shown: ShownErrors | None) -> Predictive:
-        """The model with what labels show of the biases by stratum; itself where they show nothing."""
-        if shown is None:
-            return self
+    def informed(self, shown: ShownErrors) -> Predictive:
+        """The model with what labels show of the biases by stratum."""
         own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Predictive)}
         return InformedPredictive(**own, shown=shown)
 
@@ -314,12 +312,12 @@ class InformedPredictive(Predictive):
         By stratum.
     """
 
-    shown: ShownErrors | None = None
+    shown: ShownErrors = field(kw_only=True)
 
     def _biases(self, information: Floats, n: int) -> _Biases:
         # Not `super()`: a dataclass with slots is another class than the one that its methods know.
         usual = Predictive._biases(self, information, n)
-        if self.shown is None or len(information) != len(self.shown.error):
+        if len(information) != len(self.shown.error):
             return usual
         mean, square = self.shown.moments(np.array(usual.sd) ** 2)
         return replace(usual, mean=mean, square=square)
