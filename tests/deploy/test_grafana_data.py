@@ -141,7 +141,7 @@ def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iter
         more = [*requests(1000, 1500, wrong=True), *requests(1000, 10)]
         add([*more, {"task": "t", "model": "a"}])  # the last has no scores
         server.wait_for('blindsight_estimate_bias_ratio{task="t",model="a"} < -0.1', PATIENCE_SECONDS)
-        server.wait_for('ALERTS{alertstate="firing",model="a"}', PATIENCE_SECONDS)
+        server.wait_for('ALERTS{alertstate="firing",model="a",metric="accuracy",group=""}', PATIENCE_SECONDS)
         yield server
 
 
