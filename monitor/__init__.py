@@ -66,7 +66,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.charts.shewhart import Shewhart as Shewhart
     from monitor.stats.charts.shewhart_p import ShewhartNp as ShewhartNp
     from monitor.stats.charts.shewhart_p import ShewhartP as ShewhartP
-    from monitor.stats.estimate.atc import ATC as ATC
     from monitor.stats.estimate.average_confidence import average_confidence as average_confidence
     from monitor.stats.estimate.average_confidence import average_confidence_many as average_confidence_many
     from monitor.stats.estimate.average_confidence import (
@@ -80,9 +79,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.estimate.calibration_error import (
         labelled_calibration_error as labelled_calibration_error,
     )
-    from monitor.stats.estimate.cbpe_sem import STANDARD_ERRORS as STANDARD_ERRORS
-    from monitor.stats.estimate.cbpe_sem import cbpe_sem as cbpe_sem
-    from monitor.stats.estimate.cbpe_sem import labelled_row_sd as labelled_row_sd
     from monitor.stats.estimate.classification import CLASSIFICATION_METRICS as CLASSIFICATION_METRICS
     from monitor.stats.estimate.classification import ClassificationEstimate as ClassificationEstimate
     from monitor.stats.estimate.classification import classification_details as classification_details
@@ -97,13 +93,13 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.estimate.corrected import CorrectionLogic as CorrectionLogic
     from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED as MOSTLY_UNDEFINED
     from monitor.stats.estimate.count_ratio import CountRatio as CountRatio
-    from monitor.stats.estimate.doc import DoCFeat as DoCFeat
     from monitor.stats.estimate.drift_spectrum import Spectrum as Spectrum
     from monitor.stats.estimate.drift_spectrum import drift_spectrum as drift_spectrum
     from monitor.stats.estimate.hajek import Excess as Excess
     from monitor.stats.estimate.hajek import WeightedCounts as WeightedCounts
     from monitor.stats.estimate.hajek import hajek as hajek
     from monitor.stats.estimate.hajek import weighted_counts as weighted_counts
+    from monitor.stats.estimate.influence import labelled_row_sd as labelled_row_sd
     from monitor.stats.estimate.label_cumulants import Cumulants as Cumulants
     from monitor.stats.estimate.poisson_binomial import PoissonBinomial as PoissonBinomial
     from monitor.stats.estimate.poisson_binomial import TrimmedPmf as TrimmedPmf
@@ -122,29 +118,33 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.stats.labelled.autoeval import AutoEval as AutoEval
     from monitor.stats.labelled.base import Fitted as Fitted
     from monitor.stats.labelled.base import LabelEstimator as LabelEstimator
-    from monitor.stats.labelled.bayesian_calibration import BayesianCalibration as BayesianCalibration
-    from monitor.stats.labelled.dawid_skene import DawidSkene as DawidSkene
     from monitor.stats.labelled.ensemble import Ensemble as Ensemble
     from monitor.stats.labelled.inputs import LabelledScores as LabelledScores
     from monitor.stats.labelled.labelled import Labelled as Labelled
-    from monitor.stats.labelled.majority_vote import MajorityVote as MajorityVote
     from monitor.stats.labelled.metrics import METRICS as METRICS
     from monitor.stats.labelled.posterior import ConfusionEstimate as ConfusionEstimate
     from monitor.stats.labelled.posterior import PosteriorEstimator as PosteriorEstimator
     from monitor.stats.labelled.ppi import PredictionPowered as PredictionPowered
     from monitor.stats.labelled.ppi import prediction_powered as prediction_powered
-    from monitor.stats.labelled.pseudo_label import PseudoLabel as PseudoLabel
     from monitor.stats.labelled.rectified import Rectified as Rectified
-    from monitor.stats.labelled.spe import SPE as SPE
     from monitor.stats.labelled.ssme import SSME as SSME
-    from monitor.stats.labelled.ssme_flow import SSMEFlow as SSMEFlow
-    from monitor.stats.labelled.ssme_paper import SSMEPaper as SSMEPaper
     from monitor.stats.pairwise.bradley_terry import BradleyTerry as BradleyTerry
     from monitor.stats.pairwise.bradley_terry import Comparison as Comparison
     from monitor.stats.pairwise.ranking import RankInterval as RankInterval
     from monitor.stats.pairwise.ranking import rank_intervals as rank_intervals
     from monitor.stats.pairwise.ranking import simultaneous_intervals as simultaneous_intervals
     from monitor.stats.pairwise.ranking import simultaneous_ranks as simultaneous_ranks
+    from monitor.stats.rivals.atc import ATC as ATC
+    from monitor.stats.rivals.bayesian_calibration import BayesianCalibration as BayesianCalibration
+    from monitor.stats.rivals.cbpe_sem import STANDARD_ERRORS as STANDARD_ERRORS
+    from monitor.stats.rivals.cbpe_sem import cbpe_sem as cbpe_sem
+    from monitor.stats.rivals.dawid_skene import DawidSkene as DawidSkene
+    from monitor.stats.rivals.doc import DoCFeat as DoCFeat
+    from monitor.stats.rivals.majority_vote import MajorityVote as MajorityVote
+    from monitor.stats.rivals.pseudo_label import PseudoLabel as PseudoLabel
+    from monitor.stats.rivals.spe import SPE as SPE
+    from monitor.stats.rivals.ssme_flow import SSMEFlow as SSMEFlow
+    from monitor.stats.rivals.ssme_paper import SSMEPaper as SSMEPaper
 
 __version__ = "0.2.0"
 
@@ -178,7 +178,6 @@ _NAMES = {
     "stats.charts.settings": "LimitChart",
     "stats.charts.shewhart": "Shewhart",
     "stats.charts.shewhart_p": "ShewhartNp ShewhartP",
-    "stats.estimate.atc": "ATC",
     "stats.estimate.average_confidence": (
         "average_confidence average_confidence_many average_confidence_windows"
     ),
@@ -186,7 +185,6 @@ _NAMES = {
         "CLASS_ECE_BINS ECE_BINS CalibrationErrorEstimate LabelledCalibrationError "
         "calibration_error labelled_calibration_error"
     ),
-    "stats.estimate.cbpe_sem": "STANDARD_ERRORS cbpe_sem labelled_row_sd",
     "stats.estimate.classification": (
         "CLASSIFICATION_METRICS ClassificationEstimate classification_details classification_details_many "
         "classification_estimates"
@@ -194,9 +192,9 @@ _NAMES = {
     "stats.estimate.confusion": "confusion_intervals expected_confusion failure_prediction",
     "stats.estimate.corrected": "Correction CorrectionLogic",
     "stats.estimate.count_ratio": "MOSTLY_UNDEFINED CountRatio",
-    "stats.estimate.doc": "DoCFeat",
     "stats.estimate.drift_spectrum": "Spectrum drift_spectrum",
     "stats.estimate.hajek": "Excess WeightedCounts hajek weighted_counts",
+    "stats.estimate.influence": "labelled_row_sd",
     "stats.estimate.label_cumulants": "Cumulants",
     "stats.estimate.poisson_binomial": "PoissonBinomial TrimmedPmf pmf_many trim trimmed_pmf_many",
     "stats.estimate.predictive": "Predictive predictive_interval predictive_windows",
@@ -207,23 +205,26 @@ _NAMES = {
     "stats.labelled.active_testing": "ActiveTesting",
     "stats.labelled.autoeval": "AutoEval",
     "stats.labelled.base": "Fitted LabelEstimator",
-    "stats.labelled.bayesian_calibration": "BayesianCalibration",
-    "stats.labelled.dawid_skene": "DawidSkene",
     "stats.labelled.ensemble": "Ensemble",
     "stats.labelled.inputs": "LabelledScores",
     "stats.labelled.labelled": "Labelled",
-    "stats.labelled.majority_vote": "MajorityVote",
     "stats.labelled.metrics": "METRICS",
     "stats.labelled.posterior": "ConfusionEstimate PosteriorEstimator",
     "stats.labelled.ppi": "PredictionPowered prediction_powered",
-    "stats.labelled.pseudo_label": "PseudoLabel",
     "stats.labelled.rectified": "Rectified",
-    "stats.labelled.spe": "SPE",
     "stats.labelled.ssme": "SSME",
-    "stats.labelled.ssme_flow": "SSMEFlow",
-    "stats.labelled.ssme_paper": "SSMEPaper",
     "stats.pairwise.bradley_terry": "BradleyTerry Comparison",
     "stats.pairwise.ranking": "RankInterval rank_intervals simultaneous_intervals simultaneous_ranks",
+    "stats.rivals.atc": "ATC",
+    "stats.rivals.bayesian_calibration": "BayesianCalibration",
+    "stats.rivals.cbpe_sem": "STANDARD_ERRORS cbpe_sem",
+    "stats.rivals.dawid_skene": "DawidSkene",
+    "stats.rivals.doc": "DoCFeat",
+    "stats.rivals.majority_vote": "MajorityVote",
+    "stats.rivals.pseudo_label": "PseudoLabel",
+    "stats.rivals.spe": "SPE",
+    "stats.rivals.ssme_flow": "SSMEFlow",
+    "stats.rivals.ssme_paper": "SSMEPaper",
 }
 """The public names of each module."""
 

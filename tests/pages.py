@@ -39,6 +39,7 @@ _SUBJECTS = {
     "stats.calibration": "Calibration",
     "stats.charts": "Control charts",
     "stats.labelled": "Estimators that use labels",
+    "stats.rivals": "Estimators for comparison",
     "stats.pairwise": "Models compared in pairs",
     "config": "Configuration",
     "engine": "Charts of a configuration",

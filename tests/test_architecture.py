@@ -46,6 +46,7 @@ def imports(path: Path) -> Iterator[str]:
         ("stats/calibration", {"threading", "socket", "time", "os", "pathlib", "logging"}),
         ("stats/charts", {"threading", "socket", "time", "os", "pathlib", "logging"}),
         ("stats/labelled", {"threading", "socket", "time", "os", "pathlib"}),
+        ("stats/rivals", {"threading", "socket", "time", "os", "pathlib"}),
     ],
 )
 def test_what_computes_touches_nothing_outside(package: str, forbidden: set[str]) -> None:

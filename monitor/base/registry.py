@@ -291,18 +291,18 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         "labels",
     ),
     "cbpe_sem": EstimatorEntry(
-        f"{_STATS}.estimate.cbpe_sem:cbpe_sem",
+        f"{_STATS}.rivals.cbpe_sem:cbpe_sem",
         "average_confidence with NannyML's band, for comparison",
         "reference",
     ),
     "doc": EstimatorEntry(
-        f"{_STATS}.estimate.doc:DoCFeat",
+        f"{_STATS}.rivals.doc:DoCFeat",
         "the difference of confidences, fitted on the labels of the reference; accuracy only",
         "reference",
         charted=True,
     ),
     "atc": EstimatorEntry(
-        f"{_STATS}.estimate.atc:ATC",
+        f"{_STATS}.rivals.atc:ATC",
         "a threshold on confidences, fitted on the labels of the reference; accuracy only",
         "reference",
         charted=True,
@@ -328,7 +328,7 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         brings=_JOINT,
     ),
     "ssme_paper": EstimatorEntry(
-        f"{_STATS}.labelled.ssme_paper:SSMEPaper",
+        f"{_STATS}.rivals.ssme_paper:SSMEPaper",
         "SSME as published, kernel densities of all scores, by EM",
         "refit",
         brings=_JOINT,
@@ -340,18 +340,18 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         f"{_STATS}.labelled.labelled:Labelled", "the labelled rows alone", "refit", by_labels=True
     ),
     "pseudo_label": EstimatorEntry(
-        f"{_STATS}.labelled.pseudo_label:PseudoLabel",
+        f"{_STATS}.rivals.pseudo_label:PseudoLabel",
         "a logistic regression of the labels on the scores",
         "refit",
     ),
     "majority_vote": EstimatorEntry(
-        f"{_STATS}.labelled.majority_vote:MajorityVote", "the models' vote, weighted by accuracy", "refit"
+        f"{_STATS}.rivals.majority_vote:MajorityVote", "the models' vote, weighted by accuracy", "refit"
     ),
     "dawid_skene": EstimatorEntry(
-        f"{_STATS}.labelled.dawid_skene:DawidSkene", "a confusion matrix for each model, by EM", "refit"
+        f"{_STATS}.rivals.dawid_skene:DawidSkene", "a confusion matrix for each model, by EM", "refit"
     ),
     "bayesian_calibration": EstimatorEntry(
-        f"{_STATS}.labelled.bayesian_calibration:BayesianCalibration",
+        f"{_STATS}.rivals.bayesian_calibration:BayesianCalibration",
         "a beta calibration for each model, with a prior, for two classes",
         "refit",
     ),
@@ -373,12 +373,12 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         "refit",
     ),
     "ssme_flow": EstimatorEntry(
-        f"{_STATS}.labelled.ssme_flow:SSMEFlow",
+        f"{_STATS}.rivals.ssme_flow:SSMEFlow",
         "a normalizing flow of all scores (with the extra flow)",
         "refit",
         extra=Extra("flow", ("jax", "equinox", "optax", "paramax", "flowjax")),
     ),
-    "spe": EstimatorEntry(f"{_STATS}.labelled.spe:SPE", "two parametric densities for each model", "refit"),
+    "spe": EstimatorEntry(f"{_STATS}.rivals.spe:SPE", "two parametric densities for each model", "refit"),
 }
 """Every estimator, in the order of reports."""
 COMPARISON_ESTIMATORS = TablePart(ESTIMATORS, lambda entry: entry.needs == "reference")

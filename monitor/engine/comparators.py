@@ -23,8 +23,8 @@ from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import Calibration, confidence_of
-from monitor.stats.estimate.cbpe_sem import labelled_row_sd
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
+from monitor.stats.estimate.influence import labelled_row_sd
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf, trimmed_pmf_many
 
 _CODE: Classes[Any] = Classes(COMPARISON_ESTIMATORS)

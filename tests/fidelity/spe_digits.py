@@ -10,7 +10,7 @@ prints, as means over random samples of labels and digits with the standard erro
   and for the naive estimate, the curve of the labelled rows alone (where they have one class only, precision
   is the share of positives at every recall);
 * the share of recalls at which SPE's 95 % band holds the true precision;
-* the share of fits whose labels contradict them (`monitor.stats.labelled.spe.checks`).
+* the share of fits whose labels contradict them (`monitor.stats.rivals.spe.checks`).
 
 The paper gives its errors in pictures only, and says of logres8 that SPE is biased there and no better than
 the naive estimate: the second table is by digit.
@@ -44,8 +44,8 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from monitor import SPE
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason
-from monitor.stats.labelled.spe import FAMILIES, DensityFamily, PerformanceCurve
-from monitor.stats.labelled.spe.curves import GRID, Rates
+from monitor.stats.rivals.spe import FAMILIES, DensityFamily, PerformanceCurve
+from monitor.stats.rivals.spe.curves import GRID, Rates
 from tests.harness import run
 
 LABELS = (10, 20, 50, 100)

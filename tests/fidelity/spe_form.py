@@ -6,7 +6,7 @@
 scores: those of each model and class are drawn from the likeliest of SPE's eight families, fitted to that
 class's scores. `drawn` shows SPE's method and our code with the right form; the difference to `own` comes
 from the form. `contradicted`: fits of a model that its labels contradict
-(`monitor.stats.labelled.spe.checks`); refits do not publish them.
+(`monitor.stats.rivals.spe.checks`); refits do not publish them.
 
 Above it, for each model and class the family and its Kolmogorov-Smirnov distance from the scores, the largest
 gap between the two distribution functions: samples of as many scores that are of the family have less than
@@ -24,7 +24,7 @@ from scipy.special import expit, logit
 
 from monitor import METRICS, SPE
 from monitor.base.records import Floats
-from monitor.stats.labelled.spe import FAMILIES, DensityFamily
+from monitor.stats.rivals.spe import FAMILIES, DensityFamily
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import answers
 from tests.fidelity.ssme.protocol import Pool

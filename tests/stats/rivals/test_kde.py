@@ -10,7 +10,7 @@ from scipy.stats import gaussian_kde, norm
 
 from monitor.base.records import Floats
 from monitor.stats.labelled import kde
-from monitor.stats.labelled.kde import ClassDensities, bandwidths
+from monitor.stats.rivals.kde import ClassDensities, bandwidths
 from tests.nearly import nearly
 
 

@@ -15,10 +15,10 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 from monitor.stats.labelled.base import Fitted, LabelEstimator
 from monitor.stats.labelled.inputs import Bools, LabelledScores, checked_scores
 from monitor.stats.labelled.metrics import METRICS
-from monitor.stats.labelled.spe.checks import checked_choice, checked_families, checked_share
-from monitor.stats.labelled.spe.curves import Kind, PerformanceCurve, Rates, banded
-from monitor.stats.labelled.spe.families import FAMILIES
-from monitor.stats.labelled.spe.one_model import NO_SPREAD, OneModel, Scope
+from monitor.stats.rivals.spe.checks import checked_choice, checked_families, checked_share
+from monitor.stats.rivals.spe.curves import Kind, PerformanceCurve, Rates, banded
+from monitor.stats.rivals.spe.families import FAMILIES
+from monitor.stats.rivals.spe.one_model import NO_SPREAD, OneModel, Scope
 
 _DRAWN = 200
 """Most thresholds to try, at equal counts of rows."""
@@ -64,7 +64,7 @@ class SPE(LabelEstimator):
     unlabelled rows. On seven toxicity classifiers it is 9 points off with 20 labels
     (`tests/fidelity/SCOREBOARD.md`), and 1.5 on scores of the likeliest families there (`python -m
     tests.fidelity.spe_form`). It flags labels that contradict the fit ("labels contradict the fit",
-    `details["labels_z"]`: see `monitor.stats.labelled.spe.checks`), there for 56 to 86 % of the models;
+    `details["labels_z"]`: see `monitor.stats.rivals.spe.checks`), there for 56 to 86 % of the models;
     refits then give `Unknown` (`contradicted`). The absence of the flag is no proof. For scores of these
     families, the AUROC's 95 % intervals cover 86 to 94 % (`python -m tests.fidelity.spe_digits`). Labelling
     may depend on the score, since the fit is conditional on it; if it depends on anything else the estimate
@@ -230,7 +230,7 @@ class SPE(LabelEstimator):
         return fit.predict(checked_scores(given[:, None] if given.ndim == 2 else given, 1, data.classes))
 
     def contradicted(self, model: int = 0) -> bool:
-        """Whether labels contradict the model's mixture; see `monitor.stats.labelled.spe.checks`."""
+        """Whether labels contradict the model's mixture; see `monitor.stats.rivals.spe.checks`."""
         _, fitted = self._done()
         at = self._model(model)
         return fitted.refused is None and Reason.CONTRADICTED in self._fits[at].flags

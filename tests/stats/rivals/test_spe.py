@@ -12,10 +12,10 @@ from monitor import SPE, Estimate, Unknown
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.engine.refit.fit import refit
-from monitor.stats.labelled.spe import FAMILIES, PerformanceCurve, Threshold
-from monitor.stats.labelled.spe.checks import labels_z
-from monitor.stats.labelled.spe.curves import Rates
-from monitor.stats.labelled.spe.mixture import Points, allotted
+from monitor.stats.rivals.spe import FAMILIES, PerformanceCurve, Threshold
+from monitor.stats.rivals.spe.checks import labels_z
+from monitor.stats.rivals.spe.curves import Rates
+from monitor.stats.rivals.spe.mixture import Points, allotted
 from tests.engine.refit.jobs import job
 from tests.nearly import nearly
 

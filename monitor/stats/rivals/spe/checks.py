@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from monitor.base.records import Floats
-from monitor.stats.labelled.spe.families import FAMILIES
+from monitor.stats.rivals.spe.families import FAMILIES
 
 _Choice = TypeVar("_Choice", bound=str)
 

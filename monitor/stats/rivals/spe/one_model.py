@@ -14,10 +14,10 @@ from monitor.base.results import Reason, Unknown
 from monitor.stats.labelled.base import Fitted
 from monitor.stats.labelled.inputs import Bools, LabelledScores
 from monitor.stats.labelled.posterior import PosteriorEstimator
-from monitor.stats.labelled.spe.checks import LIMIT, labels_z
-from monitor.stats.labelled.spe.curves import Rates
-from monitor.stats.labelled.spe.families import DensityFamily
-from monitor.stats.labelled.spe.mixture import MixtureFit, fit_mixture
+from monitor.stats.rivals.spe.checks import LIMIT, labels_z
+from monitor.stats.rivals.spe.curves import Rates
+from monitor.stats.rivals.spe.families import DensityFamily
+from monitor.stats.rivals.spe.mixture import MixtureFit, fit_mixture
 
 Scope = Literal["population", "sample"]
 

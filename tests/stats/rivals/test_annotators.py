@@ -12,8 +12,8 @@ from monitor import BayesianCalibration, DawidSkene, Estimate, MajorityVote, Pse
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.stats.labelled import dawid_skene
-from monitor.stats.labelled.bayesian_calibration import CLIP, PRIOR
-from monitor.stats.labelled.dawid_skene import ITERATIONS, TOLERANCE
+from monitor.stats.rivals.bayesian_calibration import CLIP, PRIOR
+from monitor.stats.rivals.dawid_skene import ITERATIONS, TOLERANCE
 from tests.nearly import nearly
 
 

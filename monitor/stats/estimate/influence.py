@@ -1,71 +1,16 @@
-"""NannyML's band around an estimate: three standard errors from a labelled reference, for comparison."""
+"""The standard error of a realised metric, from the influence of each labelled row on it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from monitor.base.records import Floats, Ints
-from monitor.base.results import Estimate, Result, Unknown
 from monitor.stats.estimate._one_class import OneClass, whole_accuracy
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS, Average
 from monitor.stats.estimate.confusion import checked_rows
-
-STANDARD_ERRORS = 3.0
-"""Half the width of the band, as in NannyML."""
-
-
-def cbpe_sem(found: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
-    """The estimate with NannyML's band instead of its interval, for comparison.
-
-    The band is ± `standard_errors` × `row_sd` / √n, cut to 0 and 1. It is equally wide for every window of n
-    rows, whatever its confidences. It covers something else than an interval: the distance of the realised
-    metric of n rows of the reference from the reference's. On calibrated data it covers 98.9 to 100 % where
-    the exact interval covers 94 to 98 % (`tests/fidelity/output/metrics_coverage.txt`).
-
-    Parameters
-    ----------
-    found : Estimate or Unknown
-        For example from `classification_estimates`; Unknown stays Unknown.
-    row_sd : float
-        One labelled row's share of the realised metric's standard error, 0 or more: see `labelled_row_sd`.
-    standard_errors : float
-        Above 0. The paper takes 1.96 for a fair comparison.
-
-    Returns
-    -------
-    Estimate or Unknown
-        With the given level: the band has none.
-
-    Raises
-    ------
-    ValueError
-        `row_sd` or `standard_errors` is out of range.
-
-    References
-    ----------
-    Kivimäki et al., *Confidence-based Estimators for Predictive Performance in Model Monitoring*, section
-    5.1.3, equation 3. For accuracy and precision `row_sd` is exactly NannyML's standard deviation of the
-    reference; for the other metrics NannyML has its own formulas or resampling, and `row_sd` is the
-    first-order standard deviation that they approach.
-
-    Examples
-    --------
-    >>> cbpe_sem(Estimate(0.9, 0.88, 0.92, level=0.95, n=900), row_sd=0.3)
-    Estimate(value=0.9, lower=0.87, upper=0.93, level=0.95, n=900)
-    """
-    if not row_sd >= 0.0:
-        raise ValueError(f"row_sd must be a number of 0 or more, got {row_sd}")
-    if not standard_errors > 0.0:
-        raise ValueError(f"standard_errors must be above 0 (3 is NannyML's), got {standard_errors}")
-    if isinstance(found, Unknown):
-        return found
-    half = standard_errors * row_sd / sqrt(found.n)
-    lower, upper = max(found.value - half, 0.0), min(found.value + half, 1.0)
-    return Estimate(found.value, lower, upper, found.level, found.n)
 
 
 def labelled_row_sd(

@@ -8,8 +8,8 @@ from scipy.stats import norm
 
 from monitor import SSMEPaper, Unknown
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled.kde import bandwidths
-from monitor.stats.labelled.ssme_paper import EPSILON, additive_log_ratio
+from monitor.stats.rivals.kde import bandwidths
+from monitor.stats.rivals.ssme_paper import EPSILON, additive_log_ratio
 
 
 def binary(p: Floats) -> Floats:

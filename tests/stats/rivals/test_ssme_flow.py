@@ -14,7 +14,7 @@ from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats, Ints
 from monitor.cli.settings import engine_settings
 from monitor.config.file import config_from
-from monitor.stats.labelled.flow import NormalMixture, Training, trained
+from monitor.stats.rivals.flow import NormalMixture, Training, trained
 
 
 def bent(rows: int = 600, seed: int = 0) -> tuple[Floats, Ints]:

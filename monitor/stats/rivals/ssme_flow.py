@@ -9,10 +9,10 @@ import numpy as np
 from monitor.base.records import Floats
 from monitor.base.results import Reason
 from monitor.stats.labelled.base import Fitted
-from monitor.stats.labelled.flow import NormalMixture, Training, trained
 from monitor.stats.labelled.inputs import LabelledScores, mean_of_models
 from monitor.stats.labelled.posterior import PosteriorEstimator
-from monitor.stats.labelled.ssme_paper import additive_log_ratio
+from monitor.stats.rivals.flow import NormalMixture, Training, trained
+from monitor.stats.rivals.ssme_paper import additive_log_ratio
 
 FEWEST_ROWS = 20
 EM_ITERATIONS = 700

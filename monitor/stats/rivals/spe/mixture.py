@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled.spe.families import DensityFamily
+from monitor.stats.rivals.spe.families import DensityFamily
 
 POINTS = 512
 """Scores of equal count that represent the rows of one kind (unlabelled, negative, positive) in a fit."""

@@ -9,8 +9,8 @@ from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.stats.labelled.base import Fitted
 from monitor.stats.labelled.inputs import LabelledScores, mean_of_models
-from monitor.stats.labelled.kde import BANDWIDTHS, Bandwidth, ClassDensities, bandwidths
 from monitor.stats.labelled.posterior import PosteriorEstimator
+from monitor.stats.rivals.kde import BANDWIDTHS, Bandwidth, ClassDensities, bandwidths
 
 EPSILON = 1e-6
 """Lower clip of scores before log ratios, which then stay within ±14."""
@@ -75,7 +75,7 @@ class SSMEPaper(PosteriorEstimator):
     Parameters
     ----------
     bandwidth : {"isj", "silverman", "scott"}
-        See `monitor.stats.labelled.kde.bandwidths`.
+        See `monitor.stats.rivals.kde.bandwidths`.
     unlabelled_weight : float
         λ, above 0 (1 in the paper).
     epochs : int

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from monitor.base.records import Floats
-from monitor.stats.labelled.spe.mixture import Pair
+from monitor.stats.rivals.spe.mixture import Pair
 
 Kind = Literal["precision_recall", "roc"]
 GRID = np.linspace(0.0, 1.0, 101)
