@@ -1,0 +1,68 @@
+"""How the product's docstrings and names are written, package by package (CONTRIBUTING.md, "English")."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES: tuple[str, ...] = ()
+"""Folders whose docstrings and names are rewritten; pyproject.toml excuses the others from ruff's rules D."""
+
+FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
+"""No summary of a class, function or module begins with one of these."""
+
+NAMES = {
+    "found",
+    "told",
+    "anew",
+    "afresh",
+    "drawn",
+    "placed",
+    "took",
+    "taken",
+    "given",
+    "its",
+    "asked",
+    "said",
+    "so",
+}
+"""No variable, argument, field or function has one of these names."""
+
+
+def nodes(folder: str) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the place and the node of everything in the modules of a folder."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", node
+
+
+def names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a node binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_no_summary_begins_with_a_word_that_refers_to_another_sentence(folder: str) -> None:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    summaries = [
+        (place, ast.get_docstring(node) or "")
+        for place, node in nodes(folder)
+        if isinstance(node, documented)
+    ]
+    assert [(place, text.splitlines()[0]) for place, text in summaries if FIRST_WORDS.match(text)] == []
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_names_say_what_they_hold(folder: str) -> None:
+    bound = [(place, name) for place, node in nodes(folder) for name in names(node)]
+    assert [(place, name) for place, name in bound if name.strip("_") in NAMES] == []
