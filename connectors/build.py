@@ -52,7 +52,7 @@ def build_source(
     MissingExtraError
         The client library is an extra that is not installed.
     """
-    return source_class(settings).configured(settings, known, spools)
+    return source_class(settings).from_settings(settings, known, spools)
 
 
 def build_inputs(

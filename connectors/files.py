@@ -206,7 +206,7 @@ class FileSource(Source[Any]):
     """
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
+    def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """The file of a section, which reads the columns that its mapping names."""
         mapped = columns_of(wire_of(settings))
         return cls(

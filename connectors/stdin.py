@@ -46,7 +46,7 @@ class StdinSource(Source[int]):
     """
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
+    def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """Standard input, under the name that a section gives it."""
         return cls(name=settings.label)
 

@@ -66,7 +66,7 @@ class HttpSource(Source[int]):
     """
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
+    def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
         """The source of a section: it judges posts by the tasks."""
         if settings.spool.path is not None or spools is None:
             return cls(settings, tasks)

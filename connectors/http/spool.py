@@ -21,7 +21,7 @@ from connectors.http.segment import FRAME_BYTES, SpoolSegment, measure, name_of,
 from connectors.http.spool_reader import SpoolReader
 from monitor.base.errors import InUseError, SourceError
 from monitor.base.files import sync_folder
-from monitor.base.spool import PostSpool, SpoolLines, SpoolPost, SpoolWriteError, framed
+from monitor.base.spool import PostSpool, SpoolLines, SpoolPost, SpoolWriteError, make_frames
 
 _EVERY_SECONDS = 1.0
 
@@ -303,7 +303,7 @@ class Spool(PostSpool):
             self._begin_segment(last.end)
             last = self._segments[-1]
         assert self._file is not None
-        found = list(framed(group, last.end))
+        found = list(make_frames(group, last.end))
         frames = memoryview(b"".join(pack(each.start, each.rows, each.lines, each.labels) for each in found))
         written = 0
         while written < len(frames):

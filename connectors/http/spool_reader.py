@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from connectors.http.segment import FRAME_BYTES, SpoolSegment, damaged, frames_by_head, unpack, unpack_head
 from monitor.base.errors import SourceError
-from monitor.base.spool import SpoolLines, joined
+from monitor.base.spool import SpoolLines, merge_stretches
 
 _READ_BYTES = 1 << 20
 
@@ -66,7 +66,7 @@ class SpoolReader:
             self.rows_before += frame.rows
         if not offset:
             raise damaged(segment, self._place)
-        return joined(found)
+        return merge_stretches(found)
 
     def skip(self, segments: Sequence[SpoolSegment]) -> None:
         """Go to the position, over the frames that end before it, without reading their lines.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from monitor.base.errors import StoreError
-from monitor.base.state_changes import assembled, pieces_of
+from monitor.base.state_changes import assemble, piece_names
 from monitor.config.reload import classify
 from monitor.config.root import Config, Task, TaskConfig
 from monitor.engine.engine import Engine, EngineSettings
@@ -59,11 +59,11 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     gone = [name for name in arenas if name not in settings.arenas]
     for name in gone:
         log.warning("Arena %s does not continue from the store: it is no longer configured.", name)
-    pieces = [piece for name in (*lost, *gone) for piece in pieces_of(name, saved.parts)]
+    pieces = [piece for name in (*lost, *gone) for piece in piece_names(name, saved.parts)]
     parts = {name: state for name, state in saved.parts.items() if name not in pieces}
     rings = {name: state for name, state in saved.rings.items() if name not in pieces}
     try:
-        engine = settings.build(assembled(parts, rings))
+        engine = settings.build(assemble(parts, rings))
     except (ValueError, KeyError) as error:
         raise StoreError(
             f"the state in the store cannot be read by this version ({error}); move the store away to "

@@ -1,2 +1,1 @@
-"""Columns, results, errors, names and files: what every other package builds on, and nothing that they
-hold."""
+"""Columns, results, errors, names and files: the base of all other packages, which imports none of them."""

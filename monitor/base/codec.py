@@ -1,7 +1,7 @@
-"""State as bytes: plain values and numpy arrays, in MessagePack. The same state, the same bytes.
+"""Encoding of state as bytes: plain values and numpy arrays, in MessagePack.
 
-Around all of it stands a checksum: SQLite has none, and a flipped bit in an array would be a count that is
-wrong for good. What was written before there was one is read without.
+Equal states have equal bytes. A checksum covers the whole state, because SQLite has none and a flipped bit in
+an array would be a wrong count for good. States of versions that wrote no checksum can still be read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _unpack_array(code: int, data: memoryview) -> Any:
 
 
 def _array(kind: Any, value: Any) -> Any:
-    """An array of a state: as it is, or from the list that an older version kept instead."""
+    """Convert a list where `kind` is an array, because older versions stored lists; return others as is."""
     if isinstance(value, list) and getattr(kind, "__origin__", None) is np.ndarray:
         dtype = get_args(get_args(kind)[1])[0]
         return np.array(value, dtype=None if dtype is Any else dtype)
@@ -67,12 +67,12 @@ _decoder = msgspec.msgpack.Decoder(ext_hook=_unpack_array)
 
 
 def pack(state: Any) -> bytes:
-    """Encode structs, dictionaries, lists, text, numbers, None and numpy arrays of numbers.
+    """Encode structs, dictionaries, lists, text, numbers, None and numpy arrays of numbers as bytes.
 
     Raises
     ------
     TypeError
-        The state holds something else.
+        The state holds another type.
 
     Examples
     --------
@@ -87,12 +87,12 @@ def pack(state: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """What `pack` encoded; tuples come back as lists.
+    """Decode the bytes that `pack` wrote; tuples become lists.
 
     Raises
     ------
     ValueError
-        The bytes are none of `pack`'s, or not all of them are as they were.
+        The bytes were not written by `pack`, or are damaged.
     """
     try:
         return _decoder.decode(data)
@@ -101,10 +101,10 @@ def unpack(data: bytes) -> Any:
 
 
 def restored(state: Any, kind: type[S]) -> S:
-    """A state of this type, from the plain values that `unpack` gives.
+    """Convert the plain values that `unpack` returns to a state of this type.
 
-    What is missing takes its default, so that a state of an older version can be read; what is not known is
-    passed over. A state of this type, and one within, comes back as it is.
+    A missing field takes its default, so that states of older versions can be read; an unknown field is
+    ignored. Values that already have the type are returned unchanged.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def restored(state: Any, kind: type[S]) -> S:
 
 
 def plain(state: Any) -> Any:
-    """Lists, dictionaries, text and numbers of what `pack` encodes; arrays as lists.
+    """Convert a state to lists, dictionaries, text and numbers; arrays become lists.
 
     Examples
     --------
@@ -137,20 +137,22 @@ def plain(state: Any) -> Any:
     return msgspec.msgpack.decode(_lists.encode(state))
 
 
-def joined(pieces: Sequence[Mapping[str, NDArray[Any]]], lengths: Sequence[int]) -> dict[str, NDArray[Any]]:
-    """The columns of pieces of one table, one under the other; one that a piece lacks is all 0 there.
+def concatenate_columns(
+    pieces: Sequence[Mapping[str, NDArray[Any]]], lengths: Sequence[int]
+) -> dict[str, NDArray[Any]]:
+    """Concatenate the columns of pieces of one table; a column that a piece lacks is 0 in its rows.
 
-    A table gains and loses columns with the configuration that it was written under.
+    The columns of a table change with the configuration.
 
     Parameters
     ----------
     pieces : sequence of mapping of str to array
     lengths : sequence of int
-        Rows of each.
+        The number of rows of each piece.
 
     Examples
     --------
-    >>> joined([{"a": np.array([1, 2])}, {"a": np.array([3]), "b": np.array([7])}], [2, 1])
+    >>> concatenate_columns([{"a": np.array([1, 2])}, {"a": np.array([3]), "b": np.array([7])}], [2, 1])
     {'a': array([1, 2, 3]), 'b': array([0, 0, 7])}
     """
     like = {name: column[:0] for piece in pieces for name, column in piece.items()}

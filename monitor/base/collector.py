@@ -1,4 +1,4 @@
-"""How often Python looks for cycles; set by the commands, and by the Pythons of executors."""
+"""Settings of Python's garbage collector for the commands and for Spark's executors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ _IMPORTED = 300_000  # the modules of `run` are 140,000 objects
 
 
 def postpone_collector() -> None:
-    """Look for no cycles while modules are imported: a tenth of the start. Call it before them."""
+    """Make garbage collection rare while modules are imported, which saves a tenth of the start.
+
+    Call it before the imports.
+    """
     gc.set_threshold(_IMPORTED, _MIDDLE, _OLD)
 
 
 def tune_collector() -> None:
-    """Look for cycles rarely, and never among the modules that are there already.
+    """Make garbage collection rare, and exclude the objects that exist already, such as modules.
 
-    Records are freed by reference counting as soon as their columns are made; at the default of 700
-    new objects the collector walks through thousands of live ones for each block, and finds nothing.
-    Measured: decoding takes 0.81 instead of 1.15 µs a record (`tests/bench/bench_replay.py`). To look for the
-    cycles that imports left (half a MiB) would take another twentieth of the start.
+    Reference counting frees the records as soon as their columns are made. With the default threshold of 700
+    new objects the collector visits thousands of live objects for each block and frees nothing.
+    Measured: decoding takes 0.81 instead of 1.15 µs a record (`tests/bench/bench_replay.py`). Collecting the
+    cycles that imports leave (half a MiB) would add a twentieth to the start.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

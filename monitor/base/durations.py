@@ -1,4 +1,4 @@
-"""How long refits have taken, counted into buckets."""
+"""A histogram of the durations of refits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 BUCKETS_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Upper ends, each its own bucket's: 1,020 rows of seven models take about 2 s, 20,000 about a minute."""
+"""Inclusive upper ends of the buckets: 1,020 rows of seven models take about 2 s, 20,000 about a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +17,14 @@ class RefitDurations:
     Parameters
     ----------
     counts : tuple of int
-        By bucket of `BUCKETS_SECONDS`, and last those beyond; not cumulative.
+        Durations in each bucket of `BUCKETS_SECONDS`, then the number beyond the last; not cumulative.
     seconds : float
-        Their sum.
+        The sum of the durations.
 
     Examples
     --------
-    >>> found = RefitDurations().plus(0.3).plus(1000.0)
-    >>> found.cumulative()[2:4], found.cumulative()[-1], found.seconds
+    >>> durations = RefitDurations().plus(0.3).plus(1000.0)
+    >>> durations.cumulative()[2:4], durations.cumulative()[-1], durations.seconds
     ((1, 1), 2, 1000.3)
     """
 
@@ -32,11 +32,11 @@ class RefitDurations:
     seconds: float = 0.0
 
     def plus(self, seconds: float) -> RefitDurations:
-        """With one more."""
+        """Return the histogram with one more duration."""
         at = bisect_left(BUCKETS_SECONDS, seconds)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return RefitDurations(counts, self.seconds + seconds)
 
     def cumulative(self) -> tuple[int, ...]:
-        """How many took at most as long as each bucket's end, and last how many there are."""
+        """Return the number of durations up to the end of each bucket, then the number of all."""
         return tuple(accumulate(self.counts))

@@ -1,4 +1,4 @@
-"""Everything that Blindsight raises on purpose.
+"""The exceptions of Blindsight.
 
     BlindsightError
     ├── ConfigError        the configuration, or a file that it names, cannot be used   (exit code 2)
@@ -6,22 +6,22 @@
     ├── SourceError        a feed cannot be opened or read                               (exit code 1 or 2)
     ├── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
     ├── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
-    │   ├── StoreAwayError      its database cannot be reached at present
+    │   ├── StoreAwayError      the store's database cannot be reached at present
     │   ├── CommitUnknownError  the connection broke while a checkpoint was committed
     │   └── LeaseLostError      another agent has taken over                              (exit code 1)
-    ├── InUseError         another process has a port or folder, and may let it go       (exit code 1)
-    ├── ClusterError       Spark, or a process of a replay, cannot be had or gave up      (exit code 1)
+    ├── InUseError         another process uses a port or folder, and may release it     (exit code 1)
+    ├── ClusterError       Spark or a worker process could not start, or failed          (exit code 1)
     └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
 
-Foreign errors become one of these where they enter (a connector, a file), with the cause kept. The
-message is one sentence that says what to do; the command line prints it without a traceback.
+The code that calls a foreign library converts its errors to one of these and keeps the cause. The message is
+one sentence that says what to do; the command line prints it without a traceback.
 """
 
 from __future__ import annotations
 
 
 class BlindsightError(Exception):
-    """Base of all errors that a user can correct; commands print its text unchanged."""
+    """Base class of all errors that a user can correct; commands print its text unchanged."""
 
 
 class ConfigError(BlindsightError):
@@ -34,9 +34,9 @@ class MissingExtraError(BlindsightError):
     Parameters
     ----------
     what : str
-        What needs it, as the subject of a sentence.
+        The feature that needs the package, as the subject of a sentence.
     extra : str
-        The extra of the distribution that brings it.
+        The extra of the distribution that installs the package.
 
     Examples
     --------
@@ -64,30 +64,30 @@ class StoreError(BlindsightError):
 
 
 class StoreAwayError(StoreError):
-    """The store's database cannot be reached at present: to wait can help."""
+    """The store's database cannot be reached at present; waiting may help."""
 
 
 class CommitUnknownError(StoreAwayError):
-    """The connection broke while a checkpoint was committed: only the database knows whether it counts.
+    """The connection broke during the commit of a checkpoint, which may or may not have succeeded.
 
-    To commit the very same once more finds out, and writes it where it does not.
+    Committing the same checkpoint again is safe: it writes only if the first commit failed.
     """
 
 
 class LeaseLostError(StoreError):
-    """Another agent has the lease on the state: this one can write nothing any more."""
+    """Another agent holds the lease on the state; this agent can no longer write."""
 
 
 class InUseError(SourceError, SinkError, StoreError):
-    """Another process has the port or the folder that the configuration names.
+    """Another process uses the port or the folder that the configuration names.
 
-    To start again later can help, as it cannot with a wrong configuration: systemd does so (exit code 1).
+    A later start may succeed, unlike with a wrong configuration: systemd starts again after exit code 1.
     """
 
 
 class ClusterError(BlindsightError):
-    """What computes elsewhere, on Spark or in another process, cannot be had or gave up."""
+    """A worker process or the Spark cluster could not start, or failed."""
 
 
 class RequestError(BlindsightError):
-    """What a command asked of the agent was refused, or could not be asked."""
+    """The agent refused the request of a command, or could not be reached."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whatever is killed and when; and those that hold a secret."""
+"""Atomic writes of files, and reads of files that hold a secret."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _MOST_SECRET_BYTES = 16 << 10
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, in place of any of that name.
+    """Write or replace a file atomically; only its owner may read it.
 
-    It is written aside, under one name, so that two must not write the same file at once.
+    The temporary file beside it has a fixed name, so two processes must not write the same file at once.
 
     Raises
     ------
     OSError
-        It cannot be written; what was there before is still there.
+        The file cannot be written; a file that existed before is unchanged.
 
     Examples
     --------
@@ -42,13 +42,13 @@ def put(path: Path, data: bytes) -> None:
 
 
 def place(aside: Path, path: Path) -> None:
-    """Give a file that is on the disk its name, for good; both are in one folder."""
+    """Rename a synced file to `path`, in the same folder, and sync the folder."""
     aside.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's names are on the disk."""
+    """Sync a folder: wait until its entries are on the disk."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -57,27 +57,27 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_secret(key: str, path: str) -> str:
-    """The one line of text that a file holds, such as a password, without the newline at its end.
+    """Return the single line of text in a file, such as a password, without its newline.
 
     Parameters
     ----------
     key : str
-        The configuration's, to name it by.
+        The key of the configuration that names the file, for the message.
     path : str
 
     Raises
     ------
     SourceError
-        The file cannot be read, or holds no single line of text; the sentence names key and file.
+        The file cannot be read, or does not hold exactly one line of text.
     """
-    told = f"{key}: {path} cannot be used"
+    problem = f"{key}: {path} cannot be used"
     try:
         with Path(path).open("rb") as file:
             text = file.read(_MOST_SECRET_BYTES + 1).decode().rstrip("\r\n")
     except OSError as error:
-        raise SourceError(f"{told}: {error.strerror or error}; give a file that holds it") from error
-    except UnicodeDecodeError:  # it quotes bytes of a secret
-        raise SourceError(f"{told}: it is no text; give a file that holds it in UTF-8") from None
+        raise SourceError(f"{problem}: {error.strerror or error}; give a file that holds it") from error
+    except UnicodeDecodeError:  # its text would quote bytes of the secret
+        raise SourceError(f"{problem}: it is no text; give a file that holds it in UTF-8") from None
     if not text or len(text) > _MOST_SECRET_BYTES or "\n" in text:
-        raise SourceError(f"{told}: it is empty, or more than one line; give a file that holds it alone")
+        raise SourceError(f"{problem}: it is empty, or more than one line; give a file that holds it alone")
     return text

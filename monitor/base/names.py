@@ -1,27 +1,33 @@
-"""Names and numbers that several floors agree on."""
+"""Constants and literal types that several packages share."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 AVERAGE_CONFIDENCE = "average_confidence"
-"""The estimator that every window has: the mean of the calibrated confidences."""
+"""Name of the estimator that every window has: the mean of the calibrated confidences."""
 CORRECTED = "corrected"
-"""The accuracy of a window by its confidences and all labels so far; where labels exist, the headline."""
+"""Name of the estimator of a window's accuracy from its confidences and all labels so far.
+
+It is the headline where labels exist.
+"""
 REALISED = "realised"
-"""The metrics by the labels of a window."""
+"""Name of the estimator that computes metrics from the labels of one window."""
 REALISED_COHORT = "realised_cohort"
-"""The metrics by the newest labelled rows."""
+"""Name of the estimator that computes metrics from the newest labelled rows."""
 REALISED_HORIZON = "realised_horizon"
-"""The metrics by all labelled rows of the horizon."""
+"""Name of the estimator that computes metrics from all labelled rows of the horizon."""
 BATCH_ROWS = 30
-"""Labelled rows a batch of the audit of intervals: with fewer, a batch hardly ever contradicts anything."""
+"""Labelled rows in each batch of the audit of intervals; a smaller batch hardly ever contradicts one."""
 OUTCOMES = ("taken", "kept", "refused")
-"""Of a recalibration: the new calibration holds; the one in force stays, as the labels do not favour the new
-one; no fit."""
+"""Outcomes of a recalibration.
+
+The new calibration is in force; the old one stays, because the labels do not favour the new one; the fit
+was refused.
+"""
 
 FeatureKind = Literal["number", "text"]
-"""What the values of a feature are."""
+"""The type of a feature's values."""
 
 ClosedBy = Literal["size", "age", "version", "end"]
-"""The reason why a window closed: its size, its age, another version of the model, the end of the stream."""
+"""The reason why a window closed: its size, its age, a new version of the model, the end of the stream."""

@@ -1,4 +1,4 @@
-"""Rows of a batch by the code that they carry: a model's number, a series'."""
+"""Grouping of the rows of a batch by an integer code, such as the number of a model or a series."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from monitor.base.records import Ints
 
 _FEW = (1 << 15) - 1
-"""The largest code by which rows are sorted by counting, many times as fast as by comparing."""
+"""The largest code for which a counting sort is used; it is many times faster than comparisons."""
 
 
 def by_first_row(codes: Ints) -> list[int]:
-    """The codes that occur, in the order of their first row.
+    """Return the codes that occur, in the order of their first row.
 
     Parameters
     ----------
     codes : (n,) int64
-        From 0 up.
+        0 or greater.
 
     Examples
     --------
@@ -31,20 +31,20 @@ def by_first_row(codes: Ints) -> list[int]:
         kinds, first = np.unique(codes, return_index=True)
         return [int(kind) for kind in kinds[np.argsort(first)]]
     places = np.full(most + 1, -1)
-    places[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of a code that comes again, its first row stays
-    found = np.flatnonzero(places >= 0)
-    return [int(kind) for kind in found[np.argsort(places[found])]]
+    places[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # a repeated code keeps its first row
+    kinds = np.flatnonzero(places >= 0)
+    return [int(kind) for kind in kinds[np.argsort(places[kinds])]]
 
 
 def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice]]]:
-    """Rows sorted by their code, each code's in their order; the codes, from 0 up, with where theirs lie.
+    """Sort rows by their code, stably, and return them with the codes and the slice of each code.
 
     Parameters
     ----------
     codes : (n,) int64
-        Below 0: in none.
+        The code of every row; a row with a negative code is left out.
     rows : (m,) int64
-        Those to look at.
+        Indices of the rows to sort.
 
     Examples
     --------
@@ -53,10 +53,10 @@ def sorted_by_code(codes: Ints, rows: Ints) -> tuple[Ints, list[tuple[int, slice
     ([1, 0, 3], [(0, slice(0, 1, None)), (1, slice(1, 3, None))])
     """
     wanted = rows[codes[rows] >= 0]
-    found = codes[wanted]
-    narrow = found.astype(np.int16 if found.max(initial=0) <= _FEW else np.int32)
+    unsorted = codes[wanted]
+    narrow = unsorted.astype(np.int16 if unsorted.max(initial=0) <= _FEW else np.int32)
     order: Ints = wanted[np.argsort(narrow, kind="stable")]
-    found = codes[order]
-    starts = np.flatnonzero(np.diff(found, prepend=-1))
+    in_order = codes[order]
+    starts = np.flatnonzero(np.diff(in_order, prepend=-1))
     edges = pairwise([*starts.tolist(), len(order)])
-    return order, [(code, slice(*edge)) for code, edge in zip(found[starts].tolist(), edges, strict=True)]
+    return order, [(code, slice(*edge)) for code, edge in zip(in_order[starts].tolist(), edges, strict=True)]

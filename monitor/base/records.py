@@ -1,8 +1,8 @@
-"""Records as columns: what a decoder hands to the engine.
+"""Records as columns, in the form in which a decoder passes them to the engine.
 
-A `Chunk` is what one read of one source brought: the answers as a `Batch` a task, the labels as a
-`LabelBatch` a task, and what could not be used. `order` gives each row's place in the chunk, so that
-the engine can treat a chunk exactly as if its records had come one by one, wherever the source cut.
+A `Chunk` holds the records of one read of one source: a `Batch` of answers and a `LabelBatch` for each task,
+and the rejected records. `order` is the place of each row in the chunk. With it the engine processes a chunk
+as if its records had come one by one, so that results do not depend on the sizes of reads.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
 NO_ID = np.uint64(0)
-"""The key of a record without an id: it counts in windows, and no label can reach it."""
+"""The key of a record without an id, which counts in windows but can get no label."""
 
 DRAW = np.dtype([("round", np.uint64), ("number", np.int64), ("pool", np.int64), ("probability", np.float64)])
-"""How a row was drawn for labelling, where rows are drawn one after another without being put back:
-`id_keys` of the round's name, the number of the draw in it (from 1; 0 for a label that was not drawn so),
-the rows before the first draw, and the chance with which the row was taken out of those left."""
+"""How a row was sampled for labelling, where rows are sampled one after another without replacement.
 
+`id_keys` of the round's name, the number of the draw in the round (from 1; 0 for a label without a draw), the
+number of rows before the first draw, and the probability with which the row was drawn from the rest.
+"""
 
 FIRST_MILLISECOND, LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
-"""Milliseconds since the epoch that begin the year 1 and end the year 9999: what RFC 3339 can write."""
+"""The first millisecond of the year 1 and the last of the year 9999, since the epoch: RFC 3339's range."""
 
 
 class RejectReason(StrEnum):
-    """Why a record was not used. A small fixed set, because it becomes a label in Prometheus."""
+    """The reason why a record was not used; a small fixed set, because it is a label in Prometheus."""
 
     MALFORMED = "malformed"
     ENCODING = "encoding"
@@ -63,29 +64,29 @@ class RejectReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """One record that was not used.
+    """A record that was not used, or several for the same reason.
 
     Parameters
     ----------
     reason : RejectReason
     message : str
-        Where and what: ``$.scores[1]: expected a number from 0 to 1, got 1.7``.
+        The field and the problem: ``$.scores[1]: expected a number from 0 to 1, got 1.7``.
     raw : bytes
-        The record as it came, cut at 2,000 bytes.
+        The record as received, cut at 2,000 bytes.
     partition : str
-        The part of the source it came from (a file's path, ``topic-3``).
+        The partition of the source, such as the path of a file or ``topic-3``.
     position : int
-        Where in that partition: the byte of a file, the offset of a message.
+        The place in the partition, such as the byte of a file or the offset of a message.
     answers : int
-        How many answers it stands for in the accounting: 1 for an unreadable record, one a model
-        for a record with several, 0 for a label.
+        The number of answers it counts as: 1 for an unreadable record, one for each model of a record with
+        several models, 0 for a label.
     task : str
-        The task, where it is known.
+        The task, or empty if it is not known.
     along : bool
-        Whether it is the label alone of a record whose answers are used.
+        Whether only the label of the record was rejected, and its answers are used.
     records : int
-        How many records it stands for: more than 1 where a read brought too many to keep each. It then shows
-        the first of them.
+        The number of rejected records it counts as. It is more than 1 if one read had too many rejects to
+        keep each; the other fields then show the first of them.
     """
 
     reason: RejectReason
@@ -101,29 +102,29 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class TaskLayout:
-    """What a decoder must know of a task to lay its records out as columns.
+    """The settings of a task that a decoder needs to convert its records to columns.
 
     Parameters
     ----------
     name : str
     classes : tuple of str
-        In the order of the scores. Empty for a task whose models only give a confidence: its
+        Classes in the order of the scores. Empty for a task whose models only give a confidence: its
         scores have one column, and its two labels are 0 (correct) and 1 (wrong).
     positive : int
-        Index of the positive class, where there are two.
+        Index of the positive class of a task with two classes.
     models : tuple of str
         Models that the configuration maps to this task, for records that name no task.
     groups : tuple of str
-        Names of the record's `groups` that are watched on their own.
+        Names of the record's `groups` that have windows of their own.
     arena : bool
-        Its records are comparisons: `Batch.other`.
+        Whether the records are comparisons; see `Batch.other`.
     long_names : frozenset of str
-        Models, groups and versions whose names are longer than new ones may be, and which go on: the state
+        Names of models, groups and versions that exceed the length limit but are accepted, because the state
         of an older version holds them.
     numbered : bool
         Whether a source numbers the rows of its requests, so that a label may name the request alone.
     features : tuple of (str, {"number", "text"})
-        Names of the record's `features` that a calibration uses, each with its kind.
+        Names of the record's `features` that a calibration uses, each with its type.
     """
 
     name: str
@@ -138,56 +139,56 @@ class TaskLayout:
 
     @property
     def width(self) -> int:
-        """Columns of the scores: one a class, or one for a confidence."""
+        """The number of columns of the scores: one for each class, or one for a confidence."""
         return max(len(self.classes), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Answers of one task in order of arrival, n rows.
+    """The n answers of one task in a chunk, in order of arrival.
 
     Parameters
     ----------
     task : str
     scores : (n, K) float64
-        Raw class probabilities as the models gave them, 0 to 1, each row summing to 1 within 1e-3;
+        Uncalibrated class probabilities from the models, 0 to 1; each row sums to 1 within 1e-3.
         (n, 1) for a confidence.
     predicted : (n,) int64
-        Class acted on: `prediction` if given, else the argmax; 0 for a confidence.
+        Predicted class: the record's `prediction` if it has one, else the argmax; 0 for a confidence.
     model, version : (n,) int64
         Indices into `models` and `versions`.
     models, versions : tuple of str
         A record without a version has the version ``""``.
     time : (n,) float64
-        Seconds since the epoch, in the years 1 to 9999. NaN where the record has none: the engine takes
-        the arrival.
+        Seconds since the epoch, in the years 1 to 9999. NaN for a record without a time; the engine then uses
+        the time of arrival.
     key : (n,) uint64
         `id_keys` of the record's id; `NO_ID` without one.
     label : (n,) int64
-        True class where it came along, else -1. A record of several models brings one label: it stands on
-        the first of its answers that is kept, and the join by id brings it to the others. Without an id
-        there is no join, and it stands on them all.
+        True class if the record holds a label, else -1. If a record holds a label and answers of several
+        models, the label is on the first answer that is used, and the join by id passes it to the others;
+        without an id it is on each of them.
     groups : mapping of str to (tuple of str, (n,) int64)
-        For each watched group: its values and each row's index into them, -1 where absent.
+        The values of each configured group, and the index of each row's value, -1 if it has none.
     order : (n,) int64
-        Place of the row among all answers and labels of the chunk, rising.
+        Increasing place of the row among all answers and labels of the chunk.
     partition, position : (n,) int64
-        Index into the chunk's `partitions`, and the place there.
+        Index into the chunk's `partitions`, and the place in that partition.
     probability : (n,) float64, optional
-        Of the label: the chance with which the row was picked for labelling, above 0 and at most 1; NaN
-        where not given or there is no label. Left out, it is NaN in every row.
+        Probability with which the row was sampled for labelling, above 0 and at most 1; NaN if it is not
+        known or there is no label. NaN in every row by default.
     other : (n,) int64
-        Of an arena, whose rows are comparisons; left out, it is -1 in every row. `model` is then model_a,
-        `other` the index of model_b, `scores` (n, 1) what b got of the win by the judge, 0 to 1 and NaN where
-        it did not judge, and `label` the human's verdict: 0 for a, 1 for a tie, 2 for b.
+        Index of model_b in an arena, whose rows are comparisons; -1 in every row by default. In an arena
+        `model` is model_a, `scores` (n, 1) is the judge's score of b, 0 to 1 or NaN without a judgement, and
+        `label` is the human's verdict: 0 for a, 1 for a tie, 2 for b.
     request : (n,) uint64, optional
-        Of the first of a request's numbered rows, whose ids are the request's own, a colon and the row's
-        number from 0: `id_keys` of the request's own id. `NO_ID` in any other row.
+        `id_keys` of the request's id, in the first row of a request with numbered rows, whose ids are the
+        request's id, a colon and the row's number from 0; `NO_ID` in other rows.
     alone : (n,) bool, optional
-        Whether its request had one row.
+        Whether the row's request had only one row.
     features : (n, F) float64, optional
-        The layout's features, in its order: a number as it came, a text as its `text_codes`; NaN where the
-        record has none. Left out, F is 0.
+        The features in the order of the layout: a number as received, a text as its `text_codes`; NaN if the
+        record lacks it. F is 0 by default.
 
     Examples
     --------
@@ -235,7 +236,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LabelBatch:
-    """Labels of one task in order of arrival, n rows.
+    """The n labels of one task in a chunk, in order of arrival.
 
     Parameters
     ----------
@@ -243,22 +244,22 @@ class LabelBatch:
     key : (n,) uint64
         `id_keys` of the id; never `NO_ID`.
     label : (n,) int64
-        True class; for a task without classes 0 is correct and 1 is wrong.
+        True class; in a task without classes 0 is correct and 1 is wrong.
     model : (n,) int64
-        Index into `models` where the label is about one model's answer, -1 where about them all.
+        Index into `models` of the model whose answer is labelled; -1 if the label is for all models.
     models : tuple of str
     time : (n,) float64
-        Seconds since the epoch, in the years 1 to 9999. NaN where the record has none: the engine takes
-        the arrival.
+        Seconds since the epoch, in the years 1 to 9999. NaN for a record without a time; the engine then uses
+        the time of arrival.
     probability : (n,) float64
-        Chance with which the row was picked for labelling, above 0 and at most 1; NaN where not given.
+        Probability with which the row was sampled for labelling, above 0 and at most 1; NaN if not known.
     order : (n,) int64
-        As in `Batch`.
+        Increasing place of the label among all answers and labels of the chunk.
     draw : (n,) DRAW, optional
-        Left out, none was drawn.
+        How each row was sampled for labelling; by default no row was sampled by draws.
     first_row : (n,) uint64, optional
-        `id_keys` of what the first row has for an id if this is its request's; `NO_ID` where no source
-        numbers rows.
+        `id_keys` of the id that the first row of a request has if the label's id is the id of that request;
+        `NO_ID` if no source numbers rows.
     """
 
     task: str
@@ -284,15 +285,15 @@ class LabelBatch:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Where the records of a chunk stand in a longer stream, of which others take the other records.
+    """The places of a chunk's records in the whole stream, if other workers process the other records.
 
     Parameters
     ----------
     sequence : (n,) int64
-        By the chunk's `order`: the place of each answer and label in the whole stream, rising.
+        The increasing place of each answer and label in the whole stream, indexed by the chunk's `order`.
     clock : (n,) float64
-        By the chunk's `order`: the time of the whole stream at that place, seconds since the epoch, never
-        falling; see `monitor.engine.clock.EventClock`.
+        The time of the whole stream at each of these places, in seconds since the epoch; it never decreases.
+        See `monitor.engine.clock.EventClock`.
     """
 
     sequence: Ints
@@ -303,13 +304,16 @@ class Within:
 
 
 class SampleIds(NamedTuple):
-    """The id of an answer and of a label, as text: "" of a record without one, None where none came."""
+    """The id of one answer and of one label, as text.
+
+    An id is "" if the record has none, and None if there was no such record.
+    """
 
     answer: str | None = None
     label: str | None = None
 
     def or_else(self, other: SampleIds) -> SampleIds:
-        """With the other's in place of what is missing."""
+        """Return a copy in which an id that is None is replaced by the other's."""
         return SampleIds(
             *(theirs if ours is None else ours for ours, theirs in zip(self, other, strict=True))
         )
@@ -317,39 +321,40 @@ class SampleIds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one read of one source brought.
+    """The decoded records of one read of one source.
 
     Parameters
     ----------
     source : str
         The source's name, a label in Prometheus.
     batches, labels : tuple
-        At most one of each a task.
+        At most one of each for a task.
     rejects : tuple of Reject
     partitions : tuple of str
-        What the batches' `partition` columns point into.
+        The names that the batches' `partition` columns index.
     positions : mapping of str to object
-        For each partition touched, where reading goes on after this chunk: the source's own, which nobody
-        else looks into.
+        The position at which reading continues after this chunk, for each of its partitions. Only the source
+        interprets a position.
     answers : int
         Answers received, used or not: the sum of the batches' rows and of the rejects' `answers`.
     labels_received : int
-        Records received that are labels and nothing else, used or not; a label that came along with its
-        answers is not among them, whether it is used (`Batch.label`) or not (`Reject.along`).
+        Records received that are only labels, used or not. A label in a record with answers does not count
+        here, whether it is used (`Batch.label`) or rejected (`Reject.along`).
     after_others : tuple of str
-        Partitions of which another agent used the records between these and the last ones read here.
+        Partitions in which another agent used records since the previous chunk of this agent.
     within : Within, optional
-        For a part of a stream: where its records stand there. Left out, the chunk follows on the one before.
+        The places of the records in the whole stream, for a part of a stream. By default the chunk follows
+        the previous one.
     ignored : int
-        Events that hold no answer, as they may.
+        Events that rightly hold no answer.
     shed : int
-        Answers that the source refused for want of room since the chunk before; not among `answers`.
+        Answers that the source refused since the previous chunk because it was full; not part of `answers`.
     labels_shed : mapping of str to int
-        Labels that it refused so, by task.
+        Labels that the source refused because it was full, by task.
     rows_left : mapping of str to int
-        Rows that a mapping did not read, by the path of the one beside them that it read.
+        Rows that a mapping did not read because it read only one row, by the path of that row.
     ids : mapping of str to SampleIds
-        By task, of messages' examples: what a first answer and a first label call themselves.
+        The ids of the first answer and of the first label of each task, for messages.
     """
 
     source: str
@@ -370,21 +375,21 @@ class Chunk:
 
     @property
     def rejected(self) -> int:
-        """Records, or their labels, that were not used."""
+        """The number of records, or of labels in records, that were rejected."""
         return sum(reject.records for reject in self.rejects)
 
 
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_BYTES_OF_IDS = 1 << 22  # bytes a hashing step may lay out at once: a long id must not cost gigabytes
+_BYTES_OF_IDS = 1 << 22  # most bytes of one hashing step, so that a long id does not cost gigabytes
 _WORD = 8
 _LONGEST_ID = 4096
-"""A digest stands for a longer text, each word of which would cost a step over all its neighbours."""
+"""A longer id is replaced by a digest, because each word of the longest id costs a step over all ids."""
 
 
 def mix(x: Keys) -> Keys:
-    """Scramble 64-bit integers one to one, so that near ones fall far apart.
+    """Scramble 64-bit integers one to one, so that close integers are far apart.
 
-    The finaliser of splitmix64 (Steele, Lea, Flood 2014).
+    This is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
 
     Examples
     --------
@@ -399,22 +404,22 @@ def mix(x: Keys) -> Keys:
 
 
 def id_keys(ids: Sequence[str]) -> Keys:
-    """64-bit keys of record ids, the same in every process and whatever ids stand beside them.
+    """Return 64-bit hashes of record ids, which are the same in every process and batch.
 
-    The id's UTF-8 bytes are taken eight at a time: the key so far, begun with the length, is combined
-    with the next eight by exclusive or and scrambled by `mix`. Ids of one length up to eight bytes
-    never share a key; among ten million longer ones the chance that any two do is about 3 in a
-    million, and two that do are taken for one record. Not safe against ids made to collide.
+    The hash starts from the length; each eight bytes of the UTF-8 text are combined with it by exclusive or,
+    and the result is scrambled by `mix`. Ids of equal length up to eight bytes never share a key. Among ten
+    million longer ids, the chance that any two share a key is about 3 in a million; the agent then treats
+    them as one record. The hash is not safe against ids that are made to collide.
 
     Parameters
     ----------
     ids : sequence of str
-        ``""`` stands for no id. A digest of 16 bytes stands for an id of more than 4,096 characters.
+        ``""`` means no id. An id of more than 4,096 characters is replaced by its digest of 16 bytes.
 
     Returns
     -------
     (n,) uint64
-        `NO_ID` for ``""``; never `NO_ID` for another.
+        `NO_ID` for ``""``, and never for another id.
 
     Examples
     --------
@@ -434,7 +439,7 @@ def id_keys(ids: Sequence[str]) -> Keys:
     try:
         return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
     except UnicodeEncodeError:  # numpy writes ASCII only
-        # A lone surrogate can come out of a table; it must not stop the others.
+        # A table can hold a lone surrogate, which must not fail the other ids.
         texts = [text.encode("utf-8", "surrogatepass") for text in ids]
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
@@ -445,7 +450,7 @@ def _digest(text: str) -> str:
 
 
 def text_codes(texts: Sequence[str]) -> Floats:
-    """(n,) whole numbers below 2⁵² that stand for texts, by the upper bits of `id_keys`: no order is meant.
+    """Return unordered (n,) whole numbers below 2⁵² for texts: the upper bits of their `id_keys`.
 
     Examples
     --------
@@ -462,20 +467,20 @@ _NO_GROUPS = np.lib.stride_tricks.as_strided(np.zeros((1, 0), dtype=np.int64), (
 
 
 def no_features(rows: int) -> Floats:
-    """(rows, 0): the features of rows of a task that uses none.
+    """Return the features of the rows of a task without features, with shape (rows, 0).
 
-    It takes no memory: numpy allocates an array of no columns as if it had one.
+    It is a view that takes no memory, whereas numpy allocates an array of no columns as if it had one.
     """
     return _NO_FEATURES[:rows]
 
 
 def no_groups(rows: int) -> Ints:
-    """(rows, 0): the groups of rows of which none are watched; it takes no memory either."""
+    """Return the groups of the rows of a task without groups, with shape (rows, 0); it takes no memory."""
     return _NO_GROUPS[:rows]
 
 
 def _room(lengths: Ints) -> int:
-    """Bytes of whole words that hold the longest."""
+    """Return the length of the longest id in bytes, rounded up to whole words."""
     return max(_WORD, -(-int(lengths.max()) // _WORD) * _WORD)
 
 
@@ -485,7 +490,7 @@ def _keys_of(packed: NDArray[np.bytes_], lengths: Ints) -> Keys:
     shortest = int(lengths.min())
     for j in range(words.shape[1]):
         mixed = mix(keys ^ words[:, j])
-        # Padding must not enter: an id's key may not depend on how long its neighbours are.
+        # Padding is not hashed, because an id's key must not depend on the lengths of other ids.
         keys = mixed if shortest > _WORD * j else np.where(lengths > _WORD * j, mixed, keys)
     keys[keys == NO_ID] = np.uint64(1)
     keys[lengths == 0] = NO_ID
@@ -502,7 +507,7 @@ _LONGEST_SHOWN = 24
 
 
 def id_shape(id_: str) -> str:
-    """How an id is made: 9 for digits, a for letters, hex for both in one; its separators as they are.
+    """Return the pattern of an id: 9 for digits, a for letters, hex, UUID; its separators are kept.
 
     Examples
     --------
@@ -518,7 +523,7 @@ def id_shape(id_: str) -> str:
 
 
 def id_look(id_: str) -> str:
-    """An id for a message: shortened, with its shape.
+    """Return an id for a message: shortened, with its shape.
 
     Examples
     --------

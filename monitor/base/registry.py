@@ -1,8 +1,8 @@
-"""One table a kind: a line adds an estimator, a calibration, a chart, a source or a wire format.
+"""The tables of estimators, calibrations, charts, sources and wire formats; one line adds one.
 
-A line has the tag that configurations, reports and metrics use, where the code is, and what the tag means
-in words. What it names is imported when it is first used, so that reading a configuration needs none of
-it. The schema's choices, the messages, the pages of `docs` and the tests of each contract come from here.
+A line has the tag that configurations, reports and metrics use, the import path of the code, and a
+description. The code is imported at its first use, so that reading a configuration imports none of it. The
+schema's choices, the messages, the pages of `docs` and the tests of each contract come from these tables.
 Families of metrics have their own table, `monitor.export.prometheus.families`.
 """
 
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def load(path: str) -> Any:
-    """What a dotted path names: ``package.module:name``.
+    """Import and return the object of a path, ``package.module:name``.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Extra:
     ----------
     name : str
     packages : tuple of str
-        What of it is imported.
+        The packages that Blindsight imports from it.
 
     Examples
     --------
@@ -55,20 +55,16 @@ class Extra:
     packages: tuple[str, ...]
 
     def require(self, what: str) -> None:
-        """Refuse early, and without importing it, that a package is missing.
+        """Raise MissingExtraError if a package is not installed, without importing any.
 
         Parameters
         ----------
         what : str
-            What needs it, as the subject of a sentence.
-
-        Raises
-        ------
-        MissingExtraError
+            The feature that needs the packages, as the subject of a sentence.
         """
         try:
             missing = any(importlib.util.find_spec(package) is None for package in self.packages)
-        except ModuleNotFoundError:  # of a package within another, the other
+        except ModuleNotFoundError:  # the parent of a package is missing
             missing = True
         if missing:
             raise MissingExtraError(what, self.name)
@@ -81,9 +77,9 @@ class Entry:
     Parameters
     ----------
     path : str
-        Where the code is: ``package.module:name``.
+        The import path of the code: ``package.module:name``.
     text : str
-        What it is, as a clause: shown in the JSON Schema and in `docs/kinds.md`.
+        A description as a clause, for the JSON Schema and `docs/kinds.md`.
     """
 
     path: str
@@ -91,7 +87,7 @@ class Entry:
 
 
 class TablePart(Mapping[str, _E]):
-    """The lines of a table for which something holds, as the table stands when it is asked."""
+    """A live view of the lines of a table that satisfy a condition."""
 
     def __init__(self, table: Mapping[str, _E], holds: Callable[[_E], bool]) -> None:
         self._table, self._holds = table, holds
@@ -109,14 +105,14 @@ class TablePart(Mapping[str, _E]):
 
 
 class Classes(Mapping[str, _T]):
-    """What the lines of a table name, each imported when it is first asked for.
+    """A mapping from the tags of a table to their code, which is imported at the first look-up.
 
     Parameters
     ----------
     table : mapping of str to Entry
-        Read at every look-up: a line that is added later is there.
-    of : callable, optional
-        What of the code is wanted; the code itself if absent.
+        The table, which is read at every look-up, so that lines may be added later.
+    convert : callable, optional
+        Applied to the code before it is returned.
 
     Examples
     --------
@@ -125,13 +121,13 @@ class Classes(Mapping[str, _T]):
     (['estimate'], 'Estimate', False)
     """
 
-    def __init__(self, table: Mapping[str, Entry], of: Callable[[Any], _T] = lambda code: code) -> None:
-        self._table, self._of = table, of
+    def __init__(self, table: Mapping[str, Entry], convert: Callable[[Any], _T] = lambda code: code) -> None:
+        self._table, self._convert = table, convert
 
     def __getitem__(self, tag: str) -> _T:
-        return self._of(load(self._table[tag].path))
+        return self._convert(load(self._table[tag].path))
 
-    def __contains__(self, tag: object) -> bool:  # the one of Mapping would import it
+    def __contains__(self, tag: object) -> bool:  # Mapping's method would import the code
         return tag in self._table
 
     def __iter__(self) -> Iterator[str]:
@@ -151,17 +147,16 @@ class EstimatorEntry(Entry):
     Parameters
     ----------
     needs : {"confidences", "reference", "labels", "refit"}
-        What it is computed from: a window's confidences; those and what a labelled reference taught;
-        the window's labels; or a refit on several models' scores and the labels known by then.
+        The input that it is computed from: a window's confidences; confidences and a fit on the labelled
+        reference; the window's labels; or a refit on the scores of several models and the labels so far.
     by_labels : bool
-        Whether its error is that of the labels alone, whatever else it uses: such a one ranks models, and
-        weighs labels.
+        Whether its error comes from the labels alone, so that it ranks models and uses the weights of labels.
     brings : tuple of str
-        Tags that are reported beside it always.
+        Tags of estimators that are always reported with it.
     charted : bool
         Whether charts and objectives may judge the accuracy by it.
     extra : Extra, optional
-        Brings the packages that it needs beside those of the distribution.
+        The extra that installs packages it needs beside those of the distribution.
     """
 
     needs: Literal["confidences", "reference", "labels", "refit"]
@@ -178,7 +173,7 @@ class ChartEntry(Entry):
     Parameters
     ----------
     keys : tuple of str
-        Keys of `chart` in the configuration that it takes besides `arl0` and `sigmas`.
+        Keys of `chart` in the configuration that it accepts besides `arl0` and `sigmas`.
     """
 
     keys: tuple[str, ...] = ()
@@ -191,9 +186,9 @@ class CalibrationEntry(Entry):
     Parameters
     ----------
     refitted : bool
-        Whether only refits bring it: `path` then names what is fitted, not what fits.
+        Whether it is fitted by refits only; `path` then names the fitted calibration, not the fitter.
     chooses : bool
-        Whether what it fits bears the name of another method.
+        Whether it chooses one of the other methods, whose name the fitted calibration has.
     """
 
     refitted: bool = False
@@ -207,11 +202,11 @@ class SourceEntry(Entry):
     Parameters
     ----------
     path : str
-        A subclass of `monitor.base.source.Source`.
+        The import path of a subclass of `monitor.base.source.Source`.
     section : str
-        Its section of the configuration, a `monitor.config.sources.SourceSection`.
+        The import path of its section of the configuration, a `monitor.config.sources.SourceSection`.
     extra : Extra, optional
-        Brings its client library, where the distribution does not.
+        The extra that installs its client library, if the distribution does not.
     """
 
     section: str
@@ -220,25 +215,25 @@ class SourceEntry(Entry):
 
 @dataclass(frozen=True, slots=True)
 class FormatEntry(Entry):
-    """A format of records that are not ours: what `mapping.format` names.
+    """A format of foreign records, a value of `mapping.format`.
 
     Parameters
     ----------
     path : str
-        A `connectors.formats.wires.wire.Wire` that takes the mapping.
+        The import path of a `connectors.formats.wires.wire.Wire`, which is made from the mapping.
     paths : bool
-        Whether the mapping says where each field stands; else the format knows.
+        Whether the mapping gives the path of each field; if not, the format defines them.
     numbers_rows : bool
-        Whether an answer's id is its request's, a colon and the row's number from 0.
+        Whether an answer's id is the id of its request, a colon and the row's number from 0.
     ids : tuple of str
-        Words that `mapping.id` may have though the mapping has no paths: which of several ids counts.
+        Words that `mapping.id` accepts although the mapping has no paths; they choose among several ids.
     marks : tuple of tuple of str
-        What tells a record of it where no mapping does: it has all the fields of one of them, and none by
-        which a record under our names is known.
+        Sets of fields by which the format is recognised without a mapping: a record has all fields of one
+        set, and no field that marks a record of our own format.
     holds_records : bool
-        Whether a record stands within each of them, which may be of another format.
+        Whether each event wraps a record, which may be of another format.
     columns : tuple of str
-        The columns that are read of a table of such records; all where empty.
+        The columns to read from a table of such records; all columns if empty.
     """
 
     paths: bool = True
@@ -250,7 +245,7 @@ class FormatEntry(Entry):
 
     @property
     def needs_no_mapping(self) -> bool:
-        """Whether records are read by the name of the format alone."""
+        """True if the name of the format is enough to read its records."""
         return not self.paths or self.holds_records
 
 
@@ -261,12 +256,12 @@ class MetricEntry:
     Parameters
     ----------
     better : {1, -1, 0}
-        Whether larger values are better (1), or smaller ones (-1); 0 if neither, as of a prevalence: a change
-        to either side then is an alarm.
+        Whether larger (1) or smaller (-1) values are better; 0 if neither, as for a prevalence, in which case
+        a change in either direction raises an alarm.
     min_change : float
-        The least change of it that raises an alarm where the configuration gives none.
+        The default of the smallest change that raises an alarm.
     pages : bool
-        Whether an alarm of its chart is an alert.
+        Whether an alarm of its chart also raises an alert.
     """
 
     better: int
@@ -382,30 +377,30 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
 }
 """Every estimator, in the order of reports."""
 COMPARISON_ESTIMATORS = TablePart(ESTIMATORS, lambda entry: entry.needs == "reference")
-"""Those that are fitted on labelled confidences, for comparison."""
+"""Estimators that are fitted on the labelled reference, for comparison."""
 REFITTED = TablePart(ESTIMATORS, lambda entry: entry.needs == "refit")
 CHARTED = TablePart(ESTIMATORS, lambda entry: entry.charted)
 BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
 
 
-def computed(tags: Iterable[str], needs: str) -> tuple[str, ...]:
-    """Of these estimators, and of those that they bring along, the ones that are computed from one thing.
+def estimators_by_input(tags: Iterable[str], needs: str) -> tuple[str, ...]:
+    """Return the estimators, among these and those they bring, that are computed from one kind of input.
 
     Parameters
     ----------
     tags : iterable of str
-        Those without a line in the table are left out.
+        Estimators; a tag that is not in the table is ignored.
     needs : str
-        As in `EstimatorEntry`.
+        The kind of input; see `EstimatorEntry`.
 
     Examples
     --------
-    >>> computed(["average_confidence", "ssme"], "refit"), computed(["ssme"], "labels")
+    >>> estimators_by_input(["average_confidence", "ssme"], "refit"), estimators_by_input(["ssme"], "labels")
     (('ssme', 'ensemble', 'labelled'), ('realised_cohort',))
     """
-    asked = [tag for tag in tags if tag in ESTIMATORS]
-    named = {*asked, *(other for tag in asked for other in ESTIMATORS[tag].brings)}
-    return tuple(tag for tag, entry in ESTIMATORS.items() if tag in named and entry.needs == needs)
+    known = [tag for tag in tags if tag in ESTIMATORS]
+    reported = {*known, *(other for tag in known for other in ESTIMATORS[tag].brings)}
+    return tuple(tag for tag, entry in ESTIMATORS.items() if tag in reported and entry.needs == needs)
 
 
 CALIBRATIONS: dict[str, CalibrationEntry] = {
@@ -432,8 +427,8 @@ CALIBRATIONS: dict[str, CalibrationEntry] = {
     ),
     "covariates": CalibrationEntry(
         f"{_STATS}.calibration.covariates:CovariatesCalibration",
-        "isotonic, fitted anew for each window on the rows of the reference that have features like its "
-        "answers'; for inputs that come to differ (covariate shift)",
+        "isotonic, fitted for each window on the rows of the reference with features like those of the "
+        "window's answers; for covariate shift",
         refitted=True,
     ),
 }
@@ -534,7 +529,7 @@ FORMATS: dict[str, FormatEntry] = {
         "CloudEvents in any mode; paths refer to the event as structured JSON (id, data.probs)",
     ),
 }
-"""Every format of records that are not ours."""
+"""Every format of foreign records."""
 
 METRICS: dict[str, MetricEntry] = {
     "accuracy": MetricEntry(1, min_change=0.01),
@@ -556,4 +551,4 @@ TABLES: Mapping[str, Mapping[str, Entry]] = {
     "sources": SOURCES,
     "formats": FORMATS,
 }
-"""Every table, by what it holds."""
+"""Every table, by the kind of its lines."""

@@ -1,4 +1,4 @@
-"""The result of an estimator: a value with its interval, or the reason why there is none."""
+"""Results of estimators: a value with its interval, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why an estimate is unknown. A small closed set, because it becomes a label in Prometheus."""
+    """The reason why an estimate is unknown; a small closed set, because it is a label in Prometheus."""
 
     NO_ROWS = "no rows"
     TOO_FEW_ROWS = "too few rows"
@@ -33,16 +33,17 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A metric's estimated value with its interval.
+    """An estimated value of a metric with its interval.
 
     Parameters
     ----------
     value, lower, upper : float
         The estimate and the ends of its interval, in the metric's own unit (0 to 1 for every ratio).
     level : float
-        The share of such intervals that hold the truth while the estimator's assumptions hold, 0 to 1.
+        The nominal coverage of the interval, 0 to 1: the share of intervals that contain the true value while
+        the estimator's assumptions hold.
     n : int
-        Rows the estimate rests on.
+        The number of rows that the estimate is computed from.
 
     Examples
     --------
@@ -59,12 +60,12 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The reason why there is no estimate. It is never exported as 0 or NaN.
+    """A missing estimate, with the reason; it is never exported as 0 or NaN.
 
     Parameters
     ----------
     reason : str
-        One of `Reason` inside the agent; estimators of their own may give another short sentence.
+        A `Reason` inside the agent; a user's own estimator may give another short sentence.
 
     Examples
     --------
@@ -77,18 +78,18 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class TooFew(Unknown):
-    """There are rows, but fewer than an estimate needs.
+    """A missing estimate because there are fewer rows than it needs.
 
     Parameters
     ----------
     reason : str
     n : int
-        How many there are.
+        The number of rows there are.
 
     Examples
     --------
-    >>> found = TooFew(Reason.TOO_FEW_LABELS, 37)
-    >>> isinstance(found, Unknown), str(found.reason), found.n
+    >>> result = TooFew(Reason.TOO_FEW_LABELS, 37)
+    >>> isinstance(result, Unknown), str(result.reason), result.n
     (True, 'too few labels', 37)
     """
 
@@ -101,7 +102,7 @@ Result = Estimate | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an operator's request: done or refused, in one sentence."""
+    """The outcome of an operator's request: done or refused, with a sentence that explains it."""
 
     done: bool
     text: str

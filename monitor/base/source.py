@@ -1,15 +1,15 @@
-"""The contract of a source: what the agent asks of a feed of records, and what a read of it brings.
+"""The interface of a source, the adapter of a feed of records, and the raw data that it reads.
 
-A source reads raw bytes and says where they stand; it does not decode. The agent gives it the positions to
-go on from (`open`), reads (`read`), and tells it what has been used and saved (`acknowledge`).
+A source reads raw bytes and their positions; it does not decode them. The agent passes it the positions to
+start from (`open`), calls `read`, and reports which positions have been used and saved (`acknowledge`).
 
-A **position** says where reading of one partition goes on. It is the source's own: a number, a text, a
-mapping of plain values that a store can hold. Nobody else looks into one, adds to it or compares two: the
-engine keeps the newest of each partition, the store saves it, and the source gets it back. It points *after*
-the last record read, so that a source which is resumed from it neither repeats nor skips one.
+A **position** says where reading of one partition continues. Only the source interprets it: it is a number,
+a text, or a mapping of plain values that a store can hold. The engine keeps the newest position of each
+partition, the store saves it, and the source gets it back. It points *after* the last record read, so that a
+source that resumes from it neither repeats nor skips a record.
 
-The **place** of a record (`Reject.position`, the ranges of a window) is a whole number that tells the
-records of a partition apart: a byte, a row, an offset, an id.
+The **place** of a record (`Reject.position`, the ranges of a window) is a whole number that identifies the
+record within its partition: a byte, a row, an offset, an id.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class RawBlock:
     Parameters
     ----------
     data : bytes
-        Lines, each ending in a newline, but perhaps the last of a file.
+        Lines that end in a newline, except perhaps the last line of a file.
     partition : str
-        The file, as it is named in reports.
+        The file, as reports name it.
     start : int
         Byte offset of `data` in the (uncompressed) file.
     labels : bool
-        Whether they were sent as labels: then one that says nothing of an answer is a label, whatever it
-        lacks.
+        Whether the lines were sent as labels. A line without fields of an answer is then a label, even if
+        fields of a label are missing.
     position : object, optional
-        Position after the last line; the byte behind it where left out.
+        Position after the last line; by default the byte after it.
     """
 
     data: bytes
@@ -59,7 +59,7 @@ class RawBlock:
 
 @dataclass(frozen=True, slots=True)
 class RawMessages:
-    """Messages of one partition; each holds one record, an array of them, or NDJSON.
+    """Messages of one partition; each holds one record, an array of records, or NDJSON.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class RawMessages:
     offsets : sequence of int
         The place of each message.
     headers : sequence of sequence of (str, bytes or None), optional
-        What stands beside each message, by name; only of a source whose mapping reads it.
+        The headers of each message, if the mapping of the source reads headers.
     after_others : bool
-        Whether another member of the group used the messages between these and the last ones that were
-        handed out of this partition.
+        Whether another member of the group used the messages of this partition between the previous read and
+        this one.
     after : object, optional
-        Position after the last message; the place behind the last where left out.
+        Position after the last message; by default the place after it.
     """
 
     values: Sequence[bytes]
@@ -90,7 +90,7 @@ class RawMessages:
 
 @dataclass(frozen=True, slots=True)
 class RawTable:
-    """Rows of a table (CSV, Parquet), a column a name.
+    """Rows of a table (CSV, Parquet, SQL) as named columns.
 
     Parameters
     ----------
@@ -99,13 +99,13 @@ class RawTable:
         None where a row has no value.
     partition : str
     start : int
-        Number of the first row, counted from 0.
+        Number of the first row, from 0.
     broken : mapping of int to str, optional
-        Rows, counted within `columns`, that could not be read, and why.
+        The reason why a row could not be read, by its index within `columns`.
     position : object, optional
-        Position after the last row; the number of the row behind it where left out.
-    size: int, optional
-        About how many bytes its cells have; eight a cell where left out.
+        Position after the last row; by default the number of the row after it.
+    size : int, optional
+        Approximate size of the cells in bytes; by default eight for each cell.
     """
 
     columns: Mapping[str, list[object]]
@@ -126,19 +126,19 @@ class RawTable:
 
 @dataclass(frozen=True, slots=True)
 class RawSkipped:
-    """A line too long to be held: it was passed over, and is handed on to be counted.
+    """A line that was too long to read, to be counted as rejected.
 
     Parameters
     ----------
     head : bytes
-        Its first bytes, at most 2,000.
+        The first bytes of the line, at most 2,000.
     size : int
-        Bytes of the whole line with its newline.
+        Size of the whole line with its newline, in bytes.
     partition : str
     start : int
         Byte offset of the line.
     position : object, optional
-        Position after the line; the byte behind it where left out.
+        Position after the line; by default the byte after it.
     """
 
     head: bytes
@@ -155,17 +155,17 @@ class RawSkipped:
 
 @dataclass(frozen=True, slots=True)
 class RawDamaged:
-    """The rest of a file that cannot be read: handed on once, to be counted as one record.
+    """The unreadable rest of a file, reported once and counted as one rejected record.
 
     Parameters
     ----------
     why : str
-        What is wrong with the file, as a sentence without its full stop.
+        The problem with the file, as a sentence without its full stop.
     head : bytes
-        What came of the record within which it ends, at most 2,000 bytes.
+        The readable part of the record in which the damage begins, at most 2,000 bytes.
     partition : str
     start : int
-        Where that record begins. Reading goes on there once the file is mended.
+        Place where that record begins; reading continues there after the file is repaired.
     """
 
     why: str
@@ -175,19 +175,19 @@ class RawDamaged:
 
     @property
     def after(self) -> int:
-        """Position of the record."""
+        """Position of the damaged record."""
         return self.start
 
 
 @dataclass(frozen=True, slots=True)
 class RawPosition:
-    """A position alone, without a record.
+    """A position without a record.
 
     Parameters
     ----------
     partition : str
     after : object
-        Where reading goes on; None where the partition has ended, so that nobody keeps its position.
+        Position at which reading continues; None if the partition has ended and its position may be deleted.
     """
 
     partition: str
@@ -198,7 +198,7 @@ Raw = RawBlock | RawMessages | RawTable | RawSkipped | RawDamaged | RawPosition
 
 
 def records_in(raw: Raw) -> int:
-    """How many records were read, as a feed counts those that wait: lines, messages or rows.
+    """Return the number of lines, messages or rows that were read, in the unit of `Source.lag`.
 
     Examples
     --------
@@ -218,7 +218,7 @@ _CELL_BYTES = 8
 
 
 def bytes_in(raw: Raw) -> int:
-    """Estimate how many bytes were read, of lines, of messages or of the cells of a table.
+    """Estimate the size in bytes of the lines, messages or cells that were read.
 
     Examples
     --------
@@ -235,24 +235,25 @@ def bytes_in(raw: Raw) -> int:
 
 
 class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
-    """The source has nothing more to give, now or later."""
+    """Signal of a source that has no more records and never will have."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCounts:
-    """What a feed that is shared, or that forgets, has missed or used twice, since it was opened.
+    """Counts of records that a feed lost, or that were used twice or elsewhere, since it was opened.
 
     Parameters
     ----------
     gap_records : int
-        Deleted by the feed's retention before they were read; for files 1 for each gap, as its length is not
-        known.
+        Records that the feed's retention deleted before they were read; for files 1 for each gap, because its
+        length is not known.
     taken_over_records : int
-        Used by another member of the group, between our own position and where reading went on.
+        Records that another member of the group used, between our saved position and the position at which
+        reading continued.
     overlap_records : int
-        Used here, and by another member too as far as the group knew.
+        Records that we used and that, according to the group's position, another member used too.
     rebuilds : int
-        Times that the client was made anew because it had stopped delivering.
+        The number of times the client was replaced because it had stopped delivering.
     """
 
     gap_records: int = 0
@@ -263,22 +264,22 @@ class SourceCounts:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """What a source to which records are sent has not taken, or left out, and of whom it took labels.
+    """Counts of refused records and requests, and of labels by token, since the source was opened.
 
-    All counts begin as it is opened.
+    Only a source to which records are sent has such counts.
 
     Parameters
     ----------
     shed : int
-        Answers refused for want of room.
+        Answers refused because the source was full.
     labels_shed : mapping of str to int
-        Labels refused so, by task.
+        Labels refused because the source was full, by task.
     requests : mapping of str to int
-        Requests answered with an error, by the answer's code; complete from the start.
+        Requests answered with an error, by status code; all possible codes are present from the start.
     ignored : int
-        Events without answers that it has left out.
+        Events that the source ignored because they hold no answer.
     labels_by_token : mapping of str to int
-        Labels taken, by the name of the token of who sent them; empty where no token is asked for.
+        Labels accepted, by the name of the sender's token; empty if no token is required.
     """
 
     shed: int = 0
@@ -289,154 +290,154 @@ class Refusals:
 
 
 class ShardOwner(Protocol):
-    """Who has the state of partitions that move between agents, by their numbers.
+    """The owner of the state of partitions that move between agents.
 
-    Partitions with one number belong together, whatever their topics: their state is one shard. What is read
-    of a partition that is not held is dropped. `take` is called by the reading thread, the others by any.
+    Partitions with the same number, whatever their topics, share one state, a shard. Records of a partition
+    that is not held are dropped. `take` is called by the reading thread, the other methods by any thread.
     """
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
-        """Have the state of a partition that was assigned to this agent.
+        """Open the state of a partition that was assigned to this agent.
 
         Returns
         -------
         (object, mapping of str to position) or None
-            A token of this shard, and where its partitions are to be read on; the token is another one each
-            time that the shard is opened. None where another agent has it still: to be tried again.
+            A token of the shard, which is new each time the shard is opened, and the positions at which
+            reading of its partitions continues. None while another agent still holds the shard; call again.
         """
 
     def held(self) -> set[str]:
-        """The partitions whose state is here."""
+        """Return the partitions whose state this agent holds."""
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """Begin to save the shards of these partitions a last time, and to give them up."""
+        """Begin to save the shards of these partitions a last time and to release them."""
 
     def given_up(self, partitions: Collection[str]) -> bool:
-        """Whether that is done: another agent may have them."""
+        """Return whether the shards of these partitions are released, so that another agent may take them."""
 
     @property
     def waiting(self) -> str | None:
-        """Why the state of an assigned partition is not here yet: a sentence without its full stop."""
+        """The reason why the state of an assigned partition is not here yet, without a full stop."""
 
 
 class Source(ABC, Generic[Position]):
-    """A feed of records. Used by one thread at a time; `acknowledge` and the properties by any.
+    """A feed of records, used by one thread at a time.
 
-    No state is built in the constructor: it only keeps settings. `close` may be called at any time
-    after `open`, and may never be called.
+    Any thread may call `acknowledge` and read the properties. The constructor only stores settings. `close`
+    may be called at any time after `open`, or never.
 
     Attributes
     ----------
     name : str
-        A label in Prometheus: short, and the same after a restart.
+        The value of a label in Prometheus; short, and the same after a restart.
     """
 
     name: str
 
     @classmethod
-    def configured(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
-        """The source that its section of the configuration describes.
+    def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
+        """Return a source with the settings of its section of the configuration.
 
         Parameters
         ----------
         settings : monitor.config.sources.SourceSection
         tasks : sequence of TaskLayout
-            The configured tasks, for a source that judges what it takes.
+            The configured tasks, for a source that validates records before it accepts them.
         spools : Spools, optional
-            Where the store's database can keep what a source acknowledges.
+            Makes a spool in the store's database, for a source that acknowledges posts.
         """
         return cls(settings)  # type: ignore[call-arg]
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Some records of the feed that a section describes; none of them is taken from whoever reads it.
+        """Return some records of the feed that a section describes, without consuming them.
 
         Parameters
         ----------
         settings : monitor.config.sources.SourceSection
         records : int
-            At most so many, and at least one a partition that holds any.
+            The largest number of records, though each partition with records gives at least one.
 
         Returns
         -------
         list of Raw, or str
-            Nothing in the list where nothing is there; or why the feed cannot be looked at.
+            The records, an empty list if the feed has none; or the reason why the feed cannot be sampled.
 
         Raises
         ------
         SourceError
-            As for `open`; and where the feed is away.
+            The feed cannot be opened, or cannot be reached at present.
         """
         return f"not looked at: a source of kind {settings.kind} can be read by its agent alone"
 
     @classmethod
     def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
-        """Return the first rows of a table with all columns, also those that a mapping would have to name.
+        """Return the first rows of a table with all columns, including those that no mapping names.
 
-        An empty list if the feed is no table; parameters and errors are those of `sample`.
+        The list is empty if the feed is not a table. Parameters and errors are the same as for `sample`.
         """
         return []
 
     @abstractmethod
     def open(self, positions: Mapping[str, Position]) -> None:
-        """Get ready to read, from these positions where there are any, by partition.
+        """Prepare to read, each partition from its position if it has one.
 
         Raises
         ------
         SourceError
-            The feed cannot be had, and waiting would not help (a file that is not there). A feed
-            that may come back (a server that is away) does not raise: it is not `up`.
+            The feed cannot be opened and waiting would not help, for example because a file is missing. If
+            the feed may come back, as a server may, `open` does not raise and `up` is False.
         """
 
     @abstractmethod
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Read what is there, at most a few MiB, waiting no longer than `timeout_seconds`.
+        """Return the available records in order, at most a few MiB, after at most `timeout_seconds`.
 
-        Returns an empty list where nothing came. What is handed out is used in this order. A `RawMessages`
-        without a message hands out a position alone, for a source that reads once it is acknowledged.
+        The list is empty if there are none. A `RawMessages` without messages passes on only a position, for a
+        source that reads further after its acknowledgement.
 
         Raises
         ------
         EndOfSource
-            Nothing will come any more.
+            There will be no more records.
         SourceError
-            As for `open`; it may be called again.
+            The feed cannot be read; `read` may be called again.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and sockets."""
+        """Close files and sockets."""
 
     @property
     @abstractmethod
     def up(self) -> bool:
-        """Whether the feed is connected, so that what is sent will be seen."""
+        """True if the feed is connected, so that new records will be read."""
 
     @property
     def lag(self) -> int | None:
-        """Records that wait to be read, where the feed can tell, else None."""
+        """The number of records that wait to be read, or None if the feed does not know."""
         return None
 
     @property
     def trouble(self) -> str | None:
-        """Why it is not `up`, where it is connected: a sentence without its full stop."""
+        """The reason why a connected feed is not `up`, without a full stop."""
         return None
 
     @property
     def counts(self) -> SourceCounts | None:
-        """What was missed or used twice, where that can happen to the feed, else None."""
+        """The counts of lost and overlapping records, or None if the feed can have none."""
         return None
 
     @property
     def refusals(self) -> Refusals:
-        """What it has not taken, where records are sent to it."""
+        """The counts of refused records and requests, for a source to which records are sent."""
         return Refusals()
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        """Hear that everything before these positions is used and saved; each is one that `read` gave."""
+        """Note that all records before these positions, which `read` returned, are used and saved."""
 
     def forget(self, keys: Keys) -> None:
-        """Drop records with these ids from every position that is handed out from now on.
+        """Remove records with these ids from every position that `read` returns from now on.
 
         Parameters
         ----------
@@ -446,32 +447,34 @@ class Source(ABC, Generic[Position]):
 
     @classmethod
     def without(cls, position: Position, keys: Keys) -> Position:
-        """Return a saved position without records with these ids; most kinds never hold any."""
+        """Return a saved position without these ids; the positions of most sources hold no ids."""
         return position
 
     def share(self, shards: ShardOwner) -> None:
-        """From `open` on, have the state of each partition, and its position, from there as it is assigned.
+        """Make `shards` the owner of the state; call it before `open`.
+
+        The source takes the state and the position of each partition from it when the partition is assigned.
 
         Raises
         ------
         NotImplementedError
-            Its partitions do not move between agents.
+            The partitions of this source do not move between agents.
         """
         raise NotImplementedError
 
     def keep_alive(self) -> None:
-        """Stay connected without reading: called every moment while the agent has no room for more."""
+        """Stay connected without reading; called repeatedly while the agent's queue is full."""
 
 
 def open_source(source: Source[Any], positions: Mapping[str, Any]) -> None:
-    """Open a source as `Source.open` does; whatever its library raises becomes an error of ours.
+    """Open a source, and convert any error of its library to one of ours.
 
     Raises
     ------
     SourceError
-        As for `Source.open`.
+        The feed cannot be opened and waiting would not help; see `Source.open`.
     BlindsightError
-        The library failed otherwise; another start may succeed.
+        The library raised another error; another start may succeed.
     """
     try:
         source.open(positions)
@@ -488,7 +491,7 @@ Decode = Callable[[Sequence[Raw]], Chunk]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A source and the decoder of what it reads; with `reads_events` some of it may hold no answer."""
+    """A source with its decoder; with `reads_events` some records may be events without an answer."""
 
     feed: Source[Any]
     decode: Decode

@@ -1,8 +1,8 @@
-"""The contract of a spool: posted records rest there from their acknowledgement until they are used.
+"""The interface of a spool, a durable queue of posted records from acknowledgement to use.
 
-Offsets count the bytes of all lines that were ever kept, and go on rising whatever was deleted. The lines of
-many posts are kept together (group commit) by one thread; another one reads, and sees only what is kept for
-sure. `connectors.http.spool` keeps them in a folder, `monitor.store.spool_table` in the store's database.
+An offset counts the bytes of all lines that were ever stored; deletions do not change it. One thread stores
+the lines of several posts together (group commit), and another thread reads only lines that are durable.
+`connectors.http.spool` stores lines in a folder, `monitor.store.spool_table` in the store's database.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from monitor.base.errors import BlindsightError
 log = logging.getLogger("blindsight")
 
 SLOW_SECONDS = 10.0
-"""A write of a group of posts that takes longer counts as trouble; it normally takes some milliseconds."""
+"""The duration from which the write of a group of posts counts as trouble; normally it takes milliseconds."""
 
 AGAIN_SECONDS = 1.0
-"""How long after a failure to look whether posts can be kept again."""
+"""The pause after a failure before the spool tests whether it can store posts again."""
 
 
 class SpoolFullError(BlindsightError):
-    """There is no room for more until something is used."""
+    """The spool is full until some of its lines are used."""
 
 
 class SpoolWriteError(BlindsightError):
-    """The lines could not be kept: they are not acknowledged."""
+    """The lines could not be stored, and are not acknowledged."""
 
 
 class SpoolLines(NamedTuple):
@@ -44,7 +44,7 @@ class SpoolLines(NamedTuple):
 
 
 class SpoolPost(NamedTuple):
-    """Lines, how many they are, whether they are labels, and who waits for them."""
+    """The lines of a post, their number, whether they are labels, and the future of the sender."""
 
     lines: bytes
     rows: int
@@ -53,7 +53,7 @@ class SpoolPost(NamedTuple):
 
 
 class SpoolFrame(NamedTuple):
-    """What is kept as one: lines of one kind that follow each other."""
+    """Consecutive lines of one kind, labels or not, that are stored together."""
 
     lines: bytes
     start: int
@@ -62,11 +62,12 @@ class SpoolFrame(NamedTuple):
 
     @property
     def end(self) -> int:
+        """The offset after the lines."""
         return self.start + len(self.lines)
 
 
-def framed(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
-    """A frame for each stretch of one kind, the first at this offset."""
+def make_frames(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
+    """Yield a frame for each run of posts of one kind; the first frame begins at `start`."""
     for labels, run in groupby(posts, lambda post: post.labels):
         some = list(run)
         frame = SpoolFrame(b"".join(p.lines for p in some), start, sum(p.rows for p in some), labels)
@@ -74,12 +75,13 @@ def framed(posts: Sequence[SpoolPost], start: int) -> Iterator[SpoolFrame]:
         yield frame
 
 
-def joined(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
-    """Those of one kind that follow each other as one.
+def merge_stretches(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
+    """Merge consecutive stretches of lines of one kind.
 
     Examples
     --------
-    >>> joined([SpoolLines(b"a\\n", 0, False), SpoolLines(b"b\\n", 2, False), SpoolLines(b"c\\n", 4, True)])
+    >>> a, b, c = (SpoolLines(b"a\\n", 0, False), SpoolLines(b"b\\n", 2, False), SpoolLines(b"c\\n", 4, True))
+    >>> merge_stretches([a, b, c])
     [SpoolLines(lines=b'a\\nb\\n', start=0, labels=False), SpoolLines(lines=b'c\\n', start=4, labels=True)]
     """
     runs = [list(run) for _, run in groupby(stretches, lambda each: each.labels)]
@@ -87,16 +89,16 @@ def joined(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
 
 
 class PostSpool(ABC):
-    """An append-only queue of lines. `append` and `absorbed` may be called from any thread.
+    """An append-only queue of lines; any thread may call `append` and `absorbed`.
 
     Parameters
     ----------
     max_bytes : int
-        Of what waits.
+        The largest size of all lines that wait to be used.
     group_bytes : int
-        Kept at once, at most, but for a single larger post.
+        The largest size of a group of posts that is stored at once; a single post may be larger.
     frame_bytes : int
-        What a frame takes beside its lines.
+        The overhead of a frame.
     """
 
     def __init__(self, max_bytes: int, group_bytes: int, frame_bytes: int) -> None:
@@ -104,38 +106,38 @@ class PostSpool(ABC):
         self._group_bytes = group_bytes
         self._frame_bytes = frame_bytes
         self.lost: int | None = None
-        """Rows that were kept and are gone, since it was opened first; None where that cannot happen."""
+        """Stored rows that were lost since the spool was first opened; None if that cannot happen."""
         self._lock = threading.RLock()
-        self._to_write = threading.Condition(self._lock)  # the writer waits for posts, or for something used
-        self._to_read = threading.Condition(self._lock)  # the reader waits for what is kept
+        self._to_write = threading.Condition(self._lock)  # the writer waits for posts, or for used lines
+        self._to_read = threading.Condition(self._lock)  # the reader waits for stored lines
         self._waiting: list[SpoolPost] = []
-        self._bytes = 0  # kept, and waiting to be
+        self._bytes = 0  # stored, or waiting to be stored
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._fault: str | None = None  # why nothing could be kept at the last try
-        self._busy_since: float | None = None  # since when the writer writes, monotonic
-        self._next_look = 0.0  # when to look whether posts can be kept, monotonic
+        self._fault: str | None = None  # why the last write failed
+        self._busy_since: float | None = None  # when the present write began, monotonic
+        self._next_look = 0.0  # when to test whether posts can be stored, monotonic
 
     @abstractmethod
     def open(self, position: int | None) -> None:
-        """Get ready, and go on reading at `position`; without one where nothing was used yet.
+        """Open the spool to read from `position`, which is None if no lines were used yet.
 
         Raises
         ------
         SourceError, StoreError
-            It cannot be had.
+            The spool cannot be opened.
         """
 
     def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
-        """Have whole lines kept; the future holds the offset after them once they are kept for sure.
+        """Store whole lines and return a future: the offset after them, once they are durable.
 
-        `labels` says whether they were posted as such. The future fails with `SpoolWriteError` where they
-        cannot be kept.
+        `labels` says whether they were posted as labels. The future raises `SpoolWriteError` if the lines
+        cannot be stored.
 
         Raises
         ------
         SpoolFullError
-            There is no room. Nothing was kept.
+            The spool is full; nothing was stored.
         """
         need = len(lines) + self._frame_bytes
         with self._lock:
@@ -144,7 +146,7 @@ class PostSpool(ABC):
             if self._bytes + need > self.max_bytes:
                 raise SpoolFullError(f"The spool holds its {self.max_bytes} bytes")
             future: Future[int] = Future()
-            future.set_running_or_notify_cancel()  # who waits may leave; what is written cannot be taken back
+            future.set_running_or_notify_cancel()  # the sender may disconnect; a write cannot be cancelled
             if not self._waiting:
                 self._to_write.notify()
             self._waiting.append(SpoolPost(lines, rows, labels, future))
@@ -153,30 +155,30 @@ class PostSpool(ABC):
 
     @abstractmethod
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """The next whole lines, about 1 MiB, in stretches of one kind; [] where none came in time.
+        """Return the next whole lines, about 1 MiB, in stretches of one kind; [] if none came in time.
 
         Raises
         ------
         SourceError
-            What was kept is not there any more, or is damaged.
+            Stored lines are missing or damaged.
         """
 
     @abstractmethod
     def absorbed(self, position: int) -> None:
-        """Hear that all before this offset is used, and that this is saved: it may go."""
+        """Note that all lines before this offset are used and saved, and may be deleted."""
 
     @abstractmethod
     def close(self) -> None:
-        """Keep what waits, and let go."""
+        """Store the waiting posts and close the spool."""
 
     @property
     @abstractmethod
     def lag(self) -> int:
-        """Lines that are kept and were not read yet."""
+        """The number of stored lines that were not read yet."""
 
     @property
     def trouble(self) -> str | None:
-        """Return why posts cannot be kept at present, without a full stop; None where they can."""
+        """The reason why posts cannot be stored at present, without a full stop, or None."""
         since = self._busy_since
         if since is not None and (stands := time.monotonic() - since) > SLOW_SECONDS:
             return f"posts cannot be kept: the spool has not answered for {stands:.0f} s"
@@ -184,44 +186,44 @@ class PostSpool(ABC):
 
     @property
     def size(self) -> int:
-        """Bytes of all that is kept, and of what waits to be."""
+        """The size in bytes of all lines that are stored or wait to be stored."""
         with self._lock:
             return self._bytes
 
     @abstractmethod
     def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
-        """Keep these posts; the offset after them. `reserved` of `_bytes` are theirs already.
+        """Store these posts and return the offset after them; `_bytes` already includes `reserved` for them.
 
         Raises
         ------
         SpoolWriteError
-            None of them is kept, and the bytes are given back.
+            None of them is stored, and the reserved bytes are released.
         """
 
     @abstractmethod
     def _untidy(self) -> bool:
-        """Whether something is used and can go now; called with the lock."""
+        """Return whether used lines can be deleted now; called with the lock held."""
 
     @abstractmethod
     def _untidy_seconds(self) -> float | None:
-        """In how long to ask again; None where nothing that is kept is used."""
+        """Return the seconds until `_untidy` should be called again; None if no stored line is used."""
 
     @abstractmethod
     def _tidy(self) -> None:
-        """Let go of what is used."""
+        """Delete used lines."""
 
     @abstractmethod
     def _look(self) -> None:
-        """Test whether posts can be kept, by keeping none.
+        """Test whether posts can be stored, without storing one.
 
         Raises
         ------
         SpoolWriteError
-            They could not.
+            Posts cannot be stored.
         """
 
     _look_seconds: float | None = None
-    """How often to look where no posts come; None where only a post or an earlier failure can tell."""
+    """The interval of tests while no posts come; None to test only after a failure."""
 
     def _begin_writing(self) -> None:
         self._closing = False
@@ -229,7 +231,7 @@ class PostSpool(ABC):
         self._thread.start()
 
     def _end_writing(self, timeout_seconds: float | None = None) -> bool:
-        """End the thread; whether there was one."""
+        """End the writer's thread and return whether there was one."""
         with self._lock:
             self._closing = True
             self._to_write.notify_all()
@@ -240,14 +242,14 @@ class PostSpool(ABC):
         return thread is not None
 
     def _write(self) -> None:
-        """The writer's thread: a group of posts after another, until closed and all is kept."""
+        """Store one group of posts after another in the writer's thread, until closed and none waits."""
         while (group := self._next_group()) is not None:
             self._busy_since = time.monotonic()
             try:
                 self._write_group(group)
             except SpoolWriteError as failure:
                 self._fault = str(failure)
-            except Exception as failure:  # the thread must outlive it, whatever it was
+            except Exception as failure:  # the thread must survive any error
                 log.exception("The spool has failed; it tries again.")
                 self._fault = repr(failure)
             else:
@@ -257,7 +259,7 @@ class PostSpool(ABC):
             self._next_look = time.monotonic() + (pause or 0.0)
 
     def _next_group(self) -> list[SpoolPost] | None:
-        """Return posts that wait; none where something is to be tidied or looked at; None at the end."""
+        """Return waiting posts, [] if used lines can be deleted or a test is due, or None at the end."""
         with self._lock:
             while not (self._waiting or self._closing or self._untidy() or self._is_look_due()):
                 self._to_write.wait(self._idle_seconds())
@@ -272,14 +274,14 @@ class PostSpool(ABC):
             return group
 
     def _looks(self) -> bool:
-        """Return whether to look now and then: clients that were refused may never post again."""
+        """Return whether to test periodically, because refused clients may never post again."""
         return self._fault is not None or self._look_seconds is not None
 
     def _is_look_due(self) -> bool:
         return self._looks() and time.monotonic() >= self._next_look
 
     def _idle_seconds(self) -> float | None:
-        """Return how long to wait for posts at most."""
+        """Return the longest time to wait for posts."""
         look = max(self._next_look - time.monotonic(), 0.0) if self._looks() else None
         return min((each for each in (self._untidy_seconds(), look) if each is not None), default=None)
 
@@ -302,4 +304,4 @@ class PostSpool(ABC):
 
 
 Spools = Callable[[str, int], PostSpool]
-"""Makes the spool of a source, by its name and `max_bytes`, where the store's database keeps it."""
+"""A factory of spools in the store's database, called with a source's name and `max_bytes`."""

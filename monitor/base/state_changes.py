@@ -1,8 +1,8 @@
-"""The content of one checkpoint: the pieces of the state that changed since the last one.
+"""The content of a checkpoint: the pieces of the state that changed since the previous checkpoint.
 
-A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``,
-``arena/chat``; a ring ``answers/toxicity``, ``pool/toxicity``, ``comparisons/chat``. `assembled` makes a
-snapshot of them again.
+Names of pieces are ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``,
+``arena/chat``; names of rings are ``answers/toxicity``, ``pool/toxicity``, ``comparisons/chat``. `assemble`
+makes a snapshot from all saved pieces.
 """
 
 from __future__ import annotations
@@ -19,50 +19,50 @@ from monitor.base.records import Ints, Keys
 
 _BEYOND_EVERY_ROW = 1 << 62
 ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
-"""The rings of a join of labels, by the names that they have as an arena's."""
+"""The rings of a label join, each with its name in the store where the task is an arena."""
 POOL = "pool"
 """Kind of the ring that holds the labelled rows of a task's refits."""
 DRAWS = "draws"
-"""Kind of the ring that holds how such rows were drawn for labelling."""
+"""Kind of the ring that holds how those rows were sampled for labelling."""
 
 
 class RingRows(msgspec.Struct, frozen=True):
-    """Rows of a bounded ring: the key of each, and what it carries beside that, by name."""
+    """Rows of a bounded ring: the key of each row, and its other columns by name."""
 
     keys: Keys
     columns: dict[str, NDArray[Any]]
 
 
 class ChangedRows(RingRows, frozen=True):
-    """Rows that changed after they were saved; `rows` are their absolute numbers."""
+    """Rows of a ring that changed after they were saved; `rows` holds their absolute numbers."""
 
     rows: Ints
 
 
 class RingState(RingRows, frozen=True):
-    """A whole ring, oldest rows first; `first` is the absolute number of the oldest."""
+    """A whole ring, oldest rows first; `first` is the absolute number of the oldest row."""
 
     first: int
 
 
 @dataclass(frozen=True, slots=True)
 class RingChange:
-    """What happened to one bounded ring of rows.
+    """The changes of one bounded ring of rows since the previous checkpoint.
 
     Parameters
     ----------
     name : str
-        ``answers/toxicity``.
+        The name of the ring, such as ``answers/toxicity``.
     first : int
-        Absolute number of the first row added.
+        Absolute number of the first added row.
     added : RingRows
-        Empty arrays for none.
+        New rows; may be empty.
     changed : ChangedRows or None
-        Of older rows; None for none.
+        Older rows with new values.
     oldest : int
-        Absolute number of the oldest row still there: what lies before may be dropped.
+        Absolute number of the oldest row that is kept; rows before it may be deleted.
     wiped : (n,) uint64 or None
-        Keys of which nothing may stay, wherever they were saved before; None for none.
+        Keys whose rows must be erased from all saved data.
     """
 
     name: str
@@ -74,7 +74,7 @@ class RingChange:
 
     @classmethod
     def nothing_left(cls, name: str) -> RingChange:
-        """Every row of a ring goes."""
+        """Return a change that deletes every row of a ring."""
         empty = RingRows(np.zeros(0, dtype=np.uint64), {})
         return cls(name, first=0, added=empty, changed=None, oldest=_BEYOND_EVERY_ROW)
 
@@ -86,7 +86,7 @@ class Changes:
     Parameters
     ----------
     parts : mapping of str to state
-        Pieces that are replaced whole.
+        Pieces of the state, each of which replaces its saved version.
     rings : sequence of RingChange
     """
 
@@ -94,12 +94,12 @@ class Changes:
     rings: Sequence[RingChange] = ()
 
 
-def assembled(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, Any] | None:
-    """The values of the engine's snapshot from its saved pieces; None where nothing was saved.
+def assemble(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, Any] | None:
+    """Return the engine's snapshot, made from its saved pieces, or None if nothing was saved.
 
     Examples
     --------
-    >>> assembled({}, {}) is None
+    >>> assemble({}, {}) is None
     True
     """
     if "engine" not in parts:
@@ -116,25 +116,25 @@ def assembled(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[
                 own = {kind: rings.get(f"{kind}/{task}") for kind in (POOL, DRAWS)}
                 tasks[task]["refits"] = state.get("refits", {}) | own
     series = [(*name.split("/", 2)[1:], state) for name, state in parts.items() if name.startswith("series/")]
-    for _, task, state in sorted(series, key=lambda found: int(found[0])):
+    for _, task, state in sorted(series, key=lambda piece: int(piece[0])):
         if task in tasks:
             tasks[task]["series"].append(state)
     return {**parts["engine"], "tasks": tasks, "arenas": _arenas(parts, rings)}
 
 
 def _arenas(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, dict[str, Any]]:
-    """The arenas' snapshots: the rings of their joins have names of their own in the store."""
-    found = {}
+    """Return the snapshot of each arena, whose rings have their own names in the store."""
+    arenas = {}
     for name, state in parts.items():
         kind, _, task = name.partition("/")
         if kind == "arena":
-            join = {of: rings.get(f"{ring}/{task}") for of, ring in ARENA_RINGS.items()}
-            found[task] = state | {"join": state["join"] | join}
-    return found
+            join = {name: rings.get(f"{ring}/{task}") for name, ring in ARENA_RINGS.items()}
+            arenas[task] = state | {"join": state["join"] | join}
+    return arenas
 
 
-def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
-    """The names of a task's pieces and rings."""
+def piece_names(task: str, parts: Mapping[str, Any]) -> list[str]:
+    """Return the names of a task's pieces and rings."""
     whole = (f"task/{task}", f"revisions/{task}", f"arena/{task}")
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     kinds = ("answers", "labels", POOL, DRAWS, *ARENA_RINGS.values())

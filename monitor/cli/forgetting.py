@@ -27,7 +27,7 @@ from monitor.agent.rebaseline import not_there
 from monitor.agent.resume import tasks_of
 from monitor.base.errors import ConfigError, MissingExtraError, RequestError, StoreError
 from monitor.base.records import Keys, id_keys
-from monitor.base.state_changes import Changes, assembled
+from monitor.base.state_changes import Changes, assemble
 from monitor.cli.asking import ask
 from monitor.config.file import load_config
 from monitor.config.root import Config, HttpSourceConfig, StoreConfig
@@ -118,7 +118,7 @@ def _from_idle(config: Config, section: StoreConfig, keys: Keys, task: str) -> F
         with store.holding():
             saved = store.load()
             tasks = tasks_of(saved)
-            state = assembled(saved.parts, saved.rings)
+            state = assemble(saved.parts, saved.rings)
             if state is None or (task and task not in tasks):
                 return Forgotten()
             # Without references, which only a series that was never saved would need: none is saved here.

@@ -388,12 +388,12 @@ class Task(Section):
     @property
     def refit_estimators(self) -> tuple[str, ...]:
         """The estimators that are refitted; `ssme` always comes with the ones to compare it with."""
-        return registry.computed(self.estimators, "refit")
+        return registry.estimators_by_input(self.estimators, "refit")
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
         """The estimators that count labels; `ssme` always comes with the newest labelled cohort."""
-        return registry.computed(self.estimators, "labels")
+        return registry.estimators_by_input(self.estimators, "labels")
 
     @property
     def refits(self) -> bool:
@@ -515,7 +515,7 @@ class Task(Section):
                 f"expected path with calibration.method: {COVARIATES}, got first_windows: give a file of "
                 "labelled answers with these features",
             )
-        for tag in registry.computed(self.estimators, "reference"):
+        for tag in registry.estimators_by_input(self.estimators, "reference"):
             yield (
                 "estimators",
                 f"expected none that is fitted on confidences of the reference with calibration.method: "

@@ -11,7 +11,7 @@ from collections import Counter
 
 import numpy as np
 
-from monitor.base.codec import joined, pack, restored, unpack
+from monitor.base.codec import concatenate_columns, pack, restored, unpack
 from monitor.base.records import Ints, Keys
 from monitor.base.state_changes import ChangedRows, RingChange, RingRows, RingState
 from monitor.store.database import SqlConnection
@@ -132,7 +132,7 @@ class SavedRings:
 def _joined(pieces: list[RingRows]) -> RingRows:
     """One piece of several in order, at least one."""
     keys = [rows.keys for rows in pieces]
-    columns = joined([rows.columns for rows in pieces], [len(each) for each in keys])
+    columns = concatenate_columns([rows.columns for rows in pieces], [len(each) for each in keys])
     return RingRows(np.concatenate(keys), columns)
 
 

@@ -22,7 +22,15 @@ from contextlib import closing, contextmanager
 from functools import partial
 
 from monitor.base.errors import LeaseLostError, SourceError, StoreAwayError, StoreError
-from monitor.base.spool import PostSpool, SpoolFrame, SpoolLines, SpoolPost, SpoolWriteError, framed, joined
+from monitor.base.spool import (
+    PostSpool,
+    SpoolFrame,
+    SpoolLines,
+    SpoolPost,
+    SpoolWriteError,
+    make_frames,
+    merge_stretches,
+)
 from monitor.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore, hold_lease
 
 log = logging.getLogger("blindsight")
@@ -180,7 +188,7 @@ class SpoolTable(PostSpool):
             log.debug("Posts are not read: %s.", error)
             time.sleep(timeout_seconds)
             return []
-        return joined(list(self._taken(rows)))
+        return merge_stretches(list(self._taken(rows)))
 
     def _taken(self, rows: Sequence[tuple[int, int, bool, bytes]]) -> Iterator[SpoolLines]:
         size = lines = 0
@@ -292,7 +300,7 @@ class SpoolTable(PostSpool):
                 connection.cut(_ANSWER_SECONDS)
 
     def _kept(self, group: Sequence[SpoolPost], reserved: int) -> int:
-        frames, upto = list(framed(group, self._end)), self._absorbed
+        frames, upto = list(make_frames(group, self._end)), self._absorbed
         try:
             self._commit(partial(self._add, frames, upto))
         except Exception as error:

@@ -13,7 +13,7 @@ from monitor import ESTIMATORS
 from monitor.base.records import id_keys
 from monitor.base.registry import REFITTED
 from monitor.base.results import Estimate, Unknown
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.window_report import WindowReport
@@ -125,7 +125,7 @@ def test_a_restart_from_the_store_changes_nothing(whole: tuple[list[bytes], Any]
     saved = store.load()
     store.close()
     assert "pool/t" in saved.rings
-    found.engine = found.settings.build(assembled(saved.parts, saved.rings))
+    found.engine = found.settings.build(assemble(saved.parts, saved.rings))
     assert lines(reports + found.feed(records[600:])) == whole[0]
 
 
@@ -137,7 +137,7 @@ def test_refits_that_are_switched_on_and_off_find_what_was_saved_without_them(tm
     for turn, changes in enumerate([plain, {}, plain, {}]):
         found.settings = rig(**changes).settings
         saved = store.load()
-        found.engine = found.settings.build(assembled(saved.parts, saved.rings))
+        found.engine = found.settings.build(assemble(saved.parts, saved.rings))
         start = 1.7e9 + 10_000 * turn
         found.feed([{**r, "label": "ok"} for r in answers(np.random.default_rng(3), 130, start=start)])
         store.commit(found.engine.changes())
@@ -323,7 +323,7 @@ def test_what_is_forgotten_by_id_is_in_no_later_fit(tmp_path: Any) -> None:
     found.engine.confirm()
     saved = store.load()
     store.close()
-    for engine in (found.engine, found.settings.build(assembled(saved.parts, saved.rings))):
+    for engine in (found.engine, found.settings.build(assemble(saved.parts, saved.rings))):
         pool = engine.snapshot().tasks["t"].refits.pool
         assert len(pool.keys) == 150
         assert not np.isin(gone, pool.keys).any()

@@ -30,7 +30,7 @@ import psycopg
 from kafka import KafkaProducer
 
 from monitor.base.codec import unpack
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.reports.union import union
@@ -273,7 +273,7 @@ class Group:
             store = PostgresStore(PostgresDatabase(self._server.dsn, f"{self.topic}_{number}"))
             with closing(store):
                 saved = store.load()
-            views.append(settings.build(assembled(saved.parts, saved.rings)).view())
+            views.append(settings.build(assemble(saved.parts, saved.rings)).view())
         return accounts(assert_adds_up(AgentView(engine=union(views))))
 
     def _numbers(self, connection: psycopg.Connection[Any]) -> list[int]:

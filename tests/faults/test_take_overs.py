@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from monitor.base.errors import CommitUnknownError, InUseError, LeaseLostError, StoreAwayError
-from monitor.base.state_changes import Changes, assembled
+from monitor.base.state_changes import Changes, assemble
 from monitor.store.postgres import PostgresDatabase, PostgresStore
 from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, command_here, ndjson, write_configuration
@@ -96,7 +96,7 @@ def test_a_checkpoint_whose_last_word_got_lost_counts_once(
         with closing(store.reader()) as reader:
             assert [line for _, line in reader.reports_after(0, 100)] == lines(first + second)
         saved = store.load()
-        assert rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()
+        assert rig.settings.build(assemble(saved.parts, saved.rings)).view() == rig.engine.view()
         store.close()
 
 

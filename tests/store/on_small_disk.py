@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from monitor.base.errors import SinkError, StoreError
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.export.sinks.destination import Destination, Item, Row
 from monitor.export.sinks.line_file import LineFile
 from monitor.export.sinks.reports_file import ReportsFile
@@ -131,7 +131,7 @@ def main() -> None:
     said = case(store, rig, folder)
     again = Store(folder / "state")
     saved = again.load()
-    whole = rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()
+    whole = rig.settings.build(assemble(saved.parts, saved.rings)).view() == rig.engine.view()
     again.close()
     print(json.dumps({"said": said, "whole": whole}))
 

@@ -19,7 +19,7 @@ from monitor.agent.resume import restore_marks
 from monitor.base.codec import plain
 from monitor.base.errors import InUseError, MissingExtraError, StoreAwayError, StoreError
 from monitor.base.records import id_keys
-from monitor.base.state_changes import Changes, assembled
+from monitor.base.state_changes import Changes, assemble
 from monitor.reports.views import AgentView
 from monitor.store import StateStore, Store
 from monitor.store.database import Database, SqlConnection
@@ -265,7 +265,7 @@ def test_an_empty_change_is_a_checkpoint_too(place):
     store = place.open()
     assert store.commit(Changes()) == 0
     saved = store.load()
-    assert assembled(saved.parts, saved.rings) is None
+    assert assemble(saved.parts, saved.rings) is None
     store.close()
 
 
@@ -335,11 +335,11 @@ def stream() -> list[Record]:
 
 def loaded(store: StateStore, rig: Rig) -> Rig:
     """An engine from what the store holds."""
-    from monitor.base.state_changes import assembled
+    from monitor.base.state_changes import assemble
 
     saved = store.load()
     other = Rig(rig.settings.tasks)
-    other.engine = rig.settings.build(assembled(saved.parts, saved.rings))
+    other.engine = rig.settings.build(assemble(saved.parts, saved.rings))
     return other
 
 
@@ -419,7 +419,7 @@ def pieces(store: StateStore, table: str = "ring_rows") -> int:
 
 def assert_same(store: StateStore, rig: Rig) -> None:
     saved = store.load()
-    again = rig.settings.build(assembled(saved.parts, saved.rings))
+    again = rig.settings.build(assemble(saved.parts, saved.rings))
     assert again.view() == rig.engine.view()
     assert same(*(each.snapshot().tasks["t"].join for each in (again, rig.engine)))
 

@@ -11,7 +11,7 @@ import pytest
 
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import StoreError
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.store import Store
 from monitor.store.store import FILE
 from tests.engine.test_engine import stream
@@ -64,7 +64,7 @@ def test_a_log_that_lost_its_end_goes_on_from_an_earlier_checkpoint(tmp_path, ho
         again = Store(copy)
         saved = again.load()
         again.close()
-        engine = rig.settings.build(assembled(saved.parts, saved.rings))
+        engine = rig.settings.build(assemble(saved.parts, saved.rings))
         assert engine.view() in views, "the state of no checkpoint"
         found.add(views.index(engine.view()))
     assert {0, len(views) - 1} <= found
@@ -89,7 +89,7 @@ def test_a_store_deleted_under_the_agent_is_told_at_the_next_checkpoint(tmp_path
     store.close()
     store = Store(folder)
     saved = store.load()
-    assert rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()
+    assert rig.settings.build(assemble(saved.parts, saved.rings)).view() == rig.engine.view()
     store.close()
 
 

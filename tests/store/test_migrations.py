@@ -18,7 +18,7 @@ import pytest
 from monitor.agent.resume import resume
 from monitor.base.codec import pack, restored, unpack
 from monitor.base.results import Estimate, Reason, Unknown
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.config.root import Task
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.reports.views import EngineView
@@ -96,7 +96,7 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
     store.close()
     resumed = resume(rig.settings, saved)
     assert (resumed.reports, resumed.forgotten) == ([], [])
-    states = resumed.engine.snapshot(), assembled(saved.parts, saved.rings)
+    states = resumed.engine.snapshot(), assemble(saved.parts, saved.rings)
     found, expected = (unpack(pack(state)) for state in states)
     for name, task in expected["tasks"].items():
         del task["revisions"]["names"], found["tasks"][name]["revisions"]["names"]  # to find lines in a store

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.store import Store
 from tests.daemon import ROOT
 from tests.services.process import PATIENCE_SECONDS
@@ -84,5 +84,5 @@ def test_a_store_that_becomes_read_only_under_the_agent_loses_nothing(tmp_path: 
     store._connection.execute("PRAGMA query_only = 0")
     assert commit(store, rig, 3) == ""
     saved = store.load()
-    assert rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()
+    assert rig.settings.build(assemble(saved.parts, saved.rings)).view() == rig.engine.view()
     store.close()

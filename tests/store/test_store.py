@@ -11,7 +11,7 @@ import pytest
 
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import StoreError
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.store import Store
 from monitor.store.schema import VERSION
 from monitor.store.store import FILE, copy_store
@@ -23,7 +23,7 @@ def resumed(rig: Rig, folder: Path) -> None:
     """Go on as a new process would: from the store alone."""
     store = Store(folder)
     saved = store.load()
-    rig.engine = rig.settings.build(assembled(saved.parts, saved.rings))
+    rig.engine = rig.settings.build(assemble(saved.parts, saved.rings))
     store.close()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from monitor.base.records import Floats
-from monitor.base.registry import BY_LABELS, computed
+from monitor.base.registry import BY_LABELS, estimators_by_input
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.engine.labels.draws import Round
 from monitor.engine.refit.curves import calibrations
@@ -51,7 +51,7 @@ def reported(estimators: Sequence[str]) -> tuple[str, ...]:
     ('ssme', 'labelled', 'ensemble')
     """
     asked = [tag for tag in estimators if tag in ESTIMATORS]
-    return tuple(dict.fromkeys([*asked, *computed(asked, "refit")]))
+    return tuple(dict.fromkeys([*asked, *estimators_by_input(asked, "refit")]))
 
 
 def refit(job: RefitJob) -> RefitResult:

@@ -18,7 +18,7 @@ CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(_FITTING)
 
 CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
     _FITTED,
-    of=lambda code: getattr(code, "calibration", code),
+    convert=lambda code: getattr(code, "calibration", code),
 )
 """Every fitted calibration by its method; `auto` returns one of the others, and `ssme` comes from refits."""
 

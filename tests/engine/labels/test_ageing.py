@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from monitor.base.codec import plain
-from monitor.base.state_changes import RingState, assembled
+from monitor.base.state_changes import RingState, assemble
 from monitor.engine.engine import Engine
 from monitor.engine.labels import ageing
 from monitor.engine.labels.ageing import Ageing
@@ -211,7 +211,7 @@ def test_they_go_from_the_file_too(tmp_path: Path, every: int) -> None:
     store.commit(rig.engine.changes())
     rig.engine.confirm()
     saved = store.load()
-    again = rig.settings.build(assembled(saved.parts, saved.rings))
+    again = rig.settings.build(assemble(saved.parts, saved.rings))
     assert alive(again) == alive(rig.engine)
     assert alive(again)["answers"] < 60 * 40
     assert same(again.snapshot().tasks["t"].join, rig.engine.snapshot().tasks["t"].join)

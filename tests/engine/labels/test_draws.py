@@ -10,7 +10,7 @@ import pytest
 
 from monitor.base.records import Floats, id_keys
 from monitor.base.results import Estimate, Reason, Unknown
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.config.root import Task
 from monitor.engine.labels.draws import FEWEST_DRAWS
 from monitor.engine.refit.fit import refit
@@ -123,11 +123,11 @@ def test_draws_rest_in_the_store_and_a_store_that_has_none_is_gone_on_with(tmp_p
         rig.engine.confirm()
     saved = store.load()
     store.close()
-    [job] = rig.settings.build(assembled(saved.parts, saved.rings)).refits()
+    [job] = rig.settings.build(assemble(saved.parts, saved.rings)).refits()
     assert estimate(job) == estimate(job_of(rig))
     older = {name: ring for name, ring in saved.rings.items() if name != "draws/t"}
     assert len(older) == len(saved.rings) - 1
-    [job] = rig.settings.build(assembled(saved.parts, older)).refits()
+    [job] = rig.settings.build(assemble(saved.parts, older)).refits()
     assert estimate(job) == f"active_testing: {Reason.NO_DRAWS}"
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from monitor.base.codec import plain
 from monitor.base.names import REALISED
 from monitor.base.results import Estimate
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import assemble
 from monitor.engine.labels.revisions import Revisions
 from monitor.engine.labels.tally import Tally
 from monitor.reports.reader import from_json
@@ -295,7 +295,7 @@ def saved_and_resumed(rig, reports, folder, keep_reports=1000):
     store.commit(rig.engine.changes(), reports, {"reports": (10**6, 0)})
     rig.engine.confirm()
     saved = store.load()
-    rig.engine = rig.settings.build(assembled(saved.parts, saved.rings))
+    rig.engine = rig.settings.build(assemble(saved.parts, saved.rings))
     store.close()
 
 
