@@ -142,7 +142,7 @@ class RedisStream(Source[Position]):
             with connected(settings) as client:
                 entries = client.xrevrange(settings.stream, count=records)
         except _ERRORS as error:
-            raise settings.explained(error) from error
+            raise settings.to_source_error(error) from error
         return [messages(settings, entries[::-1])] if entries else []
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
@@ -190,7 +190,7 @@ class RedisStream(Source[Position]):
         self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
         if isinstance(error, MemoryError):
             self._most = max(self._most // 8, 1)
-        failure = self._settings.explained(error)
+        failure = self._settings.to_source_error(error)
         if not isinstance(error, _ERRORS):
             self.trouble = str(failure)
         elif not _passes(error):

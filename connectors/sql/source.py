@@ -182,7 +182,7 @@ class SqlSource(Source[Position]):
             self._resume(self._handed)
             if isinstance(error, SourceError):
                 raise
-            raise self._settings.explained(error) from error
+            raise self._settings.to_source_error(error) from error
 
     def _advance(self) -> Raw | None:
         assert self._database is not None

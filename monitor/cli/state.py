@@ -111,7 +111,7 @@ class ShardOpener:
     def section(self, number: int) -> StoreConfig:
         """The store of a partition number."""
         assert self.config.store is not None
-        return self.config.store.of_partition(number)
+        return self.config.store.for_partition(number)
 
     @contextmanager
     def using(self, config: Config, settings: EngineSettings) -> Iterator[None]:

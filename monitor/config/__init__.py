@@ -1,1 +1,1 @@
-"""The configuration: one frozen model for each section; reading, messages, the effects of a reload."""
+"""The configuration: a frozen model for each section, the reader of files, messages, effects of a reload."""

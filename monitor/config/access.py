@@ -1,4 +1,4 @@
-"""The sections of a request that the agent makes: how it shows who it is, and whom it trusts."""
+"""The sections for requests that the agent sends: its login, its certificates, the trusted authorities."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class BasicAuth(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> BasicAuth:
-        told = f"expected a name without a colon (the header's separator), got {self.username!r}"
-        demand([("username", told) if ":" in self.username else None])
+        problem = f"expected a name without a colon (the header's separator), got {self.username!r}"
+        demand([("username", problem) if ":" in self.username else None])
         return self
 
 
@@ -90,7 +90,7 @@ class HttpAccess(Section):
     tls: ClientTls | None = Field(
         default=None, description="TLS for https; the system's trusted authorities if absent."
     )
-    # What a header holds may be a secret, which must not reach a log through a printed configuration.
+    # The value of a header may be a secret, which must not reach a log through a printed configuration.
     headers: dict[str, str] = Field(
         default={},
         repr=False,
@@ -99,7 +99,7 @@ class HttpAccess(Section):
     )
 
     def _access_problems(self, where: str, urls: Sequence[str]) -> Iterable[Problem | None]:
-        """The problems of these keys, for the addresses that stand at ``where`` in the section."""
+        """Yield the problems of these keys; `where` says where in the section the addresses `urls` are."""
         yield from (_a_header(name, value) for name, value in self.headers.items())
         if self.token_file is not None and self.basic_auth is not None:
             yield "basic_auth", "expected token_file or basic_auth, got both: leave one out"

@@ -1,4 +1,4 @@
-"""The section `alertmanager`: who is told of alerts directly."""
+"""The section `alertmanager`: the Alertmanagers to which the agent sends alerts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OWN_LABELS = ("alertname", "severity", "task", "model", "group", "metric")
 
 
 class Alertmanager(HttpAccess):
-    """Alertmanagers that are told of alerts directly, where no Prometheus evaluates rules."""
+    """Alertmanagers to which the agent sends alerts itself, if no Prometheus evaluates its rules."""
 
     urls: tuple[str, ...] = Field(
         min_length=1,

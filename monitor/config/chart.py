@@ -1,4 +1,4 @@
-"""The chart section of a task: kinds, rules, and the promise of how rarely they alarm without cause."""
+"""The chart section of a task: kinds, rules, and the rate of false alarms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from monitor.base import registry
-from monitor.config.section import OneOf, Problem, Section, demand, explained, unique
+from monitor.config.section import OneOf, Problem, Section, demand, describe_tags, unique
 
 RuleTag = Literal[
     "we1", "we2", "we3", "we4",
@@ -99,7 +99,7 @@ class ChartConfig(Section):
     kind: Annotated[str, OneOf(registry.CHARTS)] = Field(
         default="shewhart",
         description="The kind of chart.",
-        json_schema_extra=explained(registry.CHARTS),
+        json_schema_extra=describe_tags(registry.CHARTS),
         examples=["ewma"],
     )
     arl0: Arl0 | None = Field(
@@ -161,7 +161,7 @@ class ChartConfig(Section):
         return "", f"expected arl0 or sigmas, got both ({got} and {self.sigmas:g})"
 
     def _out_of_place(self) -> Iterable[Problem]:
-        """Keys without an effect for this kind of chart."""
+        """Yield the problems of keys that have no effect for this kind of chart."""
         own = registry.CHARTS[self.kind].keys
         if self.rules != ("we1",) and "rules" not in own:
             yield (
@@ -174,7 +174,7 @@ class ChartConfig(Section):
                 yield key, f"expected kind {kinds} for this key, got {self.kind}: leave it out"
 
     def least_change(self, metric: str) -> float:
-        """The least change of a metric that raises an alarm."""
+        """Return the least change of a metric that raises an alarm."""
         if isinstance(self.min_change, MinChange):
             return float(getattr(self.min_change, metric))
         return self.min_change
@@ -188,15 +188,15 @@ class ChartConfig(Section):
 def budget_problems(
     chart: ChartConfig, traffic: Mapping[str, float | None], windows_per_week: float
 ) -> Iterable[Problem]:
-    """The reason why a budget of false alarms cannot be divided, if any.
+    """Yield a problem if the budget of false alarms cannot be divided among the charts.
 
     Parameters
     ----------
     chart : ChartConfig
     traffic : mapping of str to float or None
-        Answers a day of each model; None if unknown.
+        Answers per day of each model; None if unknown.
     windows_per_week : float
-        Windows that all charts of the task judge together.
+        The number of windows per week of all charts of the task together.
     """
     if not isinstance(chart.arl0, FalseAlarmBudget):
         return

@@ -1,4 +1,4 @@
-"""Reads a configuration file: strict YAML; one error lists every problem with its line."""
+"""Reader of a configuration file: strict YAML; one error lists every problem with its line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from monitor.config.messages import Finding, findings
 from monitor.config.messages import Path as KeyPath
 from monitor.config.root import Config
 
-_MOST_BYTES = 1 << 20  # a configuration is a page; a data file named by mistake must not fill the memory
+_MOST_BYTES = 1 << 20  # a configuration is short; a data file given by mistake must not fill the memory
 
 
 def load_config(path: str | Path) -> Config:
-    r"""Read, check and complete a configuration file.
+    r"""Read and validate a configuration file.
 
-    Relative paths in it become absolute, from the file's own folder, not from the working directory.
+    Relative paths are resolved from the folder of the file, not from the working directory.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ def load_config(path: str | Path) -> Config:
     Raises
     ------
     ConfigError
-        The file cannot be read, is no YAML, or breaks the schema. One message lists every problem in a line:
-        the path of the key, the value, the allowed values, the nearest valid name, and the line. Checks
-        between values (`positive` must be one of `classes`) follow when each value is allowed.
+        The file cannot be read, is not YAML, or breaks the schema. The message lists each problem on a line:
+        the path of the key, the value, the allowed values, the nearest valid name, and the line number.
+        Checks between values (`positive` must be one of `classes`) run only if each value is allowed.
 
     Examples
     --------
@@ -57,16 +57,16 @@ def load_config(path: str | Path) -> Config:
 def config_from(
     data: object, name: str = "The configuration", line_of: Callable[[KeyPath], int] | None = None
 ) -> Config:
-    """Check a configuration in memory, as `load_config` does with a file's; a ConfigError lists its problems.
+    """Validate a configuration in memory and return it; raise a ConfigError that lists all problems.
 
     Parameters
     ----------
     data : object
-        Mappings, lists, text, numbers, as YAML gives them. It is not changed.
+        The mappings, lists, texts and numbers of a YAML document; not modified.
     name : str
-        Its name in the message.
+        The subject of the message.
     line_of : callable, optional
-        Finds the line of a key.
+        Returns the line number of a key.
     """
     try:
         return Config.model_validate(data)
@@ -75,9 +75,9 @@ def config_from(
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a configuration, for editors.
+    """Return the JSON Schema (draft 2020-12) of a configuration, for editors.
 
-    It describes every key. It does not contain checks between values (`positive` must be one of `classes`).
+    It describes every key, but not the checks between values (`positive` must be one of `classes`).
 
     Examples
     --------
@@ -92,7 +92,7 @@ def schema() -> dict[str, Any]:
 
 
 def _schema() -> dict[str, Any]:
-    """As pydantic makes it, anew where a table of tags has changed."""
+    """Return pydantic's schema, cached until a table of tags changes."""
     return _schema_of(tuple(tuple(table.items()) for table in TABLES.values()))
 
 
@@ -102,7 +102,7 @@ def _schema_of(tables: object) -> dict[str, Any]:
 
 
 def _without_titles(node: Any) -> Any:
-    """The schema without pydantic's titles, which repeat the keys; a key named title stays."""
+    """Return the schema without pydantic's titles, which repeat the keys; a key named title stays."""
     if isinstance(node, dict):
         return {
             key: _without_titles(value)
@@ -112,8 +112,8 @@ def _without_titles(node: Any) -> Any:
     return [_without_titles(item) for item in node] if isinstance(node, list) else node
 
 
-def _message(name: str, found: list[Finding], line_of: Callable[[KeyPath], int] | None) -> str:
-    lines = [f"{each} (line {line_of(each.path)})" if line_of else str(each) for each in found]
+def _message(name: str, problems: list[Finding], line_of: Callable[[KeyPath], int] | None) -> str:
+    lines = [f"{each} (line {line_of(each.path)})" if line_of else str(each) for each in problems]
     return "\n  ".join([f"{name} cannot be used:", *lines])
 
 
@@ -177,7 +177,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 def _line(node: yaml.Node, path: KeyPath) -> int:
-    """The line of a key, or of the nearest section around it in the file."""
+    """Return the line of a key, or of the nearest enclosing section that is in the file."""
     line: int = node.start_mark.line + 1
     for part in path:
         inner: tuple[yaml.Node, yaml.Node] | None = None
@@ -192,7 +192,7 @@ def _line(node: yaml.Node, path: KeyPath) -> int:
 
 
 def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
-    """Yield each mapping of a document once, however many aliases it has."""
+    """Yield each mapping of a document once, even if it has aliases."""
     waiting, done = [root], set()
     while waiting:
         node = waiting.pop()
@@ -207,9 +207,9 @@ def _mappings(root: yaml.Node) -> Iterator[yaml.MappingNode]:
 
 
 def _refuse_duplicates(root: yaml.Node) -> None:
-    """Refuse equal keys, of which YAML's reader would keep the last.
+    """Raise an error if a key occurs twice in a mapping; PyYAML would silently keep the last one.
 
-    This runs before the mappings are built, as merging (``<<``) adds keys that may be overridden.
+    This runs before the mappings are built, because merging (``<<``) adds keys that may be overridden.
     """
     for node in _mappings(root):
         lines: dict[str, int] = {}
@@ -225,7 +225,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 def _keep_texts(root: yaml.Node) -> None:
-    """Keep the texts that labels and records are compared with as written, not as numbers or booleans."""
+    """Read the keys and values of `label_values` and `where` as text, not as numbers or booleans."""
     for node in _mappings(root):
         for key, value in node.value:
             if key.value == "mapping":
@@ -250,9 +250,10 @@ def _refusal(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses numbers which YAML 1.1 reads otherwise than they look."""
+    """A SafeLoader that refuses numbers with a surprising meaning in YAML 1.1, such as octal ones."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node; raise a yaml.MarkedYAMLError if it is refused."""
         if isinstance(node, yaml.ScalarNode):
             _refuse_null_character(node)
             if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
@@ -262,13 +263,13 @@ class _Loader(yaml.SafeLoader):
         except ValueError as error:  # the 31st of February; an integer of 5,000 digits
             reason = str(error).partition(":")[0]
             raise _refusal(f"{str(node.value)[:40]!r}: {reason}; put it in quotes", node) from error
-        except (AttributeError, LookupError) as error:  # `!!bool maybe`: the reader looks it up unseen
+        except (AttributeError, LookupError) as error:  # `!!bool maybe`: PyYAML looks it up unchecked
             kind = node.tag.rpartition(":")[2]
             raise _refusal(f"{str(node.value)[:40]!r} is no {kind}: delete the tag !!{kind}", node) from error
 
 
 def _refuse_null_character(node: yaml.ScalarNode) -> None:
-    """YAML has it in double quotes; no path may hold it, and no name."""
+    """Refuse U+0000, which YAML allows in double quotes, but no path or name may contain."""
     if "\0" in node.value:
         raise _refusal("the character U+0000 is not allowed in a configuration: delete it", node)
 
@@ -284,7 +285,7 @@ def _refuse_old_numbers(node: yaml.Node) -> None:
 
 
 def resolve_paths(config: Config, folder: str | Path) -> Config:
-    """The same configuration, its relative paths taken from `folder`; each section says which keys are files.
+    """Return the configuration with relative paths resolved from `folder`.
 
     Examples
     --------
@@ -292,4 +293,4 @@ def resolve_paths(config: Config, folder: str | Path) -> Config:
     >>> resolve_paths(config, "/etc/blindsight").reports.path
     '/etc/blindsight/windows.ndjson'
     """
-    return config.placed(os.path.abspath(folder))
+    return config.resolve(os.path.abspath(folder))

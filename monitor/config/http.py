@@ -1,4 +1,4 @@
-"""The sections of an `http` source: its address, its writers and its bounds."""
+"""The sections of an `http` source: its address, its clients and its limits."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters of a bearer token by RFC 6750, section 2.1."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # of what is observed
-_BODIES_IN_SPOOL = 4  # below this, one body in a spool that is being read could be refused for ever
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # of a mapping in `observe`
+_BODIES_IN_SPOOL = 4  # with fewer, a spool that is being read could refuse a body for ever
 
 
 def token_fault(token: str) -> str | None:
-    """The fault of a bearer token, or None. It does not repeat the token.
+    """Return the problem of a bearer token, without repeating the token, or None.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def token_fault(token: str) -> str | None:
 
 
 class HttpSpool(Section):
-    """Where what was acknowledged rests until it is used."""
+    """The durable queue of acknowledged records."""
 
     files = ("path",)
 
@@ -93,7 +93,7 @@ class BearerToken(Section):
 
 
 class HttpToken(BearerToken):
-    """A bearer token, and the tasks that its holder may write."""
+    """A bearer token, with the tasks that its holder may write to."""
 
     name: str | None = Field(
         default=None,
@@ -105,7 +105,7 @@ class HttpToken(BearerToken):
     tasks: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Tasks that its holder may write; all if absent.",
+        description="Tasks that its holder may write to; all if absent.",
         examples=[["toxicity"]],
     )
     labels_per_day: int | None = Field(
@@ -124,7 +124,7 @@ class HttpToken(BearerToken):
 
 
 def token_names(tokens: Sequence[BearerToken]) -> list[str]:
-    """What the holders of these tokens are called.
+    """Return the name of the holder of each token.
 
     Examples
     --------
@@ -164,7 +164,7 @@ class HttpSourceConfig(SourceSection):
     listen: str = Field(description="Address and port; port 0 takes a free one.", examples=["0.0.0.0:9108"])
     spool: HttpSpool = Field(
         default=HttpSpool(),
-        description="Where acknowledged records rest until they are used: a folder, or the store's database.",
+        description="The durable queue of acknowledged records: a folder, or the store's database.",
     )
     # Tokens must not reach a log through a printed configuration.
     tokens: tuple[HttpToken, ...] = Field(
@@ -218,8 +218,8 @@ class HttpSourceConfig(SourceSection):
     mapping: FieldMapping | None = MAPPING
     observe: dict[str, FieldMapping] = Field(
         default={},
-        description="Mappings by a name: POST /v1/observe/NAME is read by its own. The names of formats "
-        "that need no paths are known without one.",
+        description="Mappings by name. POST /v1/observe/NAME uses the mapping NAME. A format that needs no "
+        "paths can be used by its name without a mapping here.",
     )
 
     @field_validator("listen", mode="after")
@@ -235,7 +235,7 @@ class HttpSourceConfig(SourceSection):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """True if only this machine can connect."""
         return _is_loopback(self.listen)
 
     def _problems(self) -> Iterable[Problem | None]:
@@ -273,8 +273,8 @@ def _observed_problems(observe: Mapping[str, FieldMapping]) -> Iterable[Problem]
                 f"in the path of a post, got {name[:60]!r}",
             )
         for field, path in mapping.beside.items():
-            told = f"expected a path into the records, got {path}: only messages of kind: kafka have it"
-            yield f"observe.{name}.{field}", told
+            problem = f"expected a path into the records, got {path}: only messages of kind: kafka have it"
+            yield f"observe.{name}.{field}", problem
 
 
 def _is_loopback(listen: str) -> bool:

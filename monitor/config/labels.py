@@ -12,7 +12,7 @@ from monitor.config.section import Problem, Section
 
 
 class LabelsConfig(Section):
-    """How long and how many answers wait for their labels."""
+    """The limits of the join of answers and labels."""
 
     horizon_days: float = Field(
         default=30.0,
@@ -52,7 +52,7 @@ class LabelsConfig(Section):
         ge=0,
         le=1,
         description="Maximum share of labels that may have replaced another class for the same id. If there "
-        "are more among those that a fit would use, no recalibration and no refit begins. 1: no maximum.",
+        "are more among the labels of a fit, no recalibration and no refit begins. 1: no maximum.",
         examples=[0.01],
     )
 
@@ -63,7 +63,7 @@ class LabelsConfig(Section):
 
 
 class WeightedLabels(LabelsConfig):
-    """How long and how many answers wait for their labels, and what each label counts for."""
+    """The limits of the join of answers and labels, and the weights of labels."""
 
     weights: Literal["given", "estimated"] = Field(
         default="given",
@@ -75,11 +75,11 @@ class WeightedLabels(LabelsConfig):
 
 
 class Ssme(Section):
-    """When the estimators that use labels are refitted, and on which rows."""
+    """The schedule, the rows and the limits of refits of estimators on labels."""
 
     models: tuple[str, ...] = Field(
         default=(),
-        description="The models whose scores a fit combines. Those of `models` if absent.",
+        description="The models whose scores a fit combines. By default the models in `models`.",
         examples=[["erm", "irm"]],
     )
     every_windows: int = Field(
@@ -140,7 +140,7 @@ class Ssme(Section):
 
 
 def unread_weights(labels: WeightedLabels, estimators: Collection[str]) -> Problem | None:
-    """The problem of estimated weights that none of the refitted estimators uses."""
+    """Return a problem if the weights are estimated but no refitted estimator uses them."""
     if labels.weights == "given" or not {*BY_LABELS}.isdisjoint(estimators):
         return None
     listed = ", ".join(BY_LABELS)

@@ -1,4 +1,4 @@
-"""The part of the configured tasks that decoders need."""
+"""Layouts of the configured tasks, for decoders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.config.root import Task, TaskConfig
 def layouts(
     tasks: Mapping[str, TaskConfig], long_names: frozenset[str] = frozenset(), numbered: bool = False
 ) -> tuple[TaskLayout, ...]:
-    """The part of the tasks that decoders need; `long_names` and `numbered` as in `TaskLayout`."""
+    """Return the layout of each task; see `TaskLayout` for `long_names` and `numbered`."""
     return tuple(
         TaskLayout(
             name=name,

@@ -1,4 +1,4 @@
-"""The `mapping` of a source: paths to our fields in records with other field names."""
+"""The `mapping` of a source: the path of each field in records with other field names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from monitor.base.registry import FORMATS
-from monitor.config.section import OneOf, Problem, Section, demand, explained
+from monitor.config.section import OneOf, Problem, Section, demand, describe_tags
 
 FieldPath = tuple[str | int, ...]
-"""The steps from the record to a field: names of objects' fields, places in arrays."""
+"""The steps from a record to a field: keys of objects and indices of arrays."""
 
 _STEP = re.compile(r"""\.?([^.\[\]"\\\s\x00-\x1f]+)|\["([^"\\\x00-\x1f]+)"\]|\[(\d{1,4})\]""")
 _IN_TEXT = "|json"
 
 
 class _JsonText(str):
-    """The step from a text to the JSON that it is; equal to no name."""
+    """The step that parses a text as JSON; it is equal to no key."""
 
     __slots__ = ()
 
@@ -36,17 +36,17 @@ JSON_TEXT = _JsonText(_IN_TEXT)
 """The step that is written `|json`."""
 
 MISSING: Any = object()
-"""The result of `lookup` if a record has nothing at a path."""
+"""The result of `lookup` if a record has no value at a path."""
 
 
 def parse_field_path(text: str) -> FieldPath:
-    """The steps of a path; a ValueError names the allowed form.
+    """Parse a path and return its steps; raise ValueError if it has another form.
 
     Parameters
     ----------
     text : str
-        Names separated by dots; ``[0]`` is an index of an array, from 0; ``["a.b"]`` a name with a dot, a
-        bracket or a blank; ``name|json``, ``[0]|json`` go on inside of a text that is JSON.
+        Keys separated by dots. ``[0]`` is an index of an array, from 0; ``["a.b"]`` is a key with a dot, a
+        bracket or a blank; ``name|json`` and ``[0]|json`` parse the text there as JSON.
 
     Examples
     --------
@@ -63,18 +63,18 @@ def parse_field_path(text: str) -> FieldPath:
     steps: list[str | int] = []
     at = 0
     while at < len(text):
-        found = _STEP.match(text, at)
-        dotted = bool(steps) and found is not None and found[1] is not None and found[0] != _IN_TEXT
-        if found is None or found[0].startswith(".") != dotted:
+        step = _STEP.match(text, at)
+        dotted = bool(steps) and step is not None and step[1] is not None and step[0] != _IN_TEXT
+        if step is None or step[0].startswith(".") != dotted:
             break
-        name = found[1]
-        if found[0] == _IN_TEXT and steps:  # behind an index, or a name in quotes
+        name = step[1]
+        if step[0] == _IN_TEXT and steps:  # after an index, or a name in quotes
             steps.append(JSON_TEXT)
         elif name is not None and name.endswith(_IN_TEXT) and name != _IN_TEXT:
             steps += [name.removesuffix(_IN_TEXT), JSON_TEXT]
         else:
-            steps.append(int(found[3]) if found[3] is not None else name or found[2])
-        at = found.end()
+            steps.append(int(step[3]) if step[3] is not None else name or step[2])
+        at = step.end()
     if at < len(text) or not steps or isinstance(steps[0], int):
         raise ValueError(
             f'expected a path such as payload.probs, outputs[0].data or ["a.b"].c, got {text[:60]!r}'
@@ -83,7 +83,7 @@ def parse_field_path(text: str) -> FieldPath:
 
 
 def lookup(value: object, path: FieldPath) -> Any:
-    """The value at a path, or `MISSING`.
+    """Return the value at a path, or `MISSING`.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def lookup(value: object, path: FieldPath) -> Any:
 
 
 def _in_text(value: object) -> Any:
-    """What a text is in JSON; an object or array as it is, where some writers leave it so."""
+    """Parse a text as JSON; return an object or array unchanged, because some writers do not encode it."""
     if isinstance(value, dict | list):
         return value
     try:
@@ -123,27 +123,30 @@ UNITS: Mapping[TimeUnit, float] = {
     "microseconds": 1e6,
     "nanoseconds": 1e9,
 }
-"""Of each unit so many make a second."""
+"""The number of each unit in a second."""
 
 PATHS: tuple[str, ...] = (
     *("id", "time", "task", "model", "scores", "confidence", "prediction", "version"),
     *("label", "correct", "probability", "draw"),
 )
-"""Fields of a record that a mapping gives one path each."""
+"""Fields of a record that have a single path in a mapping."""
 
 BESIDE = ("$key", "$timestamp", "$headers")
-"""First steps of paths to what stands beside a Kafka message; `$headers` is followed by a header's name."""
+"""First steps of paths to the metadata of a Kafka message; a header's name follows `$headers`."""
 
 PLACEHOLDERS: Mapping[str, str] = {
     "model": "<name of the model>",
     "time_zone": "<zone of times without an offset, such as UTC or Europe/Berlin>",
     "class": "<class of score {}>",
 }
-"""What `doctor` and `init` write where only a person knows the value: no configuration is valid with one."""
+"""Placeholders that `doctor` and `init` write for values that only a person knows.
+
+A configuration with a placeholder is not valid.
+"""
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value is still to be filled in."""
+    """Return whether a value is a placeholder, to be replaced by a person."""
     return re.fullmatch(r"<.+>", value) is not None
 
 
@@ -151,14 +154,14 @@ _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
 def _path(what: str, example: str) -> str | None:
-    found: str | None = Field(
+    field: str | None = Field(
         default=None, min_length=1, max_length=500, description=what, examples=[example]
     )
-    return found
+    return field
 
 
 class Constants(Section):
-    """Values that are the same for every record of a source, and that no record has."""
+    """Values of fields that no record of a source has, because they are the same for all records."""
 
     task: str | None = Field(
         default=None, min_length=1, description="The task of every record.", examples=["toxicity"]
@@ -175,7 +178,7 @@ _ONE_OR_MORE = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "
 
 
 def _placeholders(constants: Constants) -> Iterable[Problem]:
-    """Return the constants that are still to be filled in."""
+    """Yield a problem for each constant that is a placeholder."""
     for name, value in constants:
         if value is not None and is_placeholder(value):
             problem = f"expected the {name} of every record, got the placeholder {value!r}"
@@ -183,12 +186,12 @@ def _placeholders(constants: Constants) -> Iterable[Problem]:
 
 
 class FieldMapping(Section):
-    """Where each field stands in the records of a source: dotted paths such as payload.probs[0].
+    """The paths of the fields in the records of a source: dotted paths such as payload.probs[0].
 
-    Of a message of Kafka ``$key``, ``$timestamp`` and ``$headers.NAME`` are paths too.
+    In a Kafka message ``$key``, ``$timestamp`` and ``$headers.NAME`` are paths too.
 
-    With a mapping nothing else is read: a field that it does not name is absent, whatever the record has
-    under that name (`label`, say, is often the predicted class).
+    With a mapping, a field without a path is absent, even if the record has a field of that name (which often
+    has another meaning: `label` may be the predicted class).
 
     Examples
     --------
@@ -199,7 +202,7 @@ class FieldMapping(Section):
     format: Annotated[str, OneOf(FORMATS)] | None = Field(
         default=None,
         description="The format of records, if not plain JSON.",
-        json_schema_extra=explained(FORMATS),
+        json_schema_extra=describe_tags(FORMATS),
         examples=["kserve"],
     )
     id: str | None = _path(
@@ -279,12 +282,12 @@ class FieldMapping(Section):
     )
     where: dict[str, Annotated[tuple[str, ...], _ONE_OR_MORE]] = Field(
         default={},
-        description="Records that are read: those with this text, or one of these, at each of these paths. "
-        "The others are ignored.",
+        description="A condition on records: each of these paths must have this text, or one of these texts. "
+        "Other records are ignored.",
         examples=[{"answer": "accept"}],
     )
     correct: str | None = _path(
-        "Path of whether the answer was right, for a task without classes.", "review.correct"
+        "Path of the verdict, true or false, on an answer of a task without classes.", "review.correct"
     )
     probability: str | None = _path(
         "Path of the probability with which a row was selected for labelling.", "review.probability"
@@ -298,15 +301,15 @@ class FieldMapping(Section):
 
     @field_validator("label_values", "where", mode="before")
     @classmethod
-    def _texts(cls, given: Any, field: ValidationInfo) -> Any:
-        """Convert keys and values to text, whatever YAML made of them."""
-        if not isinstance(given, dict):
-            return given
-        keys = [_as_text(key) for key in given]
+    def _texts(cls, section: Any, field: ValidationInfo) -> Any:
+        """Convert keys and values to text, even if YAML read them as another type."""
+        if not isinstance(section, dict):
+            return section
+        keys = [_as_text(key) for key in section]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
             raise ValueError(f"expected each value once, got {twice!r} twice, as text: leave one out")
-        values = dict(zip(keys, given.values(), strict=True))
+        values = dict(zip(keys, section.values(), strict=True))
         if field.field_name == "label_values":
             return {key: _as_text(value) for key, value in values.items()}
         several = {
@@ -324,7 +327,7 @@ class FieldMapping(Section):
 
     @property
     def paths(self) -> Mapping[str, str]:
-        """The path of each field that has one; `scores.<class>`, `groups.<name>` and the like are fields."""
+        """The path of each field that has one; fields include `scores.<class>` and `groups.<name>`."""
         single = {name: path for name in PATHS if (path := getattr(self, name)) is not None}
         scores = {f"scores.{name}": path for name, path in self.class_scores.items()}
         groups = {f"groups.{name}": path for name, path in self.groups.items()}
@@ -337,12 +340,12 @@ class FieldMapping(Section):
 
     @property
     def beside(self) -> Mapping[str, str]:
-        """Those that lead to what stands beside a Kafka message; `["$key"]` is a field of the record."""
+        """The paths to metadata of a Kafka message, such as `$key`; `["$key"]` is a field of the record."""
         return {name: path for name, path in self.paths.items() if _is_beside(path)}
 
     @property
     def reads_headers(self) -> bool:
-        """Whether more of a Kafka message is read than its value."""
+        """True if the headers, the key or the time of a Kafka message are read."""
         return self.format is not None or bool(self.beside)
 
     def _problems(self) -> Iterable[Problem | None]:
@@ -367,14 +370,14 @@ class FieldMapping(Section):
             for name, path in self.paths.items():
                 if name == "id" and path in ids:
                     continue
-                told = f"expected no path with format: {self.format}, which defines all fields"
+                problem = f"expected no path with format: {self.format}, which defines all fields"
                 other = f", or give id: {' or '.join(ids)}" if name == "id" and ids else ""
-                yield _key(name), f"{told}: leave one out{other}"
+                yield _key(name), f"{problem}: leave one out{other}"
         elif not self.paths and (self.format is None or not FORMATS[self.format].holds_records):
             yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
         if self.format is not None and FORMATS[self.format].holds_records:
-            told = f"expected a path into the row, which format: {self.format} reads, got {{}}"
-            yield from ((_key(name), told.format(path)) for name, path in self.beside.items())
+            problem = f"expected a path into the row, which format: {self.format} reads, got {{}}"
+            yield from ((_key(name), problem.format(path)) for name, path in self.beside.items())
         yield from self._problems_of_ids()
         yield from self._problems_of_values()
         if self.time is None and (self.time_zone is not None or self.time_unit != "seconds"):
@@ -387,14 +390,14 @@ class FieldMapping(Section):
             )
 
     def _problems_of_ids(self) -> Iterable[Problem]:
-        """Return what is wrong with the translations of ids."""
+        """Yield the problems of the translations of ids."""
         has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
         for name in ("id_hex_digits", "id_digits", "id_prefix", "id_case"):
             if getattr(self, name) is not None and not has_path:
                 yield "id", f"missing; {name} needs it: give its path, or leave {name} out"
 
     def _problems_of_values(self) -> Iterable[Problem]:
-        """Return what is wrong with label_values and where."""
+        """Yield the problems of label_values and where."""
         if self.label_values and self.label is None:
             yield "label", "missing; label_values needs it: give its path, or leave label_values out"
         for path, value in self.where.items():
@@ -410,7 +413,7 @@ class FieldMapping(Section):
 
 
 def _as_text(value: Any) -> Any:
-    """Return a key or value of YAML as JSON would write it; anything but a single value unchanged.
+    """Return a scalar of YAML as JSON would write it; return a mapping or list unchanged.
 
     Examples
     --------
@@ -427,7 +430,7 @@ def _is_beside(path: str) -> bool:
 
 
 def _problems_beside(name: str, path: str) -> Iterable[Problem]:
-    """What is wrong with a path to something beside a message."""
+    """Yield the problems of a path to the metadata of a Kafka message."""
     if not _is_beside(path):
         return
     first, *rest = parse_field_path(path)
@@ -441,7 +444,7 @@ def _problems_beside(name: str, path: str) -> Iterable[Problem]:
 
 
 def _key(name: str) -> str:
-    """The configuration key of a field's path."""
+    """Return the configuration key of a field's path."""
     parent, _, key = name.partition(".")
     return f"class_scores.{key}" if parent == "scores" and key else name
 
@@ -459,4 +462,4 @@ def _is_zone(name: str) -> bool:
 MAPPING: FieldMapping | None = Field(
     default=None, description="The place of each field in the records, if they use other names."
 )
-"""The key that every source has."""
+"""The key `mapping`, which every source has."""

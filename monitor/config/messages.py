@@ -1,7 +1,7 @@
-"""Turns pydantic's errors into sentences for the author of the configuration.
+"""Conversion of pydantic's errors to sentences for the author of the configuration.
 
-Each kind of error has one template in `TEMPLATES`. The allowed values come from the JSON Schema, so only the
-sections' models contain a range.
+Each type of error has one template in `TEMPLATES`. The allowed values come from the JSON Schema, so a range
+is declared only in the model of its section.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
 
 _LONGEST_VALUE = 60
-_SECRETS = frozenset(
-    {"options", "tokens", "url", "headers", "basic_auth"}
-)  # what they hold may be a password
+_SECRETS = frozenset({"options", "tokens", "url", "headers", "basic_auth"})  # their values may be passwords
 _LOGIN = re.compile(r"://[^\s/@]*@")
 
 
@@ -36,7 +34,7 @@ class Finding:
     text: str
 
     def __str__(self) -> str:
-        # An address may have got anywhere: among names, or where a port alone is meant.
+        # A user may write an address with a password under any key, for example as a name.
         return _LOGIN.sub("://…@", f"{show_path(self.path)}: {self.text}")
 
 
@@ -65,11 +63,11 @@ OTHER_NAMES: Mapping[str, str] = {
     "f1_score": "f1",
     "expected_calibration_error": "ece",
 }
-"""What other libraries call a metric of ours."""
+"""Our metric for each name that other libraries use."""
 
 
 def findings(error: ValidationError, schema: Schema) -> list[Finding]:
-    """All problems that pydantic found, in the order of the sections.
+    """Return all problems in a pydantic error, in the order of the sections.
 
     Parameters
     ----------
@@ -78,21 +76,21 @@ def findings(error: ValidationError, schema: Schema) -> list[Finding]:
         The JSON Schema of the validated model, with its `$defs`.
     """
     errors = error.errors(include_url=False)
-    found: list[Finding] = []
+    problems: list[Finding] = []
     for item in errors:
         place = _locate(schema, item["loc"], item.get("input"), item.get("ctx", {}))
         if item["type"] == "too_short" and _too_short_for_its_items(place):
             continue
         cause = place.context.get("error")
         if isinstance(cause, CrossCheckError):
-            found += [Finding(place.path + parse_path(key), text) for key, text in cause.problems]
+            problems += [Finding(place.path + parse_path(key), text) for key, text in cause.problems]
             continue
-        found.append(TEMPLATES.get(item["type"], _expected)(place))
-    return found
+        problems.append(TEMPLATES.get(item["type"], _expected)(place))
+    return problems
 
 
 def show_path(path: Path) -> str:
-    """A path as text.
+    """Format a path as text.
 
     Examples
     --------
@@ -111,12 +109,12 @@ def show_path(path: Path) -> str:
 
 
 def parse_path(key: str) -> Path:
-    """The path in a section from a cross-check: ``sources[1].name``."""
+    """Parse the key of a `Problem`, such as ``sources[1].name``, to a path within its section."""
     return tuple(int(part) if part.isdigit() else part for part in re.findall(r"\w+", key))
 
 
 def nearest(name: str, allowed: Sequence[str]) -> str | None:
-    """The valid name that a wrong one probably means.
+    """Return the allowed name that is closest to a wrong one, or None if none is close.
 
     Examples
     --------
@@ -131,7 +129,7 @@ def nearest(name: str, allowed: Sequence[str]) -> str | None:
 
 
 def _resolve(node: Schema, root: Schema) -> Schema:
-    """Follow references, and take the branch of an optional value that is not null."""
+    """Follow references, and choose the branch of an optional value that is not null."""
     while True:
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rsplit("/", 1)[1]]
@@ -149,7 +147,7 @@ def _locate(root: Schema, loc: Sequence[str | int], value: Any, context: Mapping
     for part in loc:
         node = _resolve(node, root)
         if part == "[key]":
-            # The name itself is wrong: the place is the mapping that it stands in.
+            # The name itself is wrong: the place is the mapping that contains it.
             return _Place(tuple(path[:-1]), node, parent, value, context, root)
         if "discriminator" in node:
             node = {"$ref": node["discriminator"]["mapping"][part]}
@@ -170,12 +168,12 @@ def _child(node: Schema, part: str | int) -> Schema:
 
 
 def _too_short_for_its_items(place: _Place) -> bool:
-    """Whether only wrong entries, each with its own message, made a list too short."""
+    """Return whether a list is too short only because of invalid entries, which have their own messages."""
     return isinstance(place.value, tuple | list) and len(place.value) >= place.node.get("minItems", 0)
 
 
 def describe(node: Schema) -> str:
-    """The allowed values of a place of the schema, in words.
+    """Describe in words the values that a node of the schema allows.
 
     Examples
     --------
@@ -245,7 +243,7 @@ def _shown(value: Any, path: Path = ()) -> str:
 
 
 def _hint(node: Schema, value: Any, path: Path) -> str:
-    """The remedy, if the value shows the cause of the mistake."""
+    """Return the remedy if the value shows the cause of the mistake, else an empty text."""
     kind = node.get("type")
     if kind == "array" and not _SECRETS.isdisjoint(path):
         return ": write it as a list"
@@ -272,7 +270,7 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
 
 
 def _unquoted(value: str) -> str:
-    """YAML takes 1e3 for text, and anything in quotes."""
+    """Return the remedy for a number that YAML reads as text, such as 1e3 or any number in quotes."""
     try:
         number = float(value)
     except ValueError:
@@ -288,7 +286,7 @@ def _expected(place: _Place) -> Finding:
     return Finding(place.path, text)
 
 
-def _said_already(place: _Place) -> Finding:
+def _own_text(place: _Place) -> Finding:
     return Finding(place.path, str(place.context["error"]))
 
 
@@ -306,7 +304,7 @@ def _unknown_key(place: _Place) -> Finding:
 
 
 def _section_that_has(name: str, place: _Place) -> str | None:
-    """The section beside a misplaced key in which it would be valid."""
+    """Return the neighbouring section in which a misplaced key would be valid."""
     for key, inner in place.parent.get("properties", {}).items():
         if name in _resolve(inner, place.root).get("properties", {}):
             return str(key)
@@ -324,7 +322,7 @@ def _bad_key(place: _Place) -> Finding:
 
 
 def _string(place: _Place) -> Finding:
-    """Text was expected: as a value, or as the name of an entry."""
+    """Return the finding for a value, or the name of an entry, that is not text."""
     return _expected(place) if place.node.get("type") == "string" else _bad_name(place)
 
 
@@ -364,6 +362,6 @@ TEMPLATES: Mapping[str, Callable[[_Place], Finding]] = {
     "tuple_type": _expected,
     "union_tag_invalid": _bad_tag,
     "union_tag_not_found": _no_tag,
-    "value_error": _said_already,
+    "value_error": _own_text,
 }
-"""A template for each type of error that the schema can raise; a test proves that none is left out."""
+"""A template for each type of error that the schema can raise; a test checks that none is missing."""

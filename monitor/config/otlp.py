@@ -1,4 +1,4 @@
-"""The section `export.otlp`: the collector that gets the metrics by itself."""
+"""The section `export.otlp`: the collector to which the agent sends metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _URL = re.compile(r"https?://[^\s/@?#]+/[^\s?#]+")
 
 
 class Otlp(HttpAccess):
-    """An OpenTelemetry collector, or what else takes OTLP over HTTP, that the metrics are posted to."""
+    """An OpenTelemetry collector, or another receiver of OTLP over HTTP, to which metrics are posted."""
 
     url: str = Field(
         description="The address with its path, such as http://127.0.0.1:4318/v1/metrics; OTLP over HTTP, "
@@ -37,7 +37,7 @@ class Otlp(HttpAccess):
         return self
 
     def _problems(self) -> Iterable[Problem | None]:
-        if not _URL.fullmatch(self.url):  # what stands there is not repeated: it may hold a password
+        if not _URL.fullmatch(self.url):  # the message does not repeat it, because it may hold a password
             yield (
                 "url",
                 "expected an address with its path, such as 'http://127.0.0.1:4318/v1/metrics', got another; "

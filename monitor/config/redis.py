@@ -1,4 +1,4 @@
-"""The section of a `redis` source: where its stream is, and how we log in."""
+"""The section of a `redis` source: the server, the stream and the login."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RedisSourceConfig(SourceSection):
     files = ("password_file",)
 
     kind: Literal["redis"] = Field(description="A Redis stream.")
-    # Whoever writes a password into it is told so; until then it must not reach a log.
+    # It may hold a password, which validation refuses; until then it must not reach a log.
     url: str = Field(
         repr=False,
         description="redis://host:port/database, rediss:// for TLS, or unix:///path; without a login.",
@@ -101,7 +101,7 @@ class RedisSourceConfig(SourceSection):
 
     @property
     def label(self) -> str:
-        """The source's name in metrics, given or derived."""
+        """The source's name in metrics."""
         return self.name or self.stream
 
     @property
@@ -114,8 +114,8 @@ class RedisSourceConfig(SourceSection):
         )
         return {"username": self.username, **{f"ssl_{key}": value for key, value in tls.items()}}
 
-    def explained(self, error: Exception) -> SourceError:
-        """Redis' error as a SourceError with the remedy."""
+    def to_source_error(self, error: Exception) -> SourceError:
+        """Return a SourceError with the text of Redis' error and a remedy."""
         hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in f"{type(error)} {error}"), "")
         return SourceError(f"Redis at {self.url}, stream {self.stream}: {str(error).rstrip('.')}{hint}")
 
@@ -126,7 +126,7 @@ class RedisSourceConfig(SourceSection):
 
     def _problems(self) -> Iterable[Problem | None]:
         yield sane("stream", [self.stream])
-        if not _URL.fullmatch(self.url):  # what stands there is not repeated: it may hold a password
+        if not _URL.fullmatch(self.url):  # the message does not repeat it, because it may hold a password
             yield (
                 "url",
                 "expected an address such as 'redis://127.0.0.1:6379/0', 'rediss://…' or 'unix:///path', got "

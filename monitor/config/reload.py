@@ -43,7 +43,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     # A metric that was not estimated before has no baseline for its chart.
     "tasks.*.metrics": Consequence.NEW_BASELINE,
     "tasks.*.average": Consequence.NEW_BASELINE,
-    # The layout of the columns: what is buffered and joined was decoded by the old one.
+    # The layout of the columns: buffered and joined rows have the old layout.
     "tasks.*.classes": Consequence.RESTART,
     "tasks.*.positive": Consequence.RESTART,
     "tasks.*.groups": Consequence.RESTART,
@@ -59,7 +59,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "alertmanager": Consequence.RESTART,
     "export": Consequence.RESTART,
 }
-"""The consequence of a change below each key; the longest key that fits holds."""
+"""The consequence of a change below each key; the longest matching key decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ class ReloadPlan:
 
     @property
     def changes(self) -> bool:
-        """Whether anything changed."""
+        """True if anything changed."""
         return bool(self.at_once or self.new_baseline or self.restart)
 
 
 def classify(old: Config, new: Config) -> ReloadPlan:
-    """Compare two configurations, key by key.
+    """Return the effects of the differences between two configurations.
 
-    It compares values: a default that is now written is no change. A new or removed task is one path, and so
-    is a list of sources with any change.
+    Only values count: writing a default into the file is no change. A new or removed task is one path, and so
+    is the list of sources.
 
     Examples
     --------
@@ -103,19 +103,19 @@ def classify(old: Config, new: Config) -> ReloadPlan:
     >>> plan.at_once, plan.new_baseline, plan.restart
     (('tasks.spam.level',), ('tasks.spam.window.size',), ('tasks.ham',))
     """
-    found: dict[Consequence, list[tuple[str, ...]]] = {each: [] for each in Consequence}
+    paths: dict[Consequence, list[tuple[str, ...]]] = {each: [] for each in Consequence}
     for path in _changed((), old.model_dump(), new.model_dump()):
-        found[consequence(path)].append(path)
+        paths[consequence(path)].append(path)
     return ReloadPlan(
-        at_once=tuple(map(show_path, found[Consequence.AT_ONCE])),
-        new_baseline=tuple(map(show_path, found[Consequence.NEW_BASELINE])),
-        restart=tuple(map(show_path, found[Consequence.RESTART])),
-        fresh_tasks=frozenset(path[1] for path in found[Consequence.NEW_BASELINE]),
+        at_once=tuple(map(show_path, paths[Consequence.AT_ONCE])),
+        new_baseline=tuple(map(show_path, paths[Consequence.NEW_BASELINE])),
+        restart=tuple(map(show_path, paths[Consequence.RESTART])),
+        fresh_tasks=frozenset(path[1] for path in paths[Consequence.NEW_BASELINE]),
     )
 
 
 def consequence(path: tuple[str, ...]) -> Consequence:
-    """The effect of a change of the key at this path; a KeyError if no entry of `CONSEQUENCES` fits.
+    """Return the effect of a change of the key at `path`; raise KeyError if `CONSEQUENCES` has none.
 
     Examples
     --------
@@ -123,12 +123,12 @@ def consequence(path: tuple[str, ...]) -> Consequence:
     'new baseline'
     """
     for length in range(len(path), 0, -1):
-        for pattern, found in CONSEQUENCES.items():
+        for pattern, effect in CONSEQUENCES.items():
             parts = pattern.split(".")
             if len(parts) == length and all(
                 part in ("*", key) for part, key in zip(parts, path, strict=False)
             ):
-                return found
+                return effect
     raise KeyError(show_path(path))
 
 
@@ -141,7 +141,7 @@ def _changed(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, .
             yield path
         return
     if path[:1] == ("tasks",) and old.get("kind") != new.get("kind") and len(path) == _OF_A_TASK:
-        yield (*path, "kind")  # it has other keys then
+        yield (*path, "kind")  # the other kind of task has other keys
         return
     for key in [*old, *(key for key in new if key not in old)]:
         if key in old and key in new:

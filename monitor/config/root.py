@@ -1,9 +1,9 @@
-"""The configuration's schema: one frozen model for each section; each range is declared once.
+"""The schema of the configuration: a frozen model for each section, in which each range is declared once.
 
-Build the models in Python, too: `Task(classes=["ok", "toxic"])`. This module has the whole, the store and the
-HTTP side, and names the other sections: `monitor.config.task`, those of sources (`sources`, `http`,
-`redis`, `sql`), those of the output (`sinks`, `alertmanager`). `monitor.config.file` reads a file and turns
-pydantic's errors into sentences.
+The models can also be built in Python: `Task(classes=["ok", "toxic"])`. This module defines the whole
+configuration, the store and the HTTP side, and re-exports the other sections: the tasks (`task`, `arena`),
+the sources (`sources`, `http`, `redis`, `sql`) and the outputs (`sinks`, `alertmanager`).
+`monitor.config.file` reads a file.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ __all__ = [
 
 
 def _kind_of_task(value: Any) -> Any:
-    """The section of a task: without a kind it is a classification."""
+    """Return the kind of a task, which is a classification by default."""
     default = "classification"
     return value.get("kind", default) if isinstance(value, dict) else getattr(value, "kind", default)
 
@@ -95,7 +95,7 @@ def _kind_of_task(value: Any) -> Any:
 TaskConfig = Annotated[
     Annotated[Task, Tag("classification")] | Annotated[Arena, Tag("arena")],
     Discriminator(_kind_of_task),
-    # As pydantic writes it of a key that must be there.
+    # The schema that pydantic writes for a discriminator that is a required key.
     Field(
         json_schema_extra={
             "discriminator": {
@@ -108,11 +108,11 @@ TaskConfig = Annotated[
 
 
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_LONGEST_OF_PARTITIONS = 56  # of 63, less "_" and the six digits of a number
+_LONGEST_OF_PARTITIONS = 56  # 63, less "_" and the six digits of a number
 
 
 class StoreConfig(Section):
-    """Where the agent keeps what it knows, so that a restart loses nothing and counts nothing twice."""
+    """The durable state of the agent, with which a restart loses no record and counts none twice."""
 
     files = ("path", "password_file")
 
@@ -122,39 +122,39 @@ class StoreConfig(Section):
         description="A separate folder; created if absent. Or give postgres.",
         examples=["state"],
     )
-    # Whoever writes a password into it is told so; until then it must not reach a log.
+    # It may hold a password, which validation refuses; until then it must not reach a log.
     postgres: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
-        description="In place of path, a PostgreSQL database (the extra postgres). As libpq takes it, "
-        "without a password.",
+        description="Instead of path, a PostgreSQL database (the extra postgres): libpq's connection string "
+        "or URI, without a password.",
         examples=["postgresql://agent@db/monitoring"],
     )
     prefix: str = Field(
         default="blindsight",
         description="The schema of the database that holds the tables; created if absent. Agents that work "
-        "at the same time each need their own; one more agent with the same waits as a stand-by.",
+        "at the same time need different schemas; a second agent with the same schema waits as a stand-by.",
         examples=["blindsight_eu"],
     )
     password_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file with the password for postgres; read for each connection. If absent, PGPASSWORD "
-        "of the environment holds.",
+        description="A file with the password for postgres; read for each connection. If absent, the agent "
+        "uses the environment variable PGPASSWORD.",
         examples=["/run/secrets/postgres"],
     )
     lease_seconds: float = Field(
         default=6.0,
         ge=1,
         le=600,
-        description="With postgres: a stand-by takes over from an agent that was not heard of for so long.",
+        description="With postgres: time without a sign of an agent after which a stand-by takes over.",
         examples=[10],
     )
     by_partition: bool = Field(
         default=False,
-        description="Whether each partition of the one Kafka source has its own state, which moves with it. "
-        "Needs postgres, and the model or the task as key of each message.",
+        description="Whether each partition of the only source, a Kafka source, has its own state, which "
+        "moves with it. Needs postgres, and the model or the task as key of each message.",
         examples=[False],
     )
     every_seconds: float = Field(
@@ -178,8 +178,8 @@ class StoreConfig(Section):
         demand(self._problems())
         return self
 
-    def of_partition(self, number: int) -> StoreConfig:
-        """The store of one partition number, where each has its own."""
+    def for_partition(self, number: int) -> StoreConfig:
+        """Return the section of the store of one partition number, with `by_partition`."""
         return self.model_copy(update={"prefix": f"{self.prefix}_{number}", "by_partition": False})
 
     def _problems(self) -> Iterable[Problem | None]:
@@ -199,7 +199,7 @@ class StoreConfig(Section):
                 f"expected at most {_LONGEST_OF_PARTITIONS} characters with by_partition, which adds the "
                 "partition's number",
             )
-        if self.postgres is not None and holds_password(self.postgres):  # it is not repeated
+        if self.postgres is not None and holds_password(self.postgres):  # the message does not repeat it
             yield "postgres", "expected no password in it, got one; give it as password_file"
 
 
@@ -233,16 +233,17 @@ class Export(Section):
     )
     distributions: bool = Field(
         default=True,
-        description="Histogram of confidences and calibration curve of each model: 42 series a model.",
+        description="Whether to export the histogram of confidences and the calibration curve of each model, "
+        "42 series for each.",
         examples=[False],
     )
     tokens: tuple[BearerToken, ...] = Field(
         default=(),
         repr=False,
-        description="Who may read, with one of them as a bearer token or as the password of a browser; "
-        "everyone if absent. /-/healthy and /-/ready need none.",
+        description="Tokens of readers, one of which a client sends as a bearer token or a browser as its "
+        "password. Everyone may read if absent. /-/healthy and /-/ready need none.",
     )
-    tls: HttpTls | None = Field(default=None, description="HTTPS for all of it; plain HTTP if absent.")
+    tls: HttpTls | None = Field(default=None, description="HTTPS for all paths; plain HTTP if absent.")
     otlp: Otlp | None = Field(
         default=None, description="The metrics over OTLP, in addition to /metrics; only /metrics if absent."
     )
@@ -277,15 +278,16 @@ class Config(Section):
         default=0,
         ge=0,
         le=8,
-        description="Processes that decode what `run` reads, where one core is not enough; with 0 the agent "
-        "decodes itself.",
+        description="Number of processes that decode records for `run`, if one core is not enough; with 0 "
+        "the agent decodes in its own process.",
         examples=[2],
     )
     reports: Reports | None = Field(
-        default=None, description="Closed windows, to a file or a topic; none if absent."
+        default=None, description="The sinks of closed windows: a file or a topic; none if absent."
     )
     rejects: Rejects | None = Field(
-        default=None, description="Unusable records, to a file or a topic; only counted if absent."
+        default=None,
+        description="The sinks of unusable records: a file or a topic; only counted if absent.",
     )
     store: StoreConfig | None = Field(
         default=None, description="The durable state; without it a restart begins from nothing."
@@ -315,8 +317,8 @@ class Config(Section):
 
     @property
     def numbers_rows(self) -> bool:
-        """Whether a source numbers the rows of its requests: see `TaskLayout.numbered`."""
-        # An http source takes formats by their names too, in the path of a post.
+        """True if a source may number the rows of its requests; see `TaskLayout.numbered`."""
+        # An http source also accepts formats by name, in the path of a post.
         if any(source.mapping is None or source.kind == "http" for source in self.sources):
             return True
         formats = [source.mapping.format for source in self.sources if source.mapping is not None]
@@ -350,7 +352,7 @@ class Config(Section):
             )
 
     def _partition_problems(self) -> Iterable[Problem | None]:
-        """State that moves with partitions, without partitions or beside state that does not move."""
+        """Yield a problem if `by_partition` is set and the only source is not Kafka."""
         kinds = [source.kind for source in self.sources]
         if self.store is not None and self.store.by_partition and self.sources and kinds != ["kafka"]:
             yield (
@@ -360,7 +362,7 @@ class Config(Section):
             )
 
     def _http_problems(self) -> Iterable[Problem | None]:
-        """Two sources with one address or spool, or a token for an unknown task."""
+        """Yield the problems of shared addresses or spools, missing spools and tokens for unknown tasks."""
         listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
         for i, source in enumerate(self.sources):
             if not isinstance(source, HttpSourceConfig):
@@ -394,7 +396,7 @@ class Config(Section):
                         yield f"sources[{i}].tokens[{j}].tasks", f"expected tasks among {known}, got {task!r}"
 
     def _path_problems(self) -> Iterable[Problem | None]:
-        """A file for both reading and writing, or for two writers."""
+        """Yield the problems of files that are both read and written, or have two writers."""
         users = [
             (f"sources[{i}].path", s.path)
             for i, s in enumerate(self.sources)

@@ -1,4 +1,4 @@
-"""The base of every section of the configuration: strict frozen models, addresses, cross-checks.
+"""The base class of every section of the configuration, and checks of values that sections share.
 
 The models are strict (text never becomes a number, true never becomes 1), but accept YAML's types: a list for
 a tuple, ``500.0`` for the integer 500, an integer for a number.
@@ -23,7 +23,7 @@ Problem = tuple[str, str]
 
 
 class CrossCheckError(ValueError):
-    """Values that are each allowed, but not together."""
+    """Error for values that are each allowed, but not in combination."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -31,14 +31,14 @@ class CrossCheckError(ValueError):
 
 
 def demand(problems: Iterable[Problem | None]) -> None:
-    """Raise a `CrossCheckError` with the given problems, if any."""
-    found = [problem for problem in problems if problem is not None]
-    if found:
-        raise CrossCheckError(found)
+    """Raise a `CrossCheckError` if there are problems."""
+    actual = [problem for problem in problems if problem is not None]
+    if actual:
+        raise CrossCheckError(actual)
 
 
 def unique(key: str, names: Sequence[str]) -> Problem | None:
-    """The problem of a name that occurs twice in a list, if any."""
+    """Return a problem if a name occurs twice in a list."""
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     return (
         (key, f"expected each name once, got {twice[0]!r} {names.count(twice[0])} times") if twice else None
@@ -46,7 +46,7 @@ def unique(key: str, names: Sequence[str]) -> Problem | None:
 
 
 def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
-    """The problem of a name that metrics and reports cannot show, if any."""
+    """Return a problem if metrics and reports cannot show a name."""
     for name in names:
         controls = any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
         if not name.strip() or len(name) > 200 or controls or set(name) & set('"' + forbidden):
@@ -59,7 +59,7 @@ def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
 
 
 def without_login(text: str) -> str:
-    """A refused value as a message may show it: without the user and the password of an address.
+    """Return a value without the user and the password of an address, for a message.
 
     Examples
     --------
@@ -74,7 +74,7 @@ _PASSWORD = re.compile(r"(?i)\b(password|sslpassword|passwd|pwd)\s*=|://[^/@\s]*
 
 
 def holds_password(address: str) -> bool:
-    """Whether a password is written into an address of a database.
+    """Return whether an address of a database contains a password.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def holds_password(address: str) -> bool:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split an address to listen on, ``host:port``, into host and port; port 0 takes a free one.
+    """Split an address to listen on, ``host:port``, into host and port; port 0 means any free port.
 
     An IPv6 address needs brackets. Raises a ValueError for another form: ``:9109`` without a host would open
     the port to every network.
@@ -95,22 +95,22 @@ def listen_address(text: str) -> tuple[str, int]:
     >>> listen_address("127.0.0.1:9109"), listen_address("[::1]:0")
     (('127.0.0.1', 9109), ('::1', 0))
     """
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", text)
-    if found is None or int(found[3]) > 65_535:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > 65_535:
         raise ValueError(
             "expected an address and a port from 0 to 65535, such as '127.0.0.1:9109' or '[::1]:9109', "
             f"got {text!r}"
         )
-    return found[1] or found[2], int(found[3])
+    return match[1] or match[2], int(match[3])
 
 
 def web_address(text: str) -> str:
-    """An address under which others find a page, without the slash at its end.
+    """Validate the public address of a page and return it without its trailing slash.
 
     Raises
     ------
     ValueError
-        It is none, or one that cannot be continued.
+        The text is no such address, or has a query or a fragment, so that no path can be appended.
 
     Examples
     --------
@@ -126,18 +126,18 @@ def web_address(text: str) -> str:
 
 
 class Section(BaseModel):
-    """Base of every section: frozen, and an unknown key is an error."""
+    """Base class of every section: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     files: ClassVar[tuple[str, ...]] = ()
     """Keys that name a file or a folder."""
 
-    def placed(self, folder: str) -> Self:
-        """The same section, with relative paths resolved from a folder."""
+    def resolve(self, folder: str) -> Self:
+        """Return the section with relative paths resolved from `folder`."""
         values = {key: getattr(self, key) for key in type(self).model_fields}
-        placed = {key: _placed(value, folder, key in self.files) for key, value in values.items()}
-        changed = {key: value for key, value in placed.items() if value != values[key]}
+        resolved = {key: _resolve(value, folder, key in self.files) for key, value in values.items()}
+        changed = {key: value for key, value in resolved.items() if value != values[key]}
         return self.model_copy(update=changed) if changed else self
 
     @model_validator(mode="before")
@@ -157,18 +157,18 @@ class Section(BaseModel):
         return value
 
 
-def _placed(value: Any, folder: str, is_file: bool) -> Any:
+def _resolve(value: Any, folder: str, is_file: bool) -> Any:
     if isinstance(value, Section):
-        return value.placed(folder)
+        return value.resolve(folder)
     if isinstance(value, tuple):
-        return tuple(_placed(each, folder, is_file) for each in value)
+        return tuple(_resolve(each, folder, is_file) for each in value)
     if isinstance(value, dict):
-        return {key: _placed(each, folder, is_file) for key, each in value.items()}
+        return {key: _resolve(each, folder, is_file) for key, each in value.items()}
     return os.path.normpath(os.path.join(folder, value)) if is_file and isinstance(value, str) else value
 
 
 class OneOf:
-    """A value that must be a tag of a table at the time of the check.
+    """A pydantic annotation for a value that must be a tag of a table at the time of validation.
 
     Examples
     --------
@@ -198,13 +198,13 @@ class OneOf:
         raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, self._table))})
 
 
-def explained(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:
-    """The description of a key in JSON Schema, with the meaning of each tag.
+def describe_tags(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:
+    """Return a function that appends the meaning of each tag to a description in JSON Schema.
 
     Examples
     --------
     >>> node = {"description": "The shape."}
-    >>> explained({"round": Entry("shapes:Round", "without corners")})(node)
+    >>> describe_tags({"round": Entry("shapes:Round", "without corners")})(node)
     >>> node["description"]
     'The shape. round: without corners.'
     """

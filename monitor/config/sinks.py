@@ -35,8 +35,8 @@ _OPTIONS_WITH_FILES = (
 )
 
 
-def placed_options(options: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Options for Kafka, with relative paths resolved from a folder."""
+def resolve_options(options: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return options for Kafka with relative paths resolved from `folder`."""
     files = {
         key: os.path.normpath(os.path.join(folder, value))
         for key, value in options.items()
@@ -67,9 +67,9 @@ class KafkaSink(Section):
         examples=[{"compression_type": "gzip"}],
     )
 
-    def placed(self, folder: str) -> Self:
-        """The same section, the files of its `options` taken from a folder."""
-        return self.model_copy(update={"options": placed_options(self.options, folder)})
+    def resolve(self, folder: str) -> Self:
+        """Return the section with the relative paths in `options` resolved from `folder`."""
+        return self.model_copy(update={"options": resolve_options(self.options, folder)})
 
     @model_validator(mode="after")
     def _fits(self) -> KafkaSink:
@@ -139,7 +139,7 @@ class Rejects(Section):
     )
     record: Literal["whole", "redacted", "none"] = Field(
         default="whole",
-        description="What is kept of a record. whole: all of it, cut at 2,000 bytes. redacted: its "
+        description="The part of a record that is kept. whole: all of it, cut at 2,000 bytes. redacted: its "
         "structure, with every value replaced by its kind. none: nothing. With the last two, "
         "no message and no line of the log quotes a value.",
         examples=["redacted"],

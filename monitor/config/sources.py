@@ -13,52 +13,52 @@ from pydantic_core import core_schema
 from monitor.base.registry import SOURCES, load
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.section import Section, demand, sane, unique
-from monitor.config.sinks import OptionValue, placed_options
+from monitor.config.sinks import OptionValue, resolve_options
 
 
 class SourceSection(Section):
-    """What the sections of all sources have: `kind`, a tag of its own, `name` and `mapping`."""
+    """Base class of the sections of sources, which all have `kind`, `name` and `mapping`."""
 
-    if TYPE_CHECKING:  # each section declares them in the place where its page shows them
+    if TYPE_CHECKING:  # each section declares them in the order in which the docs list them
         kind: str
         name: str | None
         mapping: FieldMapping | None
 
     keyed: ClassVar[bool] = False
-    """Whether its records are messages with a key, a time and headers of their own, as Kafka's are."""
+    """Whether the records are messages with a key, a time and headers, as those of Kafka are."""
 
     @model_validator(mode="after")
     def _has_what_is_mapped(self) -> Self:
-        told = "expected a path into the records, got {}: only messages of kind: kafka have it"
+        problem = "expected a path into the records, got {}: only messages of kind: kafka have it"
         paths = {} if self.keyed or self.mapping is None else self.mapping.beside
-        demand((f"mapping.{name}", told.format(path)) for name, path in paths.items())
+        demand((f"mapping.{name}", problem.format(path)) for name, path in paths.items())
         return self
 
     @property
     def label(self) -> str:
-        """The source's name in metrics, given or derived."""
+        """The source's name in metrics."""
         return self.name or self.kind
 
     @property
     def reads_events(self) -> bool:
-        """Whether its records may be those of serving stacks: by a format, or told by their shape."""
+        """True if records may be events of serving stacks: with a format, or recognised without one."""
         return self.mapping is None or self.mapping.format is not None
 
     @property
     def origins(self) -> Sequence[str]:
-        """Possible names of a file that contains the source's records."""
+        """Names that a file with the source's records may have."""
         return (self.label,)
 
 
 class FileSourceConfig(SourceSection):
-    "NDJSON from a file, once or as it grows."
+    """Records from a file, read once or followed as it grows."""
 
     files = ("path",)
 
     kind: Literal["file"] = Field(description="A file.")
     path: str = Field(
         min_length=1,
-        description="NDJSON (plain, .gz, .zst), CSV or Parquet. With follow, a pattern may stand for several "
+        description="NDJSON (plain, .gz, .zst), CSV or Parquet. With follow, a pattern may match several "
         "files: data.*.log that grow, or labels/*.parquet of a folder that fills, also at an address such as "
         "s3://bucket/labels/*.parquet.",
         examples=["predictions.ndjson"],
@@ -94,17 +94,17 @@ class FileSourceConfig(SourceSection):
 
     @property
     def label(self) -> str:
-        """The source's name in metrics, given or derived."""
+        """The source's name in metrics."""
         return self.name or PurePath(self.path).name
 
     @property
     def origins(self) -> Sequence[str]:
-        """Its name, and its path with and without folders."""
+        """The source's name, and its path with and without folders."""
         return (self.label, self.path, PurePath(self.path).name)
 
-    def placed(self, folder: str) -> Self:
-        """The same section, its path resolved from a folder unless it is an address."""
-        return self if "://" in self.path else super().placed(folder)
+    def resolve(self, folder: str) -> Self:
+        """Return the section with `path` resolved from `folder` unless it is an address."""
+        return self if "://" in self.path else super().resolve(folder)
 
 
 class StdinSourceConfig(SourceSection):
@@ -174,12 +174,12 @@ class KafkaSourceConfig(SourceSection):
 
     @property
     def origins(self) -> Sequence[str]:
-        """Its topics."""
+        """The topics."""
         return self.topics
 
-    def placed(self, folder: str) -> Self:
-        """The same section, the files of its `options` too."""
-        return self.model_copy(update={"options": placed_options(self.options, folder)})
+    def resolve(self, folder: str) -> Self:
+        """Return the section with the relative paths in `options` resolved from `folder`."""
+        return self.model_copy(update={"options": resolve_options(self.options, folder)})
 
     @model_validator(mode="after")
     def _fits(self) -> KafkaSourceConfig:
@@ -188,7 +188,7 @@ class KafkaSourceConfig(SourceSection):
 
 
 class _AnyKind:
-    """A section of any kind that the table of sources has when a value is checked."""
+    """A validator of sections of any kind in the table of sources, which is read at each check."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -1,4 +1,4 @@
-"""The section of a `sql` source: a table or a query of a database, and the column that rises."""
+"""The section of a `sql` source: a table or a query of a database, and its cursor column."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HINTS = {
 
 
 class SqlSourceConfig(SourceSection):
-    """Rows of a database, read as a rising column goes on."""
+    """Rows of a table or query, polled by a column that only increases."""
 
     files = ("password_file",)
 
@@ -43,13 +43,13 @@ class SqlSourceConfig(SourceSection):
         "is installed.",
         examples=["psycopg"],
     )
-    # Whoever writes a password into it is told so; until then it must not reach a log.
+    # It may hold a password, which validation refuses; until then it must not reach a log.
     dsn: str | None = Field(
         default=None,
         min_length=1,
         repr=False,
-        description="Where the database is, as the driver's connect takes it, without a password. For "
-        "example host=db dbname=answers user=reader, or the path of SQLite's file.",
+        description="The address of the database, in the form of the driver's connect, without a password: "
+        "for example host=db dbname=answers user=reader, or the path of SQLite's file.",
         examples=["host=db.example dbname=reviews user=reader"],
     )
     password_file: str | None = Field(
@@ -67,7 +67,7 @@ class SqlSourceConfig(SourceSection):
     )
     table: str | None = Field(
         default=None,
-        description="The table or view of which all columns are read; or give query.",
+        description="The table or view, which is read with all its columns; or give query.",
         examples=["reviews"],
     )
     query: str | None = Field(
@@ -77,47 +77,46 @@ class SqlSourceConfig(SourceSection):
         examples=["SELECT id, verdict, updated_at FROM reviews"],
     )
     cursor: str = Field(
-        description="The column that rises: a time or a number, which each new or changed row has greater. "
-        "Index it.",
+        description="A column that only increases: a time or a number, which is greater in each new or "
+        "changed row. Index it.",
         examples=["updated_at"],
     )
     id: str = Field(
         default="id",
-        description="The column by which a row is known when it is read again.",
+        description="The column that identifies a row when it is read again.",
         examples=["review_id"],
     )
     poll_seconds: float = Field(
-        default=5.0, ge=0.05, le=86_400, description="Pause between two looks at the database.", examples=[30]
+        default=5.0, ge=0.05, le=86_400, description="Pause between two polls of the database.", examples=[30]
     )
     overlap_seconds: float = Field(
         default=300.0,
         ge=0,
         le=2_678_400,
-        description="Each look begins so far below the greatest value read, to find rows that were committed "
-        "late. It must be longer than the longest transaction. From a column of numbers it is "
-        "subtracted as it is.",
+        description="Each poll starts this far below the greatest value read, to find rows that were "
+        "committed late. It must be longer than the longest transaction. For a column of numbers, the "
+        "difference in its own unit.",
         examples=[600],
     )
     batch_rows: int = Field(
         default=5000,
         ge=1,
         le=100_000,
-        description="Rows handed on at once, at most.",
+        description="The largest number of rows in one batch.",
         examples=[1000],
     )
     batch_bytes: int = Field(
         default=4 << 20,
         ge=1 << 16,
         le=1 << 28,
-        description="Memory for the rows that are handed on at once: after so many bytes no further row is "
-        "taken from the database.",
+        description="The memory for one batch: it ends after the row with which it reaches this size.",
         examples=[1048576],
     )
     timeout_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="Longest wait for the database, such as for the first row of a look; then the agent "
+        description="Longest wait for the database, such as for the first row of a poll; then the agent "
         "connects again. The agent is not ready after 15 seconds of waiting.",
         examples=[300],
     )
@@ -132,18 +131,18 @@ class SqlSourceConfig(SourceSection):
 
     @property
     def label(self) -> str:
-        """The source's name in metrics, given or derived."""
+        """The source's name in metrics."""
         return self.name or self.table or "sql"
 
-    def placed(self, folder: str) -> Self:
-        """The same section, the file of SQLite too."""
-        placed = super().placed(folder)
+    def resolve(self, folder: str) -> Self:
+        """Return the section with relative paths resolved from `folder`, also the path of SQLite's file."""
+        resolved = super().resolve(folder)
         if self.driver.partition(".")[0] != "sqlite3" or self.dsn is None:
-            return placed
-        return placed.model_copy(update={"dsn": str(Path(folder) / self.dsn)})
+            return resolved
+        return resolved.model_copy(update={"dsn": str(Path(folder) / self.dsn)})
 
-    def explained(self, error: Exception) -> SourceError:
-        """The driver's error as a SourceError with the remedy."""
+    def to_source_error(self, error: Exception) -> SourceError:
+        """Return a SourceError with the text of the driver's error and a remedy."""
         text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()).rstrip(".")
         hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in text), "")
         what = "query" if self.table is None else f"table {self.table}"
@@ -161,9 +160,11 @@ class SqlSourceConfig(SourceSection):
         if self.table is not None:
             yield sane("table", [self.table])
             named += [("table", part) for part in self.table.split(".")]
-        told = "expected a name of letters, digits and _, got {!r}; for another, rename it by AS in a query"
-        yield from ((key, told.format(name[:60])) for key, name in named if not _NAME.fullmatch(name))
+        problem = (
+            "expected a name of letters, digits and _, got {!r}; for another, rename it by AS in a query"
+        )
+        yield from ((key, problem.format(name[:60])) for key, name in named if not _NAME.fullmatch(name))
         if self.dsn is None and not self.options:
             yield "dsn", "missing: where the database is"
-        if self.dsn is not None and holds_password(self.dsn):  # what stands there is not repeated
+        if self.dsn is not None and holds_password(self.dsn):  # the message does not repeat it
             yield "dsn", "expected no password in it, got one; give it as password_file"

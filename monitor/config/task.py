@@ -1,6 +1,6 @@
 """The configuration of one task: its windows, reference, calibration, estimators and objectives.
 
-Also the expected traffic in windows a day, and a budget of false alarms divided among charts.
+The module also computes the expected number of windows, and divides a budget of false alarms among charts.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from monitor.base.names import FeatureKind
 from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
 from monitor.config.labels import Ssme, WeightedLabels, unread_weights
 from monitor.config.mapping import is_placeholder
-from monitor.config.section import OneOf, Problem, Section, demand, explained, sane, unique
+from monitor.config.section import OneOf, Problem, Section, demand, describe_tags, sane, unique
 
 _DAY = 86_400.0
 
 
 def window_rows(task: Task, answers_per_day: float) -> float:
-    """Predictions in a typical window of a model, at an even traffic.
+    """Return the number of predictions in a typical window of a model with constant traffic.
 
     Examples
     --------
@@ -38,13 +38,13 @@ CALIBRATION_ERRORS = ("ece", "class_ece")
 
 
 def charted_metrics(task: Task) -> tuple[str, ...]:
-    """Metrics that get a control chart: calibration errors only where there are labels to calibrate on."""
+    """Return the metrics that have a control chart; calibration errors need a labelled reference."""
     calibrated = task.calibration.method != "none" and task.reference.path is not None
     return tuple(metric for metric in task.metrics if metric not in CALIBRATION_ERRORS or calibrated)
 
 
 def charted_windows_per_week(task: Task) -> float:
-    """Windows a week that the charts of a task judge, all models, groups and metrics together.
+    """Return the number of windows per week that all charts of a task judge together.
 
     Each answer is in one window of its model and in one window for each of `groups`, so each group adds as
     many windows as the model has. A group value with few answers, whose windows close by age, has more
@@ -65,11 +65,11 @@ def charted_windows_per_week(task: Task) -> float:
 
 
 def shared_arl0(task: Task, false_alarms_per_week: float) -> float:
-    """The ARL0, in windows, with which all charts of a task together raise so many false alarms a week.
+    """Return the ARL0, in windows, at which all charts of a task together use a budget of false alarms.
 
-    Each chart gets the same ARL0, so its share of the budget is proportional to its windows. Equal shares
-    would make a chart with few windows narrow and one with many wide, though a shift costs as many answers in
-    both.
+    All charts have the same ARL0, so the share of a chart is proportional to its number of windows. Equal
+    shares would make the limits of a chart with few windows narrow and those of a chart with many wide,
+    though a shift costs as many answers in both.
 
     Examples
     --------
@@ -96,16 +96,16 @@ COVARIATES = "covariates"
 """The calibration method that uses the records' features."""
 
 MOST_FEATURES = 16
-"""What a calibration for each window can be fitted by, while the window closes."""
+"""The largest number of features for which a calibration can be fitted while a window closes."""
 
 WITHOUT_CLASSES = ("accuracy", "ece")
-"""Metrics of models that give a confidence only."""
+"""Metrics of models that only give a confidence."""
 EstimatorTag = Annotated[str, OneOf(registry.ESTIMATORS)]
 CalibrationTag = Annotated[str, OneOf(registry.CALIBRATIONS)]
 
 
 class Window(Section):
-    """How many predictions make a window, and when one closes early."""
+    """The size of a window, and the age at which it closes early."""
 
     size: int = Field(
         default=500, ge=10, le=1_000_000, description="Number of predictions in a window.", examples=[1000]
@@ -129,7 +129,7 @@ class Window(Section):
     @model_validator(mode="before")
     @classmethod
     def _default_fits_size(cls, value: Any) -> Any:
-        """A small window lowers the default of min_size."""
+        """Lower the default of min_size to a small size."""
         if isinstance(value, dict) and "min_size" not in value:
             size = value.get("size")
             if isinstance(size, int | float) and 10 <= size < 50:
@@ -144,7 +144,7 @@ class Window(Section):
 
 
 class ReferenceConfig(Section):
-    """Labelled data from when the models were known to be good, or the stream's first windows."""
+    """Labelled data from a time when the models were known to be good, or the stream's first windows."""
 
     files = ("path",)
 
@@ -175,13 +175,13 @@ class ReferenceConfig(Section):
 
 
 class CalibrationConfig(Section):
-    """How raw scores become probabilities of being right."""
+    """The calibration of raw scores to probabilities of being right."""
 
     method: CalibrationTag = Field(
         default="isotonic",
         description="The calibration method, fitted on the labels of the reference. Without labels it "
         "stays none, and is flagged.",
-        json_schema_extra=explained(registry.CALIBRATIONS),
+        json_schema_extra=describe_tags(registry.CALIBRATIONS),
         examples=["beta"],
     )
     refit_labels: int | None = Field(
@@ -197,7 +197,7 @@ class CalibrationConfig(Section):
 
     @property
     def reference_method(self) -> str:
-        """The method that is fitted on the reference."""
+        """The method with which the reference is fitted."""
         return "isotonic" if self.method in ("ssme", COVARIATES) else self.method
 
 
@@ -254,13 +254,13 @@ class ObjectiveConfig(Section):
     )
 
     def bounds(self) -> dict[str, Bound]:
-        """The bounds that are set, by metric."""
-        found = {metric: getattr(self, metric) for metric in get_args(Metric)}
-        return {metric: bound for metric, bound in found.items() if bound is not None}
+        """Return the configured bounds by metric."""
+        bounds = {metric: getattr(self, metric) for metric in get_args(Metric)}
+        return {metric: bound for metric, bound in bounds.items() if bound is not None}
 
 
 class ModelConfig(Section):
-    """What is known of a model beforehand."""
+    """The expected traffic of a model."""
 
     answers_per_day: float | None = Field(
         default=None,
@@ -272,7 +272,7 @@ class ModelConfig(Section):
 
 
 def _or_names(node: dict[str, Any]) -> None:
-    """In JSON Schema: models by name, or their names alone."""
+    """Allow a list of names in the JSON Schema, besides a mapping by name."""
     by_name = {key: node.pop(key) for key in ("additionalProperties", "type")}
     names = {"items": {"type": "string"}, "type": "array"}
     node["anyOf"] = [by_name, names]
@@ -298,20 +298,20 @@ class Task(Section):
         description="The models' answers from a time when they were known to be good.",
     )
     calibration: CalibrationConfig = Field(
-        default=CalibrationConfig(), description="How raw scores become probabilities."
+        default=CalibrationConfig(), description="The calibration of raw scores to probabilities."
     )
     metrics: tuple[Metric, ...] = Field(
         default=("accuracy", "ece"),
         min_length=1,
         description="The estimated metrics. With two classes, precision, recall, specificity, f1, auroc "
-        "and average_precision are those of the positive class; with more, means over the "
+        "and average_precision refer to the positive class; with more classes, they are means over the "
         "classes.",
         examples=[["accuracy", "ece", "f1"]],
     )
     average: Literal["macro", "micro", "per_class"] = Field(
         default="macro",
-        description="How precision, recall, specificity, f1, auroc and average_precision of three classes "
-        "or more become one number. macro: the mean over the classes. micro: over all pairs of "
+        description="The average by which precision, recall, specificity, f1, auroc and average_precision of "
+        "three classes or more become one number. macro: the mean over the classes. micro: over all pairs of "
         "a row and a class. per_class: macro, and also each class separately. Refitted "
         "estimators always use macro.",
         examples=["micro"],
@@ -319,17 +319,17 @@ class Task(Section):
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="The estimators. Some use the confidences alone, some the labels as they come. The "
-        "others are refitted on several models' scores and the labels so far, as the section ssme says.",
-        json_schema_extra=explained(registry.ESTIMATORS),
+        description="The estimators. Some use only the confidences, some the labels as they come. The "
+        "others are refitted on the scores of several models and the labels so far; see the section ssme.",
+        json_schema_extra=describe_tags(registry.ESTIMATORS),
         examples=[["average_confidence", "realised", "ssme"]],
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.", examples=[0.99])
     interval: Literal["predictive", "poisson_binomial"] = Field(
         default="predictive",
-        description="What the intervals of average_confidence include. predictive: chance, the calibration "
-        "error, and the variation between windows in a labelled reference. poisson_binomial: "
-        "chance alone.",
+        description="The sources of error in the intervals of average_confidence. predictive: chance, the "
+        "calibration error, and the variation between windows in a labelled reference. poisson_binomial: "
+        "only chance.",
         examples=["poisson_binomial"],
     )
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
@@ -368,7 +368,7 @@ class Task(Section):
     @field_validator("models", mode="before")
     @classmethod
     def _names_alone(cls, value: Any) -> Any:
-        """A list of names is a mapping without traffic."""
+        """Convert a list of names to a mapping without traffic."""
         names = value if isinstance(value, list | tuple) else ()
         if not names or not all(isinstance(name, str) for name in names):
             return value
@@ -377,27 +377,27 @@ class Task(Section):
 
     @property
     def positive_index(self) -> int:
-        """Index of the positive of two classes."""
+        """The index of the positive class of a task with two classes."""
         return self.classes.index(self.positive) if self.positive else max(len(self.classes) - 1, 0)
 
     @property
     def refit_models(self) -> tuple[str, ...]:
-        """The models whose scores are put together in refits."""
+        """The models whose scores a refit combines."""
         return self.ssme.models or tuple(self.models)
 
     @property
     def refit_estimators(self) -> tuple[str, ...]:
-        """The estimators that are refitted; `ssme` always comes with the ones to compare it with."""
+        """The estimators that are refitted, including those that others bring for comparison."""
         return registry.estimators_by_input(self.estimators, "refit")
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
-        """The estimators that count labels; `ssme` always comes with the newest labelled cohort."""
+        """The estimators from the labels of windows, including those that others bring."""
         return registry.estimators_by_input(self.estimators, "labels")
 
     @property
     def refits(self) -> bool:
-        """Whether anything is refitted."""
+        """True if an estimator or the calibration is refitted on the scores of several models."""
         return bool(self.refit_estimators) or self.calibration.method == "ssme"
 
     @property
@@ -408,17 +408,17 @@ class Task(Section):
 
     @property
     def adapts(self) -> bool:
-        """Whether the calibration is fitted anew for each window, by the features of its answers."""
+        """True if the calibration is fitted for each window, by the features of its answers."""
         return self.calibration.method == COVARIATES
 
     @property
     def recalibrates(self) -> bool:
-        """Whether calibrations are refitted on labels."""
+        """True if calibrations are refitted on labels."""
         return self.relabelled_every is not None
 
     @property
     def scored(self) -> int:
-        """The number of scores kept of each answer for refits."""
+        """The number of scores of each answer that are kept for refits."""
         return max(len(self.classes), 1) if self.refits or self.recalibrates else 0
 
     @model_validator(mode="after")
@@ -437,7 +437,7 @@ class Task(Section):
 
     @property
     def charting(self) -> ChartConfig:
-        """The chart section with a divided budget of false alarms: an ARL0 in windows, or sigmas."""
+        """The chart section with an ARL0 in windows, or sigmas, instead of a budget of false alarms."""
         if not isinstance(self.chart.arl0, FalseAlarmBudget):
             return self.chart
         arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
@@ -449,11 +449,11 @@ class Task(Section):
         return "micro" if self.average == "micro" else "macro"
 
     def judged_estimator(self, metric: str) -> str:
-        """The estimator that the chart and the objective of a metric judge."""
+        """Return the estimator that the chart and the objective of a metric judge."""
         return self.chart.estimator if metric == "accuracy" else "average_confidence"
 
     def _judged_problems(self) -> Iterable[Problem]:
-        """Judged estimators that are not reported."""
+        """Yield the problems of estimators that charts and objectives judge, but `estimators` lacks."""
         listed, chosen = ", ".join(self.estimators), self.chart.estimator
         judged = {self.judged_estimator(metric): metric for metric in reversed(self.metrics)}
         for tag, metric in judged.items():
@@ -550,8 +550,8 @@ class Task(Section):
         for listed_metric in self.metrics:
             if listed_metric not in WITHOUT_CLASSES and not self.classes:
                 instead = "ece" if listed_metric == "class_ece" else "accuracy"
-                found = f"expected classes to be given with {listed_metric}, got none"
-                yield "metrics", f"{found}: list classes, or use {instead}"
+                problem = f"expected classes to be given with {listed_metric}, got none"
+                yield "metrics", f"{problem}: list classes, or use {instead}"
         if self.average != "macro" and len(self.classes) < 3:
             yield (
                 "average",

@@ -25,7 +25,7 @@ def where_is(section: StoreConfig) -> Path | Database:
     if section.by_partition:
         raise StoreError(
             "store.by_partition: each partition has its own store; for that of partition 3, say, give a copy "
-            f"of the configuration with prefix: {section.of_partition(3).prefix} and no by_partition"
+            f"of the configuration with prefix: {section.for_partition(3).prefix} and no by_partition"
         )
     if section.postgres is None:
         return Path(section.path or "") / FILE

@@ -300,7 +300,7 @@ def test_what_an_address_cannot_do_is_said(new: New, monkeypatch: pytest.MonkeyP
 
 def test_an_address_is_not_taken_for_a_path_and_options_are_not_shown() -> None:
     section = FileSourceConfig(kind="file", path="s3://b/*.csv", follow=True, options={"secret": "hunter2"})
-    assert section.placed("/etc").path == "s3://b/*.csv"
+    assert section.resolve("/etc").path == "s3://b/*.csv"
     assert "hunter2" not in repr(section)
 
 

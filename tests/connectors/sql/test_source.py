@@ -607,7 +607,7 @@ def test_a_wrong_section_is_refused_with_what_to_do(more: dict[str, Any], text: 
 def test_a_section_shows_no_secret_and_places_the_file_of_sqlite() -> None:
     section = {"kind": "sql", "driver": "sqlite3", "dsn": "labels.db", "table": "l", "cursor": "c"}
     settings = SqlSourceConfig(**section, options={"key": "hunter2"}, password_file="p")
-    assert settings.placed("/etc/b").dsn == "/etc/b/labels.db"
-    assert settings.placed("/etc/b").password_file == "/etc/b/p"
+    assert settings.resolve("/etc/b").dsn == "/etc/b/labels.db"
+    assert settings.resolve("/etc/b").password_file == "/etc/b/p"
     assert "hunter2" not in repr(settings)
     assert "labels.db" not in repr(settings)
