@@ -56,7 +56,10 @@ class RequestTable:
             It cannot be written.
         """
         number, written = written_request(kind, body)
-        with self._database.ours("be written"), closing(PostgresConnection(self._database)) as connection:
+        with (
+            self._database.convert_errors("be written"),
+            closing(PostgresConnection(self._database)) as connection,
+        ):
             connection.execute("INSERT INTO request VALUES (?, ?, NULL)", (number, written))
         return number
 
@@ -64,7 +67,10 @@ class RequestTable:
         """Wait for an answer and take it away; None where none came in time."""
         deadline = time.monotonic() + timeout_seconds
         query = "SELECT answer FROM request WHERE id = ? AND answer IS NOT NULL"
-        with self._database.ours("be read"), closing(PostgresConnection(self._database)) as connection:
+        with (
+            self._database.convert_errors("be read"),
+            closing(PostgresConnection(self._database)) as connection,
+        ):
             while True:
                 found = connection.execute(query, (number,)).fetchone()
                 if found is not None:
@@ -95,7 +101,7 @@ class PolledRequests:
     def __init__(self, database: PostgresDatabase) -> None:
         self.path = database.name
         self._database = database
-        with database.ours("be read"):
+        with database.convert_errors("be read"):
             self._connection = PostgresConnection(database)
         self._answers: dict[str, Outcome] = {}
         self._there: dict[str, bytes] = {}
@@ -149,7 +155,7 @@ class PolledRequests:
     def _look(self) -> None:
         with self._lock:
             answers = dict(self._answers)
-        with self._database.ours("be used for requests"):
+        with self._database.convert_errors("be used for requests"):
             for number, answer in answers.items():
                 written = msgspec.json.encode({"done": answer.done, "text": answer.text})
                 self._connection.execute("UPDATE request SET answer = ? WHERE id = ?", (written, number))

@@ -13,7 +13,7 @@ from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.store.database import Database
 from monitor.store.lock import FolderLock
-from monitor.store.opening import where_is
+from monitor.store.opening import store_location
 
 if TYPE_CHECKING:
     from monitor.agent.request_table import RequestTable
@@ -45,7 +45,7 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     """
     if config.store is None:
         raise ConfigError("store: there is none in this configuration; requests reach the agent through it")
-    where = where_is(config.store)
+    where = store_location(config.store)
     store, running, folder = _asked(where)
     number = folder.place(kind, body)
     answer = folder.collect(number, wait_seconds if running else 0.0)
@@ -67,12 +67,12 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
 def _asked(where: Path | Database) -> tuple[object, bool, RequestFolder | RequestTable]:
     """The name of a store, whether an agent runs on it, and where it is asked."""
     if isinstance(where, Path):
-        return where.parent, FolderLock.held(where.parent), RequestFolder(where.parent)
+        return where.parent, FolderLock.is_held(where.parent), RequestFolder(where.parent)
     from monitor.agent.request_table import RequestTable
     from monitor.store.postgres import PostgresDatabase
 
     assert isinstance(where, PostgresDatabase)
-    held = where.held()
+    held = where.is_held()
     if held is None:
         raise RequestError(f"{where.name}: there is no store yet; start an agent first")
     return where.name, held, RequestTable(where)

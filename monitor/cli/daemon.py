@@ -40,7 +40,7 @@ from monitor.export.sinks.sinks import AgentSinks, ReportSink, SinkSet
 from monitor.reports.views import AgentView, EngineView
 from monitor.reports.window_report import WindowReport
 from monitor.store.database import Database
-from monitor.store.opening import where_is
+from monitor.store.opening import store_location
 
 log = logging.getLogger("blindsight")
 
@@ -128,11 +128,11 @@ class Daemon:
 
             def where(series: tuple[str, str, str]) -> Path | Database | None:
                 number = shards.number_of(*series)
-                return None if number is None else where_is(opener.section(number))
+                return None if number is None else store_location(opener.section(number))
 
             return MovingWindows(where), None
         if store is not None:
-            return StoredWindows(where_is(store)), None
+            return StoredWindows(store_location(store)), None
         recent = RecentWindows()
         return recent, recent.add
 

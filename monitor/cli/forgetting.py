@@ -34,7 +34,7 @@ from monitor.config.root import Config, HttpSourceConfig, StoreConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.columns import Forgotten
 from monitor.export.sinks.rejects_file import remove_lines
-from monitor.store.opening import in_use, open_store, where_is
+from monitor.store.opening import is_in_use, open_store, store_location
 
 _KEYS_A_REQUEST = 10_000  # of up to 21 bytes each: a request may have a MiB
 _LOOK_SECONDS = 0.2
@@ -98,7 +98,7 @@ def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: flo
     """What was removed of the joins of labels, in a sentence."""
     if config.store is None:
         return "none is configured; what an agent holds in memory goes when it stops."
-    running = in_use(config.store)
+    running = is_in_use(config.store)
     if running is None:
         return "there is none yet."
     keys = id_keys(ids)
@@ -162,9 +162,9 @@ def _from_spool_table(
     from monitor.store.spool_table import SpoolTable, has_posts_before, newest_post
 
     assert config.store is not None
-    database = where_is(config.store)
+    database = store_location(config.store)
     assert isinstance(database, PostgresDatabase)
-    running = in_use(config.store)
+    running = is_in_use(config.store)
     if running is None:
         return 0
     if not running:

@@ -13,7 +13,7 @@ from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport
 from monitor.store.history import StoreHistory
-from monitor.store.opening import located
+from monitor.store.opening import locate_store
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
@@ -43,9 +43,9 @@ def report(store: Path, out: Path, since: str = "", until: str = "", external_ur
     if begin is not None and end is not None and end <= begin:
         raise ConfigError(f"--until: {until!r} is not after --since, {since!r}; give a later one")
     address = _address(external_url)
-    history = StoreHistory(located(store))
+    history = StoreHistory(locate_store(store))
     try:
-        period = Period(history.judged(), begin, end, address)
+        period = Period(history.judged_estimators(), begin, end, address)
         lines = 0
         for line in history.reports():
             period.add([_read(line, history.name)])

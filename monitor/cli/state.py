@@ -31,7 +31,7 @@ from monitor.export.sinks.line_file import is_pipe
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.store import StateStore, Store, StoreReader
-from monitor.store.opening import in_use, open_store
+from monitor.store.opening import is_in_use, open_store
 from monitor.store.store import FILE, copy_store
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class ShardOpener:
         self.settings = settings
         self._journal = journal
         try:
-            in_use(self.section(0))
+            is_in_use(self.section(0))
         except StoreAwayError as error:
             log.warning("%s.", error)
         except StoreError as error:

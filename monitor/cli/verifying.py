@@ -18,7 +18,7 @@ from monitor.cli.verify.verifier import OF_ARENAS
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.store.history import StoreHistory
-from monitor.store.opening import located
+from monitor.store.opening import locate_store
 
 _COMPARISONS = " and ".join(", ".join(COMPARISON_ESTIMATORS).rsplit(", ", 1))
 
@@ -38,13 +38,13 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
     config = load_config(config_path)
     if not files and not named:
         raise ConfigError("FILE…: there is none; give the raw input, or --partition NAME=FILE")
-    history = StoreHistory(located(store))
+    history = StoreHistory(locate_store(store))
     try:
         partitions, names = set[str](), set[str]()
         for line in history.windows():
             partitions.update(line.positions)
             names.update((line.model, line.version, line.group.partition("=")[2]))
-        if not partitions and (arenas := history.arena_windows()):
+        if not partitions and (arenas := history.count_arena_windows()):
             return Findings(not_checkable=Counter({OF_ARENAS: arenas}))
         # An older version took long names.
         known = layouts(config.tasks, long_names(names), config.numbers_rows)

@@ -1,4 +1,4 @@
-"""The durable state: SQLite in a folder, or PostgreSQL, in transactions that hold everything or nothing."""
+"""The durable state: SQLite in a folder, or PostgreSQL, written in atomic transactions."""
 
 from monitor.store.store import Saved, StateStore, Store, StoreReader
 

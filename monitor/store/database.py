@@ -1,7 +1,7 @@
-"""The seam between a store and the database of its tables: how it is opened, and what its errors mean.
+"""The interface between a store and its database: connections, versions of tables, conversion of errors.
 
-The statements of the store are the same for both. They have question marks for values, and no words that
-only one database knows.
+SQLite and PostgreSQL run the same statements, which have question marks for values and contain only SQL that
+both databases support.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any, Protocol
 from monitor.base.errors import StoreError
 
 APPLICATION_ID = 0x426C6E64
-""""Blnd": tells a store from any other SQLite file."""
+"""The characters "Blnd", which mark an SQLite file as a store."""
 
 _BUSY_SECONDS = 10.0
 
 
 class SqlRows(Protocol):
-    """What a statement gives."""
+    """The result of a statement."""
 
     def fetchone(self) -> Any:
-        """The next row; None where there is none."""
+        """Return the next row, or None if there is none."""
 
     def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+        """Return all remaining rows."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
 
 class SqlConnection(Protocol):
-    """What the store needs of a connection."""
+    """The part of a connection that the store uses."""
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> SqlRows:
         """Run a statement with a value for each question mark."""
@@ -43,35 +43,35 @@ class SqlConnection(Protocol):
         """Run a statement for each row of values."""
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection."""
 
 
 class Database(ABC):
-    """Where the tables of a store are.
+    """The database of the tables of a store.
 
     Attributes
     ----------
     name : str
-        For messages.
+        The name in messages.
     setting : str
-        The key of the configuration that leads to another store, for messages.
-    afresh : str
-        What to do with a store that cannot be used, for messages.
+        The key of the configuration that selects another store, for messages.
+    remedy : str
+        The remedy for a store that cannot be used, for messages.
     types : mapping of str to str
-        How this database writes the types of the tables: see `monitor.store.schema`.
+        The SQL of this database for the types in `monitor.store.schema`.
     errors : tuple of exception classes
-        That its driver raises.
+        The exceptions of the driver.
     """
 
     name: str
     setting: str
-    afresh: str
+    remedy: str
     types: Mapping[str, str]
     errors: tuple[type[Exception], ...]
 
     @abstractmethod
-    def reading(self, seconds: float = _BUSY_SECONDS) -> SqlConnection:
-        """A new connection that only reads, and waits so long at most for who is in its way.
+    def connect_read_only(self, seconds: float = _BUSY_SECONDS) -> SqlConnection:
+        """Return a new read-only connection, which waits at most `seconds` for locks of others.
 
         Raises
         ------
@@ -81,36 +81,36 @@ class Database(ABC):
 
     @abstractmethod
     def version(self, connection: SqlConnection) -> int | None:
-        """The version of the tables; None where there are none yet.
+        """Return the version of the tables, or None if there are no tables yet.
 
         Raises
         ------
         StoreError
-            They are of another program.
+            The tables belong to another program.
         """
 
     @abstractmethod
     def set_version(self, connection: SqlConnection, version: int) -> None:
-        """Note the version of the tables, within the transaction that made them so."""
+        """Save the version of the tables, within the transaction that creates or migrates them."""
 
     @abstractmethod
-    def explained(self, what: str, error: Exception) -> StoreError:
-        """The driver's error as a sentence; `what` cannot be done: ``be read``."""
+    def to_store_error(self, what: str, error: Exception) -> StoreError:
+        """Convert an error of the driver; `what` is the action that failed, such as ``be read``."""
 
-    def damaged(self, verdict: str) -> str:
-        """What to say of tables whose content is wrong."""
+    def damage_message(self, verdict: str) -> str:
+        """Return the message for a store with damaged content."""
         return (
-            f"{self.name} is damaged ({verdict}); {self.afresh}: the sources are then read from the group's "
+            f"{self.name} is damaged ({verdict}); {self.remedy}: the sources are then read from the group's "
             "positions or from their start"
         )
 
     @contextmanager
-    def ours(self, what: str) -> Iterator[None]:
-        """The driver's errors as ours, with what to do."""
+    def convert_errors(self, what: str) -> Iterator[None]:
+        """Convert errors of the driver within a block to a StoreError with a remedy."""
         try:
             yield
         except self.errors as error:
-            raise self.explained(what, error) from error
+            raise self.to_store_error(what, error) from error
 
 
 class SqliteFile(Database):
@@ -122,7 +122,7 @@ class SqliteFile(Database):
     """
 
     setting = "store.path"
-    afresh = "put a backup in its place, or move it away to start afresh"
+    remedy = "put a backup in its place, or move it away to start afresh"
     types: Mapping[str, str] = {
         "blob": "BLOB",
         "integer": "INTEGER",
@@ -136,14 +136,15 @@ class SqliteFile(Database):
         self.path = path
         self.name = str(path)
 
-    def reading(self, seconds: float = _BUSY_SECONDS) -> sqlite3.Connection:
-        with self.ours("be read"):
+    def connect_read_only(self, seconds: float = _BUSY_SECONDS) -> sqlite3.Connection:
+        """Return a new read-only connection."""
+        with self.convert_errors("be read"):
             return sqlite3.connect(
                 f"file:{self.path}?mode=ro", uri=True, timeout=seconds, check_same_thread=False
             )
 
-    def writing(self) -> sqlite3.Connection:
-        """A connection for the one agent that has the folder."""
+    def connect(self) -> sqlite3.Connection:
+        """Return a connection for the agent that holds the lock on the folder."""
         connection = sqlite3.connect(
             self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -155,16 +156,17 @@ class SqliteFile(Database):
         return connection
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
-        # WAL: readers (backup, report) never wait for a checkpoint, nor it for them. NORMAL: a kill of the
-        # process loses nothing; a power cut may take the last checkpoints, never a part of one.
+        # WAL: readers (backup, report) and checkpoints never wait for each other. NORMAL: a kill of the
+        # process loses nothing; a power cut may lose the last checkpoints, but never part of one.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        # What is deleted is overwritten: the file must not keep what the agent has let go of.
+        # Deleted content is overwritten, because the file must not keep data that the agent has deleted.
         connection.execute("PRAGMA secure_delete = ON")
-        # What one large checkpoint, or a reader in its way, made of the log is given back.
+        # The log shrinks again after a large checkpoint or a slow reader has made it grow.
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
 
     def version(self, connection: SqlConnection) -> int | None:
+        """Return the version of the tables, or None if there are no tables yet."""
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -175,14 +177,16 @@ class SqliteFile(Database):
         return int(version)
 
     def set_version(self, connection: SqlConnection, version: int) -> None:
+        """Save the version of the tables."""
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {version}")
 
-    def explained(self, what: str, error: Exception) -> StoreError:
+    def to_store_error(self, what: str, error: Exception) -> StoreError:
+        """Convert an error of the driver to a StoreError with a remedy."""
         name = getattr(error, "sqlite_errorname", "") or ""
         path = self.path
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return StoreError(self.damaged(str(error)))
+            return StoreError(self.damage_message(str(error)))
         if name.startswith("SQLITE_FULL"):
             return StoreError(f"{path} cannot {what}: the disk is full; make room")
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):

@@ -1,4 +1,4 @@
-"""The history in a store or its backup: the reported windows, and their calibrations."""
+"""Readers of the history in a store or its backup: the reported windows, and their calibrations."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from monitor.store.database import Database, SqliteFile
 from monitor.store.schema import VERSION
 from monitor.store.store import FILE
 
-_TOGETHER = 1000  # lines, of a kilobyte or so each
+_TOGETHER = 1000  # lines, about a kilobyte each
 
 
 _decode = msgspec.json.Decoder(WindowLine).decode
 
 
 class StoreHistory:
-    """Reads a store that nobody, or an agent, has open. Nothing is written.
+    """A read-only view of the history in a store, which an agent may be using.
 
     Parameters
     ----------
     where : Path or Database
-        The store's folder, or a file (the store's own or a backup of it); or its database.
+        The store's folder, its file or a backup of it, or its database.
 
     Raises
     ------
@@ -44,7 +44,7 @@ class StoreHistory:
             where = SqliteFile(path)
         self.name = where.name
         self._database = where
-        self._connection = where.reading()
+        self._connection = where.connect_read_only()
         try:
             self._last = self._newest()
         except BaseException:
@@ -52,28 +52,28 @@ class StoreHistory:
             raise
 
     def _newest(self) -> int:
-        with self._database.ours("be read"):
+        with self._database.convert_errors("be read"):
             try:
                 version = self._database.version(self._connection)
             except StoreError:
-                version = None  # of another program
+                version = None  # the tables belong to another program
             if version is None or version > VERSION:
                 raise StoreError(
                     f"{self.name} is not a store, or belongs to a newer Blindsight; verify it with the "
                     "version that wrote it"
                 )
-            found = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()
-        return int(found[0])
+            row = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()
+        return int(row[0])
 
     def windows(self) -> Iterator[WindowLine]:
-        """Every window of a model in the order in which they closed, each as its highest revision says.
+        """Yield the highest revision of every window, in the order in which the windows closed.
 
-        Those of arenas, which are of no model, are left out.
+        Windows of arenas, which belong to no model, are left out.
 
         Raises
         ------
         StoreError
-            The file cannot be read, or a line in it is none.
+            The file cannot be read, or a line in it is not a window.
         """
         order = (
             "SELECT min(id), task, model, grp, \"window\" FROM report WHERE id <= ? AND model <> '' "
@@ -84,17 +84,17 @@ class StoreHistory:
             "ORDER BY revision DESC, id DESC LIMIT 1"
         )
         try:
-            with self._database.ours("be read"):
-                # All at once: a statement left open keeps the agent's log from being cut for as long.
+            with self._database.convert_errors("be read"):
+                # All rows at once, because an open statement keeps the agent's log from being truncated.
                 for _, *place in self._connection.execute(order, (self._last,)).fetchall():
-                    found = self._connection.execute(newest, (*place, self._last)).fetchone()
-                    if found is not None:  # an agent that goes on drops old ones meanwhile
-                        yield _decode(found[0])
+                    row = self._connection.execute(newest, (*place, self._last)).fetchone()
+                    if row is not None:  # a running agent deletes old windows meanwhile
+                        yield _decode(row[0])
         except msgspec.DecodeError as error:
             raise StoreError(f"{self.name}: a reported window cannot be read: {error}") from error
 
-    def arena_windows(self) -> int:
-        """How many windows of arenas there are.
+    def count_arena_windows(self) -> int:
+        """Return the number of windows of arenas.
 
         Raises
         ------
@@ -102,11 +102,11 @@ class StoreHistory:
             The file cannot be read.
         """
         query = "SELECT count(*) FROM report WHERE id <= ? AND model = '' AND revision >= 0"
-        with self._database.ours("be read"):
+        with self._database.convert_errors("be read"):
             return int(self._connection.execute(query, (self._last,)).fetchone()[0])
 
     def reports(self) -> Iterator[bytes]:
-        """Every line of a closed window, revisions too, in the order in which they were written.
+        """Yield the line of every closed window and revision, in the order in which they were written.
 
         Raises
         ------
@@ -115,14 +115,14 @@ class StoreHistory:
         """
         after = 0
         query = "SELECT id, line FROM report WHERE id > ? AND id <= ? AND revision >= 0 ORDER BY id LIMIT ?"
-        with self._database.ours("be read"):
-            # In pieces: a statement left open keeps the agent's log from being cut as long as this lasts.
-            while found := self._connection.execute(query, (after, self._last, _TOGETHER)).fetchall():
-                yield from (line for _, line in found)
-                after = found[-1][0]
+        with self._database.convert_errors("be read"):
+            # In pieces, because an open statement keeps the agent's log from being truncated.
+            while rows := self._connection.execute(query, (after, self._last, _TOGETHER)).fetchall():
+                yield from (line for _, line in rows)
+                after = rows[-1][0]
 
-    def judged(self) -> dict[str, str]:
-        """By task, the estimator that its charts judge, as configured when the state was last saved.
+    def judged_estimators(self) -> dict[str, str]:
+        """Return the estimator that the charts of each task judge, from the last saved configuration.
 
         Raises
         ------
@@ -130,15 +130,15 @@ class StoreHistory:
             The file cannot be read.
         """
         try:
-            with self._database.ours("be read"):
-                found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
-            tasks = msgspec.json.decode(found[0])["tasks"] if found else {}
+            with self._database.convert_errors("be read"):
+                row = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
+            tasks = msgspec.json.decode(row[0])["tasks"] if row else {}
             return {name: task["chart"]["estimator"] for name, task in tasks.items()}
         except (msgspec.DecodeError, KeyError, TypeError):
-            return {}  # of a version that knew no other estimator
+            return {}  # written by a version without a choice of estimator
 
     def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
-        """By series, the calibration of the last checkpoint: `fit`, `version` and more.
+        """Return the calibration of each series at the last checkpoint: `fit`, `version` and more.
 
         Raises
         ------
@@ -146,60 +146,60 @@ class StoreHistory:
             The file cannot be read.
         """
         query = "SELECT name, state FROM part WHERE name LIKE 'series/%'"
-        found = {}
+        by_series = {}
         try:
-            with self._database.ours("be read"):
+            with self._database.convert_errors("be read"):
                 for name, packed in self._connection.execute(query):
                     model, group, state = unpack(packed)
-                    found[name.split("/", 2)[2], model, group] = state["calibration"]
+                    by_series[name.split("/", 2)[2], model, group] = state["calibration"]
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{self.name}: a calibration cannot be read by this version: {error!r}"
             ) from error
-        return found
+        return by_series
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         self._connection.close()
 
 
-_PAGE_BUSY_SECONDS = 2.0  # a page may fail; who opened it loads it again
+_PAGE_BUSY_SECONDS = 2.0  # a page may fail, because its reader can load it again
 _MOST_LINES = 20_000
 _NO_WINDOW = 2**62  # above every number
 
 
-def chosen(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
-    """Which lines tell the newest windows: of each its newest revision, oldest window first.
+def newest_ids(lines: Iterable[tuple[int, int, int]], most: int) -> list[int]:
+    """Return the ids of the newest revisions of the newest windows, oldest window first.
 
     Parameters
     ----------
     lines : iterable of (int, int, int)
-        Id, window and revision of one series' lines, newest id first.
+        Id, window and revision of the lines of one series, newest id first.
     most : int
-        Windows.
+        The largest number of windows.
 
     Returns
     -------
     list of int
-        Ids. Lines from before the series was begun anew are left out: its windows count from 0 again.
+        Ids of lines since the series last began, that is, since its windows last counted from 0.
 
     Examples
     --------
-    >>> chosen([(9, 1, 0), (8, 0, 1), (7, 0, 0), (6, 1, 0), (5, 0, 0)], 10)
+    >>> newest_ids([(9, 1, 0), (8, 0, 1), (7, 0, 0), (6, 1, 0), (5, 0, 0)], 10)
     [8, 9]
     """
-    found: dict[int, int] = {}
+    by_window: dict[int, int] = {}
     for id_, window, revision in lines:
-        found.setdefault(window, id_)
+        by_window.setdefault(window, id_)
         if window == 0 and revision == 0:
             break
-    return [found[window] for window in sorted(found)[-most:]]
+    return [by_window[window] for window in sorted(by_window)[-most:]]
 
 
 def newest_lines(
     where: Path | Database, series: tuple[str, str, str], most: int, before: int | None = None
 ) -> list[bytes]:
-    """Lines of the newest windows of a series, oldest first, each in its newest revision.
+    """Return the lines of the newest windows of a series in their newest revisions, oldest window first.
 
     Parameters
     ----------
@@ -208,14 +208,14 @@ def newest_lines(
     series : (str, str, str)
         Task, model and group.
     most : int
-        Windows; of those that have been revised very often there may be fewer.
+        The largest number of windows; there may be fewer if windows were revised very often.
     before : int, optional
-        Only windows with numbers below this one.
+        A number of a window; only earlier windows are returned.
 
     Raises
     ------
     StoreError
-        It cannot be read.
+        The store cannot be read.
     """
     database = SqliteFile(where) if isinstance(where, Path) else where
     places = (
@@ -223,9 +223,12 @@ def newest_lines(
         'AND revision >= 0 AND "window" < ? ORDER BY id DESC LIMIT ?'
     )
     below = _NO_WINDOW if before is None else before
-    # A connection of its own: pages are made in several threads.
-    with database.ours("be read"), closing(database.reading(_PAGE_BUSY_SECONDS)) as connection:
-        ids = chosen(connection.execute(places, (*series, below, _MOST_LINES)), most)
-        found = (connection.execute("SELECT line FROM report WHERE id = ?", (id_,)) for id_ in ids)
-        rows = [rows.fetchone() for rows in found]
-    return [row[0] for row in rows if row is not None]  # the agent drops old ones meanwhile
+    # A connection for each call, because pages are made in several threads.
+    with (
+        database.convert_errors("be read"),
+        closing(database.connect_read_only(_PAGE_BUSY_SECONDS)) as connection,
+    ):
+        ids = newest_ids(connection.execute(places, (*series, below, _MOST_LINES)), most)
+        results = (connection.execute("SELECT line FROM report WHERE id = ?", (id_,)) for id_ in ids)
+        rows = [result.fetchone() for result in results]
+    return [row[0] for row in rows if row is not None]  # a running agent deletes old windows meanwhile

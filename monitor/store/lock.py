@@ -1,4 +1,4 @@
-"""One agent a store: a lock that the operating system lets go of when its holder dies, however it dies."""
+"""The lock that keeps a store to one agent; the operating system releases it when its holder dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FolderLock:
     Raises
     ------
     InUseError
-        Another process holds it; the sentence names its process id.
+        Another process holds the lock; the message names its process id.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,8 +34,8 @@ class FolderLock:
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     @staticmethod
-    def held(folder: Path) -> bool:
-        """Whether any process holds the folder."""
+    def is_held(folder: Path) -> bool:
+        """Return whether a process holds the lock on a folder."""
         try:
             file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -49,5 +49,5 @@ class FolderLock:
         return False
 
     def release(self) -> None:
-        """Let go of the folder."""
+        """Release the lock."""
         os.close(self._file)

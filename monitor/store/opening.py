@@ -1,4 +1,4 @@
-"""Which store a configuration means."""
+"""Functions that locate and open the store of a configuration."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from monitor.store.lock import FolderLock
 from monitor.store.store import FILE, StateStore, Store
 
 
-def where_is(section: StoreConfig) -> Path | Database:
-    """The store's file, or its database.
+def store_location(section: StoreConfig) -> Path | Database:
+    """Return the file or the database of the configured store.
 
     Raises
     ------
     MissingExtraError
         The database's driver is not installed.
     StoreError
-        Each partition has its own.
+        Each partition has its own store.
     """
     if section.by_partition:
         raise StoreError(
@@ -35,18 +35,18 @@ def where_is(section: StoreConfig) -> Path | Database:
 
 
 def open_store(section: StoreConfig, keep_reports: int | None = None) -> StateStore:
-    """The configured store, for this process alone.
+    """Open the configured store for exclusive use by this process.
 
     Raises
     ------
     InUseError
-        Another agent has it.
+        Another agent uses the store.
     StoreError
-        It cannot be used, and why.
+        The store cannot be used; the message gives the reason.
     MissingExtraError
         The database's driver is not installed.
     """
-    where, keep = where_is(section), keep_reports or section.keep_reports
+    where, keep = store_location(section), keep_reports or section.keep_reports
     if isinstance(where, Path):
         return Store(where.parent, keep)
     from monitor.store.postgres import PostgresDatabase, PostgresStore
@@ -55,36 +55,36 @@ def open_store(section: StoreConfig, keep_reports: int | None = None) -> StateSt
     return PostgresStore(where, keep, section.lease_seconds)
 
 
-def in_use(section: StoreConfig) -> bool | None:
-    """Whether an agent has the store; None where there is none yet.
+def is_in_use(section: StoreConfig) -> bool | None:
+    """Return whether an agent uses the store, or None if there is no store yet.
 
     Raises
     ------
     StoreError
-        It cannot be told.
+        The database cannot be reached or read.
     """
-    where = where_is(section)
+    where = store_location(section)
     if isinstance(where, Path):
-        return FolderLock.held(where.parent) if where.is_file() else None
+        return FolderLock.is_held(where.parent) if where.is_file() else None
     from monitor.store.postgres import PostgresDatabase
 
     assert isinstance(where, PostgresDatabase)
-    return where.held()
+    return where.is_held()
 
 
-def located(store: Path) -> Path | Database:
-    """What a command means by STORE: a folder or a file; or, of a configuration, the store that it names.
+def locate_store(store: Path) -> Path | Database:
+    """Return the location of the argument STORE of a command: a folder, a file or a configuration.
 
     Raises
     ------
     ConfigError
         The configuration cannot be used.
     StoreError
-        It names no store.
+        The configuration has no store.
     """
     if store.suffix not in (".yaml", ".yml"):
         return store
     section = load_config(store).store
     if section is None:
         raise StoreError(f"{store}: store: there is none in this configuration")
-    return where_is(section)
+    return store_location(section)

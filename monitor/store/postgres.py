@@ -1,11 +1,11 @@
-"""The store in PostgreSQL: the tables of `monitor.store.schema` in a schema of their own, and a lease.
+"""The store in PostgreSQL: the tables of `monitor.store.schema` in a separate schema, and a lease.
 
-The lease is a row: its number, its owner, and until when it holds by the database's clock. Who finds it
-expired takes it, with the next number. Each transaction of an agent begins by locking the row with the
-agent's own number. So an agent that lost its lease finds no such row, and writes nothing, however long it was
-paused and whatever its clock says; and nobody takes the lease while a transaction of its owner is under way.
-The server ends a transaction whose agent has stood still for as long as a lease holds. It does not where the
-agent stopped within a pipeline of statements: there whoever takes the lease ends it.
+The lease is a row with its number, its owner and its expiry by the database's clock. An agent takes an
+expired lease by incrementing the number. Each transaction of an agent first locks the row with the agent's
+number. An agent that lost its lease matches no row and writes nothing, however long it was paused and
+whatever its clock says; and nobody can take the lease during a transaction of its owner. The server ends a
+transaction whose agent was idle for the duration of a lease. If the agent stopped within a pipeline of
+statements, the server does not; then the agent that takes the lease ends the transaction.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 POSTGRES = Extra("postgres", ("psycopg",))
 
-# A network that is gone must show within seconds, not within libpq's two hours: the lease runs.
+# A broken network must be noticed within seconds, not after libpq's two hours, because the lease expires.
 _PATIENCE = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
-    "target_session_attrs": "primary",  # of several hosts, the one that can be written
+    "target_session_attrs": "primary",  # the writable host, if the address names several
 }
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 5.0
 _RENEWALS_A_LEASE = 3
 _MEETS = ("40", "55")
-"""Classes of errors of a statement that met another transaction: to be tried again in the same session."""
+"""Classes of errors from a conflict with another transaction; the same session may try again."""
 _COMES_BACK = ("starting up", "shutting down", "recovery mode", "too many", "connection slots")
 _REMEDIES = {
     "password authentication failed": "check the user in store.postgres, and store.password_file",
@@ -75,7 +75,7 @@ CREATE TABLE lease (
 """
 _REQUEST = "CREATE TABLE request (id text PRIMARY KEY, body bytea NOT NULL, answer bytea)"
 _WHOLE = "store"
-"""Name of the lease on all of the state; its numbers begin with 1."""
+"""Name of the lease on the whole state; its numbers begin with 1."""
 _UNTIL = "clock_timestamp() + ? * interval '1 second'"
 _TAKE = (
     f"UPDATE lease SET number = number + 1, owner = ?, expires = {_UNTIL} "
@@ -84,7 +84,7 @@ _TAKE = (
 _FREE = "SELECT 1 FROM lease WHERE name = ? AND expires <= clock_timestamp() FOR UPDATE"
 _LOCK = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR NO KEY UPDATE"
 _HOLD = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR KEY SHARE"
-"""The modes: posts go beside each other and beside a checkpoint, and a take-over waits for both."""
+"""The modes let posts run concurrently with each other and with a checkpoint; a take-over waits for both."""
 _END_STUCK = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE xact_start IS NOT NULL "
     "AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - ? * interval '1 second' "
@@ -93,9 +93,9 @@ _END_STUCK = (
     "AND relation = to_regclass('lease')) "
     "AND EXISTS (SELECT FROM lease WHERE name = ? AND expires <= clock_timestamp())"
 )
-"""Ends transactions on an expired lease that have waited so long for their agent."""
+"""Ends transactions on an expired lease that have waited this many seconds for their agent."""
 _SHORT_WAIT, _LOCKED = "SET LOCAL lock_timeout = '1s'", "55P03"
-"""Who takes the lease looks again rather than wait; the server's word for a lock that it did not get."""
+"""The lock timeout of a take-over, which tries again later, and the SQLSTATE of a lock timeout."""
 _RENEW = f"UPDATE lease SET expires = {_UNTIL} WHERE name = ? AND number = ? RETURNING number"
 _COUNT = f"UPDATE lease SET expires = {_UNTIL}, commits = ? WHERE name = ? AND number = ?"
 _GIVE_UP = "UPDATE lease SET expires = clock_timestamp() WHERE name = ? AND number = ?"
@@ -109,22 +109,22 @@ class PostgresDatabase(Database):
     Parameters
     ----------
     address : str
-        As libpq takes it, without a password: ``postgresql://agent@db/monitoring``.
+        A connection string or URI of libpq without a password: ``postgresql://agent@db/monitoring``.
     prefix : str
-        The schema.
+        The name of the schema.
     password_file : str, optional
-        Read for each connection; without it libpq looks for PGPASSWORD and ``~/.pgpass``.
+        Read for each connection; without it libpq uses PGPASSWORD and ``~/.pgpass``.
 
     Raises
     ------
     MissingExtraError
         The driver is not installed.
     StoreError
-        The address is none.
+        The address is not valid.
     """
 
     setting = "store.prefix"
-    afresh = "restore a backup, or give another store.prefix to start afresh"
+    remedy = "restore a backup, or give another store.prefix to start afresh"
     types: Mapping[str, str] = {
         "blob": "bytea",
         "integer": "bigint",
@@ -142,49 +142,51 @@ class PostgresDatabase(Database):
         self.prefix = prefix
         self._password_file = password_file
         try:
-            self._given = conninfo_to_dict(address)
-        except psycopg.ProgrammingError as error:  # it may quote what it could not read
+            self._options = conninfo_to_dict(address)
+        except psycopg.ProgrammingError as error:  # its text may quote a password
             raise StoreError(
                 "store.postgres: no address of PostgreSQL; give one such as postgresql://agent@db/monitoring"
             ) from error
-        host, port = self._given.get("host", "localhost"), self._given.get("port", 5432)
-        self.name = f"PostgreSQL at {host}:{port}/{self._given.get('dbname', '')}, schema {prefix}"
+        host, port = self._options.get("host", "localhost"), self._options.get("port", 5432)
+        self.name = f"PostgreSQL at {host}:{port}/{self._options.get('dbname', '')}, schema {prefix}"
 
     def connect(self, timeout_seconds: float | None = None, **session: object) -> psycopg.Connection[Any]:
-        """A new connection, in which each statement is a transaction of its own.
+        """Return a new connection in autocommit mode.
 
         Parameters
         ----------
         timeout_seconds : float, optional
-            For the connection itself.
+            The time limit for connecting.
         **session : object
-            The server's settings.
+            Settings of the server for the session.
         """
         import psycopg
 
-        # A lock must show the row as it is by then, whatever the database's default.
+        # After a lock, a statement must see the present row, whatever the database's default isolation is.
         isolation = {"default_transaction_isolation": r"read\ committed"}
         session = {"search_path": self.prefix, **isolation, **session}
         options = " ".join(f"-c {key}={value}" for key, value in session.items())
-        given = {**_PATIENCE, "application_name": "blindsight", **self._given}
-        given["options"] = f"{self._given.get('options') or ''} {options}".strip()
+        arguments = {**_PATIENCE, "application_name": "blindsight", **self._options}
+        arguments["options"] = f"{self._options.get('options') or ''} {options}".strip()
         if timeout_seconds is not None:
-            given["connect_timeout"] = max(2, round(timeout_seconds))
+            arguments["connect_timeout"] = max(2, round(timeout_seconds))
         if self._password_file is not None:
             try:
-                given["password"] = read_secret("store.password_file", self._password_file)
+                arguments["password"] = read_secret("store.password_file", self._password_file)
             except SourceError as error:
                 raise StoreError(str(error)) from error
-        return psycopg.connect(autocommit=True, **given)  # type: ignore[arg-type]
+        return psycopg.connect(autocommit=True, **arguments)  # type: ignore[arg-type]
 
-    def reading(self, seconds: float = 10.0) -> PostgresConnection:
-        with self.ours("be read"):
+    def connect_read_only(self, seconds: float = 10.0) -> PostgresConnection:
+        """Return a new read-only connection, which waits at most `seconds` for locks of others."""
+        with self.convert_errors("be read"):
             milliseconds = round(1000 * seconds)
             return PostgresConnection(
                 self, seconds, default_transaction_read_only="on", lock_timeout=milliseconds
             )
 
     def version(self, connection: SqlConnection) -> int | None:
+        """Return the version of the tables, or None if there are no tables yet."""
         query = (
             "SELECT count(*), count(*) FILTER (WHERE relname IN ('meta', 'lease')) FROM pg_class "
             "WHERE relkind = 'r' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = ?)"
@@ -193,53 +195,55 @@ class PostgresDatabase(Database):
         if tables == 0:
             return None
         query = "SELECT value FROM meta WHERE key = 'version'"
-        found = connection.execute(query).fetchone() if ours == 2 else None
-        if found is None:
+        row = connection.execute(query).fetchone() if ours == 2 else None
+        if row is None:
             raise StoreError(f"{self.name}, has tables of another program; give another store.prefix")
-        return int(found[0])
+        return int(row[0])
 
     def set_version(self, connection: SqlConnection, version: int) -> None:
+        """Save the version of the tables."""
         connection.execute(PUT_META, ("version", str(version)))
 
-    def explained(self, what: str, error: Exception) -> StoreError:
+    def to_store_error(self, what: str, error: Exception) -> StoreError:
+        """Convert an error of the driver: a StoreAwayError if waiting may help, else one with a remedy."""
         import psycopg
 
-        said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
-        text = "; ".join(line.strip() for line in said.splitlines() if line.strip()).rstrip(".")
+        message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+        text = "; ".join(line.strip() for line in message.splitlines() if line.strip()).rstrip(".")
         state = getattr(error, "sqlstate", None) or ""
-        told = f"{self.name}, cannot {what}: {text}"
+        problem = f"{self.name}, cannot {what}: {text}"
         if isinstance(error, psycopg.OperationalError):
             refused = any(sign in text for sign in ("FATAL", "no password")) and not any(
                 sign in text for sign in _COMES_BACK
             )
             if state[:2] in ("08", "57") or state in ("25P03", "53300") or (not state and not refused):
-                return StoreAwayError(told)
+                return StoreAwayError(problem)
         if state == "53100":
-            return StoreError(f"{told}; make room on the server's disk")
+            return StoreError(f"{problem}; make room on the server's disk")
         if state == "25006":
-            return StoreError(f"{told}; give the address of the primary server")
+            return StoreError(f"{problem}; give the address of the primary server")
         if state == "42501":
-            return StoreError(f"{told}; let the user create and own the schema {self.prefix}")
+            return StoreError(f"{problem}; let the user create and own the schema {self.prefix}")
         if state == "42P01":
-            return StoreError(f"{told}; its tables are gone: restore a backup, or restart to start afresh")
+            return StoreError(f"{problem}; its tables are gone: restore a backup, or restart to start afresh")
         remedy = next((f"; {remedy}" for sign, remedy in _REMEDIES.items() if sign in text), "")
-        return StoreError(told + remedy)
+        return StoreError(problem + remedy)
 
-    def held(self) -> bool | None:
-        """Whether an agent has the lease; None where there is no store yet.
+    def is_held(self) -> bool | None:
+        """Return whether an agent holds the lease, or None if there is no store yet.
 
         Raises
         ------
         StoreError
-            It cannot be told.
+            The database cannot be reached or read.
         """
-        with closing(self.reading()) as connection, self.ours("be read"):
+        with closing(self.connect_read_only()) as connection, self.convert_errors("be read"):
             if self.version(connection) is None:
                 return None
             return bool(connection.execute(_HELD, (_WHOLE,)).fetchone()[0])
 
-    def place(self, connection: SqlConnection) -> str:
-        """Which tables these are: those of a restored backup, or of a copy, are others."""
+    def identify(self, connection: SqlConnection) -> str:
+        """Return an identifier of the schema, which differs in a restored backup or a copy."""
         query = (
             "SELECT (SELECT system_identifier FROM pg_control_system()), d.oid::bigint, n.oid::bigint "
             "FROM pg_database d, pg_namespace n WHERE d.datname = current_database() AND n.nspname = ?"
@@ -250,9 +254,9 @@ class PostgresDatabase(Database):
 class PostgresConnection:
     """A PostgreSQL connection with the interface of SQLite's, which reconnects after a loss or a failure.
 
-    A session keeps what held when it began (that the database only reads, how long a statement may take), so
-    that after an error another session is asked. After a failed attempt none is made for a while, twice as
-    long each time.
+    After an error the next statement uses a new session, because a session keeps the settings with which it
+    began (such as read-only mode or a statement timeout). After a failed attempt to connect it waits before
+    the next one, twice as long each time.
 
     Parameters
     ----------
@@ -267,53 +271,55 @@ class PostgresConnection:
     ) -> None:
         self._new = partial(database.connect, timeout_seconds, **session)
         self._errors = database.errors
-        self._of = self._new()
+        self._session = self._new()
         self._within = False
         self._pause, self._next_try = _FIRST_PAUSE_SECONDS, 0.0
         self._refusal: Exception | None = None
-        self._asked: float | None = None  # since when the server is waited for, monotonic
+        self._waiting_since: float | None = None  # when the present wait for the server began, monotonic
 
     @property
-    def there(self) -> bool:
-        """Whether it is not known to be lost."""
-        return not self._of.closed
+    def is_open(self) -> bool:
+        """False if the connection is known to be lost."""
+        return not self._session.closed
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> SqlRows:
-        with self._asking() as run:
+        """Run a statement with a value for each question mark."""
+        with self._waiting() as run:
             return run.execute(_translated(statement), values, binary=True)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
-        given = list(rows)
-        if given:
-            with self._asking() as run, run.cursor() as cursor:
-                cursor.executemany(_translated(statement), given)
+        """Run a statement for each row of values."""
+        values = list(rows)
+        if values:
+            with self._waiting() as run, run.cursor() as cursor:
+                cursor.executemany(_translated(statement), values)
 
     def first_of_each(self, statement: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """The first row of a query for each row of values, None where there is none; one wait for all."""
-        found: list[Any] = []
+        """Return the first result of a query, or None, for each row of values, in one round trip."""
+        results: list[Any] = []
         if rows:
-            with self._asking() as run, run.cursor(binary=True) as cursor:
+            with self._waiting() as run, run.cursor(binary=True) as cursor:
                 cursor.executemany(_translated(statement), rows, returning=True)
-                found.append(cursor.fetchone())
+                results.append(cursor.fetchone())
                 while cursor.nextset():
-                    found.append(cursor.fetchone())
-        return found
+                    results.append(cursor.fetchone())
+        return results
 
     @contextmanager
     def transaction(self, what: str = "a checkpoint") -> Iterator[None]:
-        """All or nothing of what is done inside; `what` that is, for messages.
+        """Run a block in a transaction; `what` names its content in messages.
 
         Raises
         ------
         CommitUnknownError
-            The connection was lost with the last word.
+            The connection was lost during the commit.
         """
         self.execute("BEGIN")
         self._within = True
         try:
             yield
         except BaseException as error:
-            self._take_back()
+            self._roll_back()
             self._drop_after(error)
             raise
         else:
@@ -322,19 +328,20 @@ class PostgresConnection:
             self._within = False
 
     def close(self) -> None:
-        self._of.close()
+        """Close the connection."""
+        self._session.close()
 
     def cut(self, after_seconds: float) -> None:
-        """End the wait of another thread that has waited too long for the server: its connection is lost."""
-        asked = self._asked
-        if asked is None or time.monotonic() - asked < after_seconds:
+        """Shut the connection down if another thread has waited longer than this for the server."""
+        since = self._waiting_since
+        if since is None or time.monotonic() - since < after_seconds:
             return
-        with suppress(OSError, *self._errors), socket.socket(fileno=os.dup(self._of.fileno())) as same:
+        with suppress(OSError, *self._errors), socket.socket(fileno=os.dup(self._session.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
-    def _asking(self) -> Iterator[psycopg.Connection[Any]]:
-        self._asked = time.monotonic()
+    def _waiting(self) -> Iterator[psycopg.Connection[Any]]:
+        self._waiting_since = time.monotonic()
         try:
             yield self._ready()
         except self._errors as error:
@@ -342,58 +349,58 @@ class PostgresConnection:
                 self._drop_after(error)
             raise
         finally:
-            self._asked = None
+            self._waiting_since = None
 
-    def _take_back(self) -> None:
+    def _roll_back(self) -> None:
         try:
-            with self._asking() as run:
+            with self._waiting() as run:
                 run.execute("ROLLBACK")
         except self._errors:
-            self._of.close()
+            self._session.close()
 
     def _drop_after(self, error: BaseException) -> None:
-        """Close the session after an error, unless the error only met another transaction."""
+        """Close the session after an error, unless it was a conflict with another transaction."""
         if isinstance(error, self._errors) and (getattr(error, "sqlstate", None) or "")[:2] not in _MEETS:
-            self._of.close()
+            self._session.close()
 
     def _commit(self, what: str) -> None:
         try:
-            with self._asking() as run:
+            with self._waiting() as run:
                 ended = run.execute("COMMIT").statusmessage
         except self._errors as error:
-            if not self._of.closed:
+            if not self._session.closed:
                 raise
             raise CommitUnknownError(
                 f"the connection to PostgreSQL was lost while {what} was committed ({error})"
             ) from error
-        if ended != "COMMIT":  # the server says ROLLBACK, and no more, where a statement before has failed
+        if ended != "COMMIT":  # the server only says ROLLBACK if an earlier statement failed
             raise StoreError(f"PostgreSQL has taken {what} back, as one of its statements had failed")
 
     def _ready(self) -> psycopg.Connection[Any]:
-        if not self._of.closed or self._within:
-            return self._of
+        if not self._session.closed or self._within:
+            return self._session
         if self._refusal is not None and time.monotonic() < self._next_try:
-            raise self._refusal.with_traceback(None)  # it would grow with each time
+            raise self._refusal.with_traceback(None)  # the traceback would grow each time
         try:
-            self._of = self._new()
+            self._session = self._new()
         except self._errors as error:
             self._refusal = error
-            # Agents that lost the same server must not come back all at once.
+            # Agents that lost the same server must not reconnect all at once.
             self._next_try = time.monotonic() + self._pause * random.uniform(0.5, 1.0)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             raise
         self._pause, self._refusal = _FIRST_PAUSE_SECONDS, None
-        return self._of
+        return self._session
 
 
 @lru_cache(maxsize=256)
 def _translated(statement: str) -> bytes:
-    """A statement with the driver's marks for values."""
+    """Return a statement with the driver's placeholders for values."""
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 class PostgresStore(StateStore):
-    """A store in PostgreSQL, with the lease on it.
+    """A store in PostgreSQL, with the lease that gives the right to write.
 
     Parameters
     ----------
@@ -401,16 +408,16 @@ class PostgresStore(StateStore):
     keep_reports : int
         See `StateStore`.
     lease_seconds : float
-        For so long nobody takes over from an agent that is not heard of.
+        The time without a renewal after which another agent may take the lease.
 
     Raises
     ------
     InUseError
-        Another agent has the lease.
+        Another agent holds the lease.
     StoreAwayError
         The database cannot be reached.
     StoreError
-        It cannot be used, or has no store of this version.
+        The database cannot be used, or its store has a newer version.
     """
 
     _connection: PostgresConnection
@@ -425,13 +432,13 @@ class PostgresStore(StateStore):
         self._doubtful = False
         self.number = self._commits = 0
         self.owner = f"{socket.gethostname()} process {os.getpid()}"
-        with self._ours("be opened"):
+        with self._convert_errors("be opened"):
             self._connection = PostgresConnection(
                 database, idle_in_transaction_session_timeout=round(1000 * lease_seconds)
             )
             try:
-                version = self._made()
-                self.number, self._commits = self._take()
+                version = self._ensure_tables()
+                self.number, self._commits = self._take_lease()
                 self.lease = self.number
                 migrate(database, self._connection, version, self._transaction)
             except BaseException:
@@ -440,6 +447,7 @@ class PostgresStore(StateStore):
         self._rings = SavedRings(self._connection)
 
     def reader(self) -> StoreReader:
+        """Return a reader of closed windows for another thread, which stops if the lease is lost."""
         return _FencedReader(self.postgres, self.number)
 
     def commit(
@@ -449,7 +457,8 @@ class PostgresStore(StateStore):
         written: Mapping[str, tuple[int, int]] | None = None,
         config: str | None = None,
     ) -> int:
-        if self._doubtful and self._arrived():
+        """Write a checkpoint, unless it is one whose commit was unknown and succeeded."""
+        if self._doubtful and self._is_committed():
             return self._newest()
         try:
             newest = super().commit(changes, reports, written, config)
@@ -460,14 +469,15 @@ class PostgresStore(StateStore):
         return newest
 
     def renew(self) -> None:
-        with self._ours("be reached"):
+        """Extend the lease; raise LeaseLostError if another agent has taken it."""
+        with self._convert_errors("be reached"):
             values = (self.lease_seconds, _WHOLE, self.number)
             if self._connection.execute(_RENEW, values).fetchone() is None:
                 raise self._lost()
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Renew the lease in a thread, over a connection of its own."""
+        """Renew the lease during a block, in a thread with a separate connection."""
         ended = threading.Event()
 
         def renew() -> None:
@@ -488,8 +498,8 @@ class PostgresStore(StateStore):
             thread.join()
 
     def close(self) -> None:
-        """Give the lease up, so that nobody need wait for its end."""
-        if self._connection.there:  # who cannot reach the database need not tell it
+        """Release the lease, so that a successor need not wait until it expires, and close the connection."""
+        if self._connection.is_open:
             with suppress(*self.postgres.errors):
                 self._connection.execute(_GIVE_UP, (_WHOLE, self.number))
         self._connection.close()
@@ -497,8 +507,8 @@ class PostgresStore(StateStore):
     def _first_of_each(self, query: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
         return self._connection.first_of_each(query, rows)
 
-    def _made(self) -> int:
-        """The version of the tables, which are made where there are none."""
+    def _ensure_tables(self) -> int:
+        """Create the tables if there are none, and return their version."""
         run, prefix = self._connection, self.postgres.prefix
         with run.transaction():
             run.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"blindsight {prefix}",))
@@ -512,67 +522,67 @@ class PostgresStore(StateStore):
             run.execute(_REQUEST)
             run.execute("INSERT INTO lease VALUES (?, 0, '', '-infinity', 0)", (_WHOLE,))
             create(self.database, run)
-            run.execute(PUT_META, (_PLACE, self.postgres.place(run)))
+            run.execute(PUT_META, (_PLACE, self.postgres.identify(run)))
         version = self.database.version(run)
         assert version is not None
         return version
 
-    def _take(self) -> tuple[int, int]:
-        """The lease's number, and how many checkpoints there were."""
+    def _take_lease(self) -> tuple[int, int]:
+        """Take the lease, and return its number and the number of checkpoints so far."""
         run = self._connection
         run.execute(_END_STUCK, (self.lease_seconds, _WHOLE))
         with run.transaction():
             *_, expires = run.execute(_HOLDER, (_WHOLE,)).fetchone()
-            found = self._taken()
-            if found is None:
-                number, owner, _ = run.execute(_HOLDER, (_WHOLE,)).fetchone()  # as it is by now
+            lease = self._try_lease()
+            if lease is None:
+                number, owner, _ = run.execute(_HOLDER, (_WHOLE,)).fetchone()  # may have changed since
                 raise InUseError(
                     f"{self.database.name}, is in use by another agent ({owner}, lease {number}); stop it, "
                     "or give this agent another store.prefix"
                 )
             kept = run.execute("SELECT value FROM meta WHERE key = ?", (_PLACE,)).fetchone()
-            here = self.postgres.place(run)
+            here = self.postgres.identify(run)
             if kept is not None and kept[0] != here:  # the tables were restored, or copied
                 run.execute(PUT_META, (_PLACE, here))
                 run.execute(PUT_META, (BACKUP, rfc3339(max(expires, 0.0))))
-        return int(found[0]), int(found[1])
+        return int(lease[0]), int(lease[1])
 
-    def _taken(self) -> tuple[Any, ...] | None:
-        """The lease's row, if it can be taken; None where its owner has it, or a transaction under way."""
+    def _try_lease(self) -> tuple[Any, ...] | None:
+        """Take an expired lease and return its row; return None if its owner still holds or locks it."""
         run = self._connection
         run.execute("SAVEPOINT taking")
         run.execute(_SHORT_WAIT)
         values = (self.owner, self.lease_seconds, _WHOLE)
         try:
             free = run.execute(_FREE, (_WHOLE,)).fetchone()
-            found: tuple[Any, ...] | None = free and run.execute(_TAKE, values).fetchone()
+            lease: tuple[Any, ...] | None = free and run.execute(_TAKE, values).fetchone()
         except self.postgres.errors as error:
             if getattr(error, "sqlstate", None) != _LOCKED:
                 raise
             run.execute("ROLLBACK TO SAVEPOINT taking")
             return None
-        return found
+        return lease
 
     def _lost(self) -> LeaseLostError:
-        found = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone() or (0, "nobody", 0)
+        number, owner, _ = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone() or (0, "nobody", 0)
         return LeaseLostError(
-            f"{self.database.name}: the lease is lost: {found[1]} took over with number {found[0]}, this "
+            f"{self.database.name}: the lease is lost: {owner} took over with number {number}, this "
             f"agent had {self.number}; that one goes on from the last checkpoint, and nothing of this one is "
             "written any more"
         )
 
-    def _arrived(self) -> bool:
-        """Whether the commit in doubt counts."""
+    def _is_committed(self) -> bool:
+        """Return whether the commit with an unknown outcome succeeded."""
         query = "SELECT commits FROM lease WHERE name = ?"
         try:
-            with self._ours("be written"), self._transaction():
-                found = self._connection.execute(query, (_WHOLE,)).fetchone()
+            with self._convert_errors("be written"), self._transaction():
+                row = self._connection.execute(query, (_WHOLE,)).fetchone()
         except StoreAwayError as error:
             raise CommitUnknownError(str(error)) from error
         self._doubtful = False
-        arrived = int(found[0]) > self._commits
-        self._commits += arrived
-        return arrived
+        committed = int(row[0]) > self._commits
+        self._commits += committed
+        return committed
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -585,8 +595,8 @@ class PostgresStore(StateStore):
         values = (self.lease_seconds, self._commits + 1, _WHOLE, self.number)
         self._connection.execute(_COUNT, values)
 
-    def _wiped(self) -> None:
-        """Dead rows hold what was wiped until they are vacuumed."""
+    def _after_wipe(self) -> None:
+        """Vacuum the tables, because dead rows still hold the erased data."""
         with suppress(*self.postgres.errors), self.holding():  # autovacuum comes later
             self._connection.execute("VACUUM ring_rows, ring_changes, part")
 
@@ -595,20 +605,21 @@ _PLACE = "place"
 
 
 def hold_lease(run: PostgresConnection, number: int) -> bool:
-    """Let nobody take the lease while the caller's transaction lasts; False where somebody has."""
+    """Lock the lease during the caller's transaction; return False if another agent has taken it."""
     return run.execute(_HOLD, (_WHOLE, number)).fetchone() is not None
 
 
 class _FencedReader(StoreReader):
-    """Gives nothing to an agent that lost its lease: its successor delivers what is there."""
+    """A reader that stops when the agent loses its lease, because its successor delivers the reports."""
 
     def __init__(self, database: PostgresDatabase, number: int) -> None:
         super().__init__(database)
         self._number = number
 
     def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
-        with self._database.ours("be read"):
-            found = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone()
-        if found is None or found[0] != self._number:
+        """Return reports with a larger id; raise LeaseLostError if the lease is lost."""
+        with self._database.convert_errors("be read"):
+            lease = self._connection.execute(_HOLDER, (_WHOLE,)).fetchone()
+        if lease is None or lease[0] != self._number:
             raise LeaseLostError(f"{self._database.name}: the lease is lost; nothing is delivered any more")
         return super().reports_after(last, most)

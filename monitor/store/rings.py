@@ -1,8 +1,8 @@
-"""The saved rings: pieces of rows as they were added, and later changes to such rows; both bounded.
+"""The saved rings: pieces of rows in the order of addition, and later changes to rows; both are bounded.
 
-A checkpoint appends a piece, whatever its size, and a change. Small pieces become one as more of them come,
-so that a slow stream does not leave a piece a row; changes that outweigh the rows are written into these,
-so that labels which contradict each other for ever do not fill the disk.
+A checkpoint appends a piece of any size, and a change. Small pieces are merged, so that a slow stream does
+not leave one piece for each row. Changes that are larger than the rows are written into the rows, so that
+labels that contradict each other for ever do not fill the disk.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from monitor.base.records import Ints, Keys
 from monitor.base.state_changes import ChangedRows, RingChange, RingRows, RingState
 from monitor.store.database import SqlConnection
 
-_LARGEST_PIECE = 16_384  # rows; a piece leaves the disk only once all of it is overwritten
-_PIECES_A_RING = 8  # at least, of those that are merged, for the same reason
-_LOOKED_AT_ONCE = 32  # pieces: each merged one is at least as large as all that come after it
+_LARGEST_PIECE = 16_384  # rows; a piece is deleted only when all its rows are overwritten
+_PIECES_A_RING = 8  # the least number of merged pieces, for the same reason
+_LOOKED_AT_ONCE = 32  # pieces; enough, because each merged piece is as large as all later ones together
 _SPARE_BYTES = 1 << 20
 
 
 class SavedRings:
-    """Reads and writes the rings of a store, within transactions of its caller."""
+    """The rings of a store, read and written within transactions of the caller."""
 
     def __init__(self, connection: SqlConnection) -> None:
         self._run = connection
-        self._since: Counter[str] = Counter()  # bytes of changes since the last look at a ring
+        self._since: Counter[str] = Counter()  # bytes of changes since the last fold of a ring
 
     def names(self) -> list[str]:
-        """Of every ring that has rows."""
+        """Return the name of every ring with rows."""
         return [name for (name,) in self._run.execute("SELECT DISTINCT ring FROM ring_rows")]
 
     def read(self, name: str) -> RingState:
-        """A ring as its snapshot.
+        """Return the present state of a ring.
 
         Raises
         ------
@@ -63,9 +63,9 @@ class SavedRings:
         return RingState(whole.keys, whole.columns, first)
 
     def write(self, ring: RingChange) -> None:
-        """Save what happened to a ring, and drop what it has overwritten."""
+        """Save the changes of a ring, and delete the rows that it has overwritten."""
         run, name = self._run, ring.name
-        if ring.wiped is not None:  # first: what is added now may use such a key anew
+        if ring.wiped is not None:  # first, because an added row may have the same key again
             wipe_keys(run, name, ring.wiped)
         count = len(ring.added.keys)
         if count:
@@ -87,20 +87,21 @@ class SavedRings:
             self._fold(name)
 
     def _merge(self, name: str, live: int) -> None:
-        """Make one piece of the newest ones: each that is no larger than all after it, as a counter carries.
+        """Merge the newest piece with each earlier one that is no larger than all later ones together.
 
-        So of n rows that come one at a time each is written log2(n) times, and log2(n) pieces are left.
+        Like the carries of a binary counter: if n rows come one at a time, each is written about log2(n)
+        times, and about log2(n) pieces remain.
         """
         query = "SELECT first, count FROM ring_rows WHERE ring = ? ORDER BY first DESC LIMIT ?"
-        found = self._run.execute(query, (name, _LOOKED_AT_ONCE)).fetchall()
+        newest = self._run.execute(query, (name, _LOOKED_AT_ONCE)).fetchall()
         most = min(_LARGEST_PIECE, live // _PIECES_A_RING)
-        taken, rows = 1, found[0][1]
-        while taken < len(found) and found[taken][1] <= rows and rows + found[taken][1] <= most:
-            rows += found[taken][1]
-            taken += 1
-        if taken == 1:
+        merged, rows = 1, newest[0][1]
+        while merged < len(newest) and newest[merged][1] <= rows and rows + newest[merged][1] <= most:
+            rows += newest[merged][1]
+            merged += 1
+        if merged == 1:
             return
-        first = found[taken - 1][0]
+        first = newest[merged - 1][0]
         query = "SELECT rows FROM ring_rows WHERE ring = ? AND first >= ? ORDER BY first"
         pieces = [restored(unpack(blob), RingRows) for (blob,) in self._run.execute(query, (name, first))]
         self._run.execute("DELETE FROM ring_rows WHERE ring = ? AND first >= ?", (name, first))
@@ -108,7 +109,7 @@ class SavedRings:
         self._run.execute("INSERT INTO ring_rows VALUES (?, ?, ?, ?)", (name, first, rows, whole))
 
     def _fold(self, name: str) -> None:
-        """Write the changes into the rows, where they have come to more than twice those."""
+        """Apply the changes to the saved rows if the changes are more than twice as large as the rows."""
         self._since[name] = 0
         changes, rows = (
             self._run.execute(
@@ -130,24 +131,24 @@ class SavedRings:
 
 
 def _joined(pieces: list[RingRows]) -> RingRows:
-    """One piece of several in order, at least one."""
+    """Concatenate pieces, at least one."""
     keys = [rows.keys for rows in pieces]
     columns = concatenate_columns([rows.columns for rows in pieces], [len(each) for each in keys])
     return RingRows(np.concatenate(keys), columns)
 
 
 def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
-    """Overwrite the rows of these keys where they were added, and drop every later change to them.
+    """Erase the rows of these keys from a saved ring, and delete every later change to them.
 
-    All pieces of the ring are read, as nothing else knows where an earlier use of a key stands: some
+    All pieces of the ring are read, because there is no index of earlier uses of a key. This takes some
     seconds for a gigabyte, in the thread that saves.
 
     Parameters
     ----------
     connection : SqlConnection
-        Within a transaction, which makes it all or nothing.
+        A connection within a transaction.
     ring : str
-        ``answers/toxicity``.
+        The name of the ring, such as ``answers/toxicity``.
     keys : (n,) uint64
     """
     if not len(keys):
@@ -163,7 +164,7 @@ def wipe_keys(connection: SqlConnection, ring: str, keys: Keys) -> None:
 
 
 def _overwrite(connection: SqlConnection, ring: str, first: int, keys: Keys) -> Ints:
-    """Places of the rows in this piece that had such a key."""
+    """Erase the rows with these keys from a piece, and return their places in it."""
     where = "WHERE ring = ? AND first = ?"
     (blob,) = connection.execute(f"SELECT rows FROM ring_rows {where}", (ring, first)).fetchone()
     rows = restored(unpack(blob), RingRows)
@@ -171,13 +172,13 @@ def _overwrite(connection: SqlConnection, ring: str, first: int, keys: Keys) -> 
     if len(places):
         rows.keys[places] = 0
         for column in rows.columns.values():
-            column[places] = column.dtype == np.bool_  # as `BoundedTable.wipe` leaves them
+            column[places] = column.dtype == np.bool_  # the same values as in `BoundedTable.wipe`
         connection.execute(f"UPDATE ring_rows SET rows = ? {where}", (pack(rows), ring, first))
     return places
 
 
 def _drop(connection: SqlConnection, number: int, keys: Keys, gone: Ints) -> None:
-    """Drop from one saved change what it holds of such keys, or of the rows that they had."""
+    """Delete the rows with these keys or row numbers from a saved change."""
     (blob,) = connection.execute("SELECT rows FROM ring_changes WHERE id = ?", (number,)).fetchone()
     change = restored(unpack(blob), ChangedRows)
     kept = ~(np.isin(change.keys, keys) | np.isin(change.rows, gone))

@@ -1,4 +1,4 @@
-"""The tables of the store, their version, and the way from older versions to this one."""
+"""The tables of the store, their version, and the migrations from older versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.base.errors import StoreError
 from monitor.store.database import Database, SqlConnection
 
 VERSION = 2
-"""Of the tables. A store of a newer one is refused; an older one is migrated, a step a version."""
+"""The version of the tables. A newer store is refused; an older one is migrated version by version."""
 
 _TABLES = """
 CREATE TABLE part (            -- one piece of the engine's state, replaced when it changes
@@ -56,7 +56,7 @@ CREATE TABLE meta (
 
 
 def create(database: Database, connection: SqlConnection) -> None:
-    """Make the tables, within a transaction of the caller."""
+    """Create the tables, within a transaction of the caller."""
     for statement in _TABLES.format_map(database.types).split(";"):
         if statement.strip():
             connection.execute(statement)
@@ -64,7 +64,7 @@ def create(database: Database, connection: SqlConnection) -> None:
 
 
 def refuse_newer(database: Database, version: int) -> None:
-    """Raise a StoreError for tables that a newer version wrote."""
+    """Raise a StoreError if a newer version of Blindsight wrote the tables."""
     if version > VERSION:
         raise StoreError(
             f"{database.name} was written by a newer Blindsight (store version {version}, this one knows "
@@ -78,7 +78,7 @@ def migrate(
     version: int,
     transaction: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Bring older tables up to date, one transaction a version."""
+    """Migrate older tables to the present version, with one transaction for each version."""
     for step in range(version, VERSION):
         with transaction():
             MIGRATIONS[step](connection)
@@ -86,13 +86,13 @@ def migrate(
 
 
 def from_version_1(connection: SqlConnection) -> None:
-    """Labels had no probability, answers no confidence, counted windows no end: none is known.
+    """Add the columns of version 2: probabilities of labels, confidences of answers, ends of windows.
 
-    Windows that had closed before are none of those of the horizon.
+    Their values are unknown in version 1. Windows that closed before do not count for the horizon.
     """
     for table in ("ring_rows", "ring_changes"):
         _rewrite(connection, table, "ring", "rows", _with_columns)
-    labels = _labels_taken(connection)
+    labels = _count_labels(connection)
     _rewrite(connection, "part", "name", "state", lambda name, state: _part_of_version_2(name, state, labels))
 
 
@@ -106,10 +106,10 @@ def _with_columns(name: str, rows: Any) -> Any:
     return rows
 
 
-def _labels_taken(connection: SqlConnection) -> int:
-    """The labels that the tasks have had; with those rejected, all that came."""
-    found = connection.execute("SELECT state FROM part WHERE substr(name, 1, 5) = 'task/'").fetchall()
-    joins = [unpack(state)["join"] for (state,) in found]
+def _count_labels(connection: SqlConnection) -> int:
+    """Return the number of labels that the tasks received, without rejected ones."""
+    tasks = connection.execute("SELECT state FROM part WHERE substr(name, 1, 5) = 'task/'").fetchall()
+    joins = [unpack(state)["join"] for (state,) in tasks]
     return sum(join["waiting"] + sum(join["outcomes"].values()) for join in joins)
 
 
@@ -118,15 +118,15 @@ def _part_of_version_2(name: str, state: Any, labels: int) -> Any:
         state["format"] = 2
         came = labels + sum(state["labels_rejected"].values())
         if came and "labels_received" not in state:
-            # From which source each came is not known; the sum over them must be right, so one has all.
+            # The source of each label is not known. Only the sum over sources must be right, so one has all.
             state["labels_received"] = {next(iter(state["received"] or state["positions"])): came}
     if name.startswith("series/"):
         saved = state[2]
         end = saved["last"]["end_time"] if saved["last"] is not None else -np.inf
         saved["tally"] = _tally_of_version_2(saved["tally"], saved["windows"]["number"], end)
         if saved["last"] is not None:
-            for found in saved["last"]["estimates"]:
-                found[2] = [found[2]] if isinstance(found[2], str) else found[2]
+            for estimate in saved["last"]["estimates"]:
+                estimate[2] = [estimate[2]] if isinstance(estimate[2], str) else estimate[2]
     return state
 
 
@@ -151,15 +151,15 @@ def _tally_of_version_2(state: Any, closed: int, newest_end: float) -> dict[str,
 def _rewrite(
     connection: SqlConnection, table: str, name: str, blob: str, change: Callable[[str, Any], Any]
 ) -> None:
-    """Decode, change and encode a column of every row, one at a time: a ring may be larger than memory."""
+    """Decode, change and encode a column row by row, because a ring may be larger than memory."""
     own = "name" if table == "part" else "rowid"
     keys = connection.execute(f"SELECT {own} FROM {table}").fetchall()
     for (key,) in keys:
         query = f"SELECT {name}, {blob} FROM {table} WHERE {own} = ?"
-        found, content = connection.execute(query, (key,)).fetchone()
-        changed = pack(change(found, unpack(content)))
+        value, content = connection.execute(query, (key,)).fetchone()
+        changed = pack(change(value, unpack(content)))
         connection.execute(f"UPDATE {table} SET {blob} = ? WHERE {own} = ?", (changed, key))
 
 
 MIGRATIONS: dict[int, Callable[[SqlConnection], None]] = {1: from_version_1}
-"""By version, what leads to the next one. A test opens a kept store of each."""
+"""The function that migrates each version to the next one; a test opens a saved store of each version."""

@@ -1,14 +1,14 @@
-"""The spool of a source's posts in the store's database, in the table `spool`: a row a group of posts.
+"""The spool of a source's posts in the table `spool` of the store's database: a row for each group of posts.
 
-A post is acknowledged once its row is committed. Each transaction locks the lease's row by the agent's own
-number, in a mode that lets checkpoints by and stops a take-over until it has ended. So an agent that lost its
-lease acknowledges nothing, and its successor sees all that was acknowledged.
+A post is acknowledged when its row is committed. Each transaction locks the row of the lease by the agent's
+number, in a mode that allows checkpoints and blocks a take-over until the transaction ends. So an agent that
+lost its lease acknowledges nothing, and its successor sees all acknowledged posts.
 
-How far the rows are used is the position in the state, which a checkpoint saves; rows before it are read by
-nobody, and are deleted after that checkpoint.
+The position in the state, which a checkpoint saves, says which rows are used. Rows before it are never read
+again, and are deleted after that checkpoint.
 
 The table `acknowledged` has a row for each row of `spool`, without its lines. If somebody drops or empties
-`spool`, it tells how many lines were lost.
+`spool`, the number of lost lines is known from it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ log = logging.getLogger("blindsight")
 
 _GROUP_BYTES = 1 << 20  # a row: a read takes about as much
 _READ_BYTES = 1 << 20
-_ROW_BYTES = 100  # what a row takes beside its lines: its header, its columns, its place in the index
+_ROW_BYTES = 100  # the overhead of a row: its header, its columns, its entry in the index
 _CLOSE_SECONDS = 2.0
-_LOCK_SECONDS = 5.0  # who posts must not wait longer for who has locked the table
-_ANSWER_SECONDS = 15.0  # a server that takes longer for a statement is given up, and posts are refused
+_LOCK_SECONDS = 5.0  # the longest wait of a post for a lock on the table
+_ANSWER_SECONDS = 15.0  # after a longer wait for a statement the connection is cut, and posts are refused
 _WATCH_SECONDS = 1.0
 _AGAIN_SECONDS = 1.0
 
@@ -70,7 +70,7 @@ _LOSE = (
     "SELECT coalesce(sum(count), 0)::bigint FROM lost WHERE stop > ?"
 )
 _LOCK = "LOCK TABLE spool, acknowledged IN ROW EXCLUSIVE MODE"
-"""As whoever adds a row: it fails where nobody can."""
+"""Takes the lock of an insertion, and so fails if no row can be inserted."""
 _UNUSED = (
     "SELECT min(start), coalesce(sum(count), 0)::bigint, "
     "coalesce(sum(stop - start) + ? * count(*), 0)::bigint FROM spool WHERE source = ? AND stop > ?"
@@ -88,51 +88,51 @@ _READ = (
 
 
 class SpoolTable(PostSpool):
-    """The posts of one source, in the schema of the store that this agent has the lease of.
+    """The posts of one source in the database of a store whose lease this agent holds.
 
     Parameters
     ----------
     store : PostgresStore
     source : str
-        Its name.
+        The name of the source.
     max_bytes : int
-        Of the rows that are not used, and of what waits to be written.
+        The largest size of the unused rows and of the posts that wait to be written.
     """
 
     def __init__(self, store: PostgresStore, source: str, max_bytes: int) -> None:
         super().__init__(max_bytes, _GROUP_BYTES, _ROW_BYTES)
         self._database = store.postgres
         self._number = store.number
-        self._still_seconds = store.lease_seconds  # so long a transaction may stand still
+        self._still_seconds = store.lease_seconds  # the longest idle time within a transaction
         self._source = source
         self._connections: list[PostgresConnection] = []
         self._end = self._position = self._absorbed = 0
         self._removed = -1  # rows before it are deleted
         self._tidy_from = 0.0  # when rows may be deleted again, monotonic
         self._unread = 0  # lines
-        self._handed: deque[tuple[int, int]] = deque()  # by read: the offset after it, bytes with their rows
-        self._doubtful = False  # whether rows may stand after the end, of a commit that nobody heard of
+        self._handed: deque[tuple[int, int]] = deque()  # offset after each read, and its size in bytes
+        self._doubtful = False  # whether an unknown commit may have left rows after the end
         self._away = False
-        self._watched = threading.Event()  # set once nobody need watch the server any more
+        self._watched = threading.Event()  # set when the watcher's thread must end
 
     def open(self, position: int | None) -> None:
-        """Look at what the agent before this one has left, and go on reading at `position`.
+        """Open the spool with the rows of earlier agents, to read from `position`.
 
         Raises
         ------
         LeaseLostError
             Another agent has taken over.
         StoreError
-            The database cannot be reached, or used.
+            The database cannot be reached or used.
         """
         still = {
             "idle_in_transaction_session_timeout": round(1000 * self._still_seconds),
             "lock_timeout": round(1000 * _LOCK_SECONDS),
         }
         try:
-            with self._database.ours("keep posts"):
+            with self._database.convert_errors("keep posts"):
                 self._connections.append(PostgresConnection(self._database, **still))
-                self._connections.append(self._database.reading())
+                self._connections.append(self._database.connect_read_only())
                 with self._fenced() as run:
                     run.execute(_TABLE)
                     run.execute(_ACKNOWLEDGED)
@@ -147,13 +147,13 @@ class SpoolTable(PostSpool):
             raise
         self._absorbed, self._end = position, max(position, end or 0)
         self._position = position if first is None else max(position, first)
-        self._tell_missing(position, lost)
+        self._report_missing(position, lost)
         self._begin_writing()
         self._watched.clear()
         threading.Thread(target=self._watch, name="blindsight-spool-watch", daemon=True).start()
 
-    def _tell_missing(self, position: int, lost: int) -> None:
-        """Count and log what is not there from the position on."""
+    def _report_missing(self, position: int, lost: int) -> None:
+        """Count and log the records that are missing after the position."""
         self.lost = (self.lost or 0) + lost
         if lost:
             log.error(
@@ -174,23 +174,24 @@ class SpoolTable(PostSpool):
             )
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """As `PostSpool.read`; what the database holds while it is away comes later."""
+        """Return the next whole lines, or [] if there are none or the database cannot be reached."""
         with self._lock:
             self._to_read.wait_for(lambda: self._end > self._position or self._closing, timeout_seconds)
             end = min(self._end, self._position + _READ_BYTES)
         if end <= self._position:
             return []
         try:
-            with self._database.ours("be read"):
+            with self._database.convert_errors("be read"):
                 values = (self._source, self._position, end)
                 rows = self._connections[1].execute(_READ, values).fetchall()
-        except StoreAwayError as error:  # the store says that its database is away
+        except StoreAwayError as error:  # the store reports that its database is away
             log.debug("Posts are not read: %s.", error)
             time.sleep(timeout_seconds)
             return []
-        return merge_stretches(list(self._taken(rows)))
+        return merge_stretches(list(self._advance(rows)))
 
-    def _taken(self, rows: Sequence[tuple[int, int, bool, bytes]]) -> Iterator[SpoolLines]:
+    def _advance(self, rows: Sequence[tuple[int, int, bool, bytes]]) -> Iterator[SpoolLines]:
+        """Move the position behind these rows and yield their lines."""
         size = lines = 0
         for start, count, labels, data in rows:
             if start > self._position:
@@ -208,6 +209,7 @@ class SpoolTable(PostSpool):
             self._unread -= lines
 
     def absorbed(self, position: int) -> None:
+        """Note that all lines before this offset are used and saved, and may be deleted."""
         with self._lock:
             self._absorbed = max(self._absorbed, position)
             while self._handed and self._handed[0][0] <= self._absorbed:
@@ -215,7 +217,7 @@ class SpoolTable(PostSpool):
             self._to_write.notify()
 
     def close(self) -> None:
-        """Write what waits, for a moment, and let go of the database."""
+        """Write the waiting posts, for at most some seconds, and close the connections."""
         self._end_writing(_CLOSE_SECONDS)
         self._watched.set()
         for connection in self._connections:
@@ -224,13 +226,14 @@ class SpoolTable(PostSpool):
 
     @property
     def lag(self) -> int:
+        """The number of stored lines that were not read yet."""
         with self._lock:
             return self._unread
 
     def erase(self, is_gone: Callable[[bytes], bool]) -> int:
-        """Overwrite lines with spaces, which a reader passes over; how many. Offsets stay what they are.
+        """Overwrite lines with spaces, which readers skip, and return their number; offsets do not change.
 
-        Used in place of `open`, by who holds the lease and uses none of it.
+        Call it instead of `open`, while holding the lease.
 
         Raises
         ------
@@ -238,7 +241,7 @@ class SpoolTable(PostSpool):
             The database cannot be written.
         """
         erased = 0
-        with self._database.ours("be written"), closing(PostgresConnection(self._database)) as run:
+        with self._database.convert_errors("be written"), closing(PostgresConnection(self._database)) as run:
             self._connections = [run]
             with self._fenced():
                 run.execute(_TABLE)
@@ -255,7 +258,7 @@ class SpoolTable(PostSpool):
                         run.execute(f"UPDATE spool SET lines = ? {place}", (b"\n".join(lines), *key))
                     erased += len(gone)
             if erased:
-                run.execute("VACUUM spool")  # dead rows hold what was overwritten
+                run.execute("VACUUM spool")  # dead rows still hold the erased lines
             self._connections = []
         return erased
 
@@ -268,19 +271,19 @@ class SpoolTable(PostSpool):
             yield run
 
     def _commit(self, step: Callable[[PostgresConnection], object]) -> None:
-        """Commit what a function does to the table.
+        """Call a function in a transaction and commit it.
 
-        A session that has ended, or keeps a limit that was lifted since, says so only when it is asked. So if
-        one fails at once, the function is called again in a new one.
+        A session that was closed, or has outdated settings, shows it only when it is used. So if the call
+        fails quickly, it is repeated in a new session.
         """
         began = time.monotonic()
         try:
-            with self._database.ours("keep posts"), self._fenced() as run:
+            with self._database.convert_errors("keep posts"), self._fenced() as run:
                 step(run)
         except StoreError:
-            if self._connections[0].there or time.monotonic() - began > _LOCK_SECONDS:
+            if self._connections[0].is_open or time.monotonic() - began > _LOCK_SECONDS:
                 raise
-            with self._database.ours("keep posts"), self._fenced() as run:
+            with self._database.convert_errors("keep posts"), self._fenced() as run:
                 step(run)
 
     _look_seconds = 5.0
@@ -289,12 +292,12 @@ class SpoolTable(PostSpool):
         try:
             self._commit(lambda run: run.execute(_LOCK))
         except Exception as error:
-            self._say(error)
+            self._log_change(error)
             raise SpoolWriteError(str(error)) from error
-        self._say(None)
+        self._log_change(None)
 
     def _watch(self) -> None:
-        """Run the watcher's thread, which ends each wait for a server that does not answer."""
+        """End every wait for a server that does not answer; the target of the watcher's thread."""
         while not self._watched.wait(_WATCH_SECONDS):
             for connection in self._connections.copy():
                 connection.cut(_ANSWER_SECONDS)
@@ -306,10 +309,10 @@ class SpoolTable(PostSpool):
         except Exception as error:
             with self._lock:
                 self._bytes -= reserved
-            self._say(error)
+            self._log_change(error)
             raise SpoolWriteError(str(error)) from error
         self._doubtful, self._removed = False, upto
-        self._say(None)
+        self._log_change(None)
         with self._lock:
             self._end = frames[-1].end
             self._bytes += sum(len(each.lines) + _ROW_BYTES for each in frames) - reserved
@@ -318,8 +321,8 @@ class SpoolTable(PostSpool):
             return self._end
 
     def _add(self, frames: Sequence[SpoolFrame], upto: int, run: PostgresConnection) -> None:
-        """Add rows, in place of those of a transaction that may have been committed."""
-        if self._doubtful:  # who posted them was told to send them again, or they are these rows
+        """Insert rows, replacing the rows of an earlier transaction whose commit was unknown."""
+        if self._doubtful:  # their senders were asked to send them again, or they are these rows
             for statement in _TAKE_BACK:
                 run.execute(statement, (self._source, self._end))
         self._doubtful = True
@@ -342,15 +345,15 @@ class SpoolTable(PostSpool):
     def _tidy(self) -> None:
         upto = self._absorbed
         try:
-            with self._database.ours("be written"), self._fenced() as run:
+            with self._database.convert_errors("be written"), self._fenced() as run:
                 self._remove(upto, run)
             self._removed = upto
-        except StoreError as error:  # the store says that its database is away
+        except StoreError as error:  # the store reports that its database is away
             log.debug("Posts that are used are not deleted: %s.", error)
             self._tidy_from = time.monotonic() + _AGAIN_SECONDS
 
-    def _say(self, error: Exception | None) -> None:
-        """Log that posts cannot be kept, once, and that they can again."""
+    def _log_change(self, error: Exception | None) -> None:
+        """Log once that posts cannot be stored, and once that they can be stored again."""
         if error is not None and not self._away:
             log.error("%s: posts cannot be kept: %s. They are answered 503.", self._source, error)
         if error is None and self._away:
@@ -359,23 +362,23 @@ class SpoolTable(PostSpool):
 
 
 def newest_post(database: PostgresDatabase, source: str) -> int:
-    """The offset after the newest post of a source; 0 where there is none.
+    """Return the offset after the newest post of a source, or 0 if there is none.
 
     Raises
     ------
     StoreError
         The database cannot be read.
     """
-    with database.ours("be read"), closing(database.reading()) as run:
+    with database.convert_errors("be read"), closing(database.connect_read_only()) as run:
         if run.execute("SELECT to_regclass('spool')").fetchone()[0] is None:
             return 0
         return int(run.execute(_END, (source,)).fetchone()[0] or 0)
 
 
 def has_posts_before(database: PostgresDatabase, source: str, position: int) -> bool:
-    """Whether posts that end before this offset, or at it, are there still."""
+    """Return whether the spool still holds posts that end at this offset or before it."""
     if position == 0:  # there is no table yet
         return False
-    with database.ours("be read"), closing(database.reading()) as run:
+    with database.convert_errors("be read"), closing(database.connect_read_only()) as run:
         query = "SELECT EXISTS (SELECT 1 FROM spool WHERE source = ? AND stop <= ?)"
         return bool(run.execute(query, (source, position)).fetchone()[0])

@@ -1,17 +1,17 @@
-"""The store: what the agent knows, in a database, one transaction a checkpoint.
+"""The store: the durable state of the agent in a database, with one transaction for each checkpoint.
 
-A checkpoint is written in this order, all of it or nothing:
+The transaction of a checkpoint has these steps:
 
-1. the pieces of the state that changed, source positions among them;
-2. rows added to the rings of answers and labels, and changes to older rows;
-3. the windows that closed, as lines of the reports file;
-4. how far the reports had been delivered, sink by sink;
-5. what is out of bounds goes: rows that the rings have overwritten, reports beyond `keep_reports`.
+1. write the changed pieces of the state, which include the positions of sources;
+2. append rows to the rings of answers and labels, and write changes to older rows;
+3. append the closed windows, as lines of the reports file;
+4. write the progress of each sink of reports;
+5. delete rows that the rings have overwritten, and reports beyond `keep_reports`.
 
-Only then do the sinks of reports and the sources hear of it. A process killed at any moment finds the state
-of its last whole checkpoint, with the positions that belong to it.
+After the commit the sinks of reports and the sources are notified. A process that is killed at any moment
+resumes from the state of its last complete checkpoint, with the positions that belong to it.
 
-`StateStore` is all of this; `Store` has it in a folder, `monitor.store.postgres` in PostgreSQL.
+`StateStore` is the base class; `Store` uses a folder, `monitor.store.postgres` uses PostgreSQL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from monitor.store.schema import create, migrate, refuse_newer
 
 FILE = "blindsight.sqlite"
 BACKUP = "backup"
-"""In a copy, when it was made; what is opened with it was restored."""
+"""The key of the time at which a copy was made; a store that has it was restored from a backup."""
 _ADD_REPORT = "INSERT INTO report VALUES (?, ?, ?, ?, ?, ?, ?)"
 _PUT_PART = "INSERT INTO part VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET state = excluded.state"
 _PUT_SINK = (
@@ -48,24 +48,24 @@ _PUT_SINK = (
     "ON CONFLICT (name) DO UPDATE SET last = excluded.last, place = excluded.place"
 )
 PUT_META = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-"""Notes a value under a key."""
+"""Sets the value of a key."""
 _NEWEST = "SELECT coalesce(max(id), 0) FROM report"
-_MOST_WAITING = 20_000  # twice what one checkpoint can bring: a sink that keeps up must not lose any of it
+_MOST_WAITING = 20_000  # twice the reports of one checkpoint, so that a sink that keeps up loses none
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a store held when it was opened.
+    """The content of a store at its opening.
 
     Parameters
     ----------
     parts : mapping of str to state
     rings : mapping of str to RingState
     config : str
-        The configuration that it was written under, as JSON; ``""`` in a new store.
+        The configuration with which the state was saved, as JSON; ``""`` in a new store.
     backup_time : str
-        When the backup was made that the store was restored from; ``""`` once `mark_restore` was called,
-        and in any other store.
+        The time of the backup from which the store was restored; ``""`` in any other store, and after
+        `mark_restore`.
     """
 
     parts: Mapping[str, Any]
@@ -75,22 +75,22 @@ class Saved:
 
 
 class StateStore(ABC):
-    """An open store; used by one thread at a time.
+    """An open store, used by one thread at a time.
 
     Parameters
     ----------
     database : Database
     keep_reports : int
-        Lines of closed windows kept, oldest out first. Those that a sink does not have yet are bounded too:
-        by this number, or by 20,000 where that is more. After a restart labels revise no window whose newest
-        line is not among them.
+        The number of lines of closed windows to keep; the oldest are deleted first. Lines that a sink has not
+        read yet are kept up to this number or 20,000, whichever is greater. After a restart, labels revise
+        only windows whose newest line is kept.
 
     Attributes
     ----------
     renew_seconds : float or None
-        How often `renew` must be called where nothing is committed; None for never.
+        The longest interval between calls of `renew` or `commit`; None if `renew` need not be called.
     lease : int or None
-        The number of the right to write, which grows with each owner; None where a lock is that right.
+        The number of the lease, which grows with each owner; None if a lock gives the right to write.
     """
 
     _connection: SqlConnection
@@ -104,41 +104,41 @@ class StateStore(ABC):
 
     @abstractmethod
     def reader(self) -> StoreReader:
-        """A connection of its own to the closed windows, for another thread."""
+        """Return a reader of closed windows with a separate connection, for another thread."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the database, and of the right to write."""
+        """Close the database and release the right to write."""
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[None]:
-        """All or nothing of what is done inside, by the one agent that may."""
+        """Return a context manager for a transaction, which checks the right to write."""
 
     @abstractmethod
     def renew(self) -> None:
-        """Keep the right to write.
+        """Extend the right to write.
 
         Raises
         ------
         StoreError
-            It is not known to be kept, or is lost.
+            The right to write is lost, or the database cannot be reached.
         """
 
     def holding(self) -> AbstractContextManager[None]:
-        """Keep the right to write, however long what is done inside takes."""
+        """Return a context manager that extends the right to write for as long as its block runs."""
         return nullcontext()
 
     @abstractmethod
     def _before_commit(self) -> None:
-        """The last look before what was written counts."""
+        """Make the last check before a checkpoint is committed."""
 
     @abstractmethod
-    def _wiped(self) -> None:
-        """Something was removed for good: see that no copy of it stays."""
+    def _after_wipe(self) -> None:
+        """Remove copies of erased data that the database keeps."""
 
     def load(self) -> Saved:
-        """Everything that was saved; empty mappings in a new store."""
-        with self._ours("be read"):
+        """Return the saved state; its mappings are empty in a new store."""
+        with self._convert_errors("be read"):
             parts = {
                 name: _unpacked(name, state)
                 for name, state in self._connection.execute("SELECT name, state FROM part")
@@ -151,13 +151,13 @@ class StateStore(ABC):
         return Saved(parts, rings, meta.get("config", ""), meta.get(BACKUP, ""))
 
     def mark_restore(self, marks: Sequence[RestoreMark]) -> None:
-        """Tell every sink of reports, once, from which windows on lines may come again.
+        """Append marks to the reports, from which sinks know the windows whose lines may come again.
 
-        The store's identity gets another end: its reports' numbers, by which readers of a topic see
-        repetitions, have been given to other windows since the backup.
+        The store's identity changes, because since the backup other windows have used the numbers by which
+        readers of a topic recognise repetitions.
         """
         identity = f"{self.identity.partition('.')[0]}.{uuid.uuid4().hex[:8]}"
-        with self._ours("be written"), self._transaction():
+        with self._convert_errors("be written"), self._transaction():
             self._add_reports([(m.task, m.model, m.group, m.window, m.revision, encoded(m)) for m in marks])
             self._connection.execute(PUT_META, ("identity", identity))
             self._connection.execute("DELETE FROM meta WHERE key = ?", (BACKUP,))
@@ -169,30 +169,30 @@ class StateStore(ABC):
         written: Mapping[str, tuple[int, int]] | None = None,
         config: str | None = None,
     ) -> int:
-        """Write a checkpoint; return the id of the newest report.
+        """Write a checkpoint and return the id of the newest report.
 
         Parameters
         ----------
         changes : Changes
         reports : sequence of WindowReport
-            Closed since the last checkpoint, in order.
+            Windows that closed since the last checkpoint, in order.
         written : mapping of str to (int, int)
-            By sink, the id of the last report in it and where it ended after that.
+            The id of the last report in each sink, and the end of the sink after it.
         config : str, optional
-            The configuration as JSON, where it changed.
+            The configuration as JSON, if it changed.
 
         Raises
         ------
         StoreError
-            Nothing was written, and why; the same changes may be committed again.
+            Nothing was written; the same changes may be committed again.
         CommitUnknownError
-            It may have been written: the very same must be committed next.
+            The checkpoint may have been written; the next commit must have the same arguments.
         LeaseLostError
-            Nothing was written, and nothing can be any more.
+            Nothing was written, and this store can no longer write.
         """
-        # Before the transaction: nobody need wait for this.
+        # Encoding is done before the transaction, so that others do not wait for it.
         parts = [(name, pack(state)) for name, state in changes.parts.items()]
-        with self._ours("be written"), self._transaction():
+        with self._convert_errors("be written"), self._transaction():
             run = self._connection
             run.executemany(_PUT_PART, parts)
             for ring in changes.rings:
@@ -208,24 +208,24 @@ class StateStore(ABC):
             self._drop_old_reports(newest, written or {})
             self._before_commit()
         if any(ring.wiped is not None for ring in changes.rings):
-            self._wiped()
+            self._after_wipe()
         return newest
 
     def forget(self, names: Sequence[str]) -> None:
-        """Drop the parts and rings of these names: of a task that cannot go on from what was saved."""
+        """Delete parts and rings by name, for a task that cannot resume from its saved state."""
         if not names:
             return
-        with self._ours("be written"), self._transaction():
+        with self._convert_errors("be written"), self._transaction():
             for table, column in (("part", "name"), ("ring_rows", "ring"), ("ring_changes", "ring")):
                 query = f"DELETE FROM {table} WHERE {column} = ?"
                 self._connection.executemany(query, [(name,) for name in names])
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """How far each sink had been written: the last report's id, and where its file or partition ended.
+        """Return the progress of each sink: the id of its last report, and the end of its file or partition.
 
-        One that was never written to is not there.
+        A sink that was never written is left out.
         """
-        with self._ours("be read"):
+        with self._convert_errors("be read"):
             return {
                 name: (last, place)
                 for name, last, place in self._connection.execute("SELECT name, last, place FROM sink")
@@ -233,19 +233,19 @@ class StateStore(ABC):
 
     @property
     def identity(self) -> str:
-        """A random name of this store, made with it: tells its reports from those of another in one topic.
+        """A random name of the store, which distinguishes its reports from other stores' in a topic.
 
-        Each restore gives it another end, after a dot.
+        Each restore changes the part after the dot.
         """
-        with self._ours("be written"), self._transaction():
+        with self._convert_errors("be written"), self._transaction():
             made = "INSERT INTO meta VALUES ('identity', ?) ON CONFLICT (key) DO NOTHING"
             self._connection.execute(made, (uuid.uuid4().hex,))
-            found = self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
-        return str(found[0])
+            row = self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
+        return str(row[0])
 
     def _lines(self, task: str, kept: Mapping[str, Any]) -> list[str | None]:
-        """The newest lines of the windows that labels may still revise; None for one that was dropped."""
-        # By the newest id: a task that was begun anew counts its windows from 0 again.
+        """Return the newest line of each window that labels may still revise, or None if it was deleted."""
+        # The newest id counts, because a task that begins again counts its windows from 0.
         query = (
             'SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND "window" = ? '
             "AND revision = ? ORDER BY id DESC LIMIT 1"
@@ -255,17 +255,17 @@ class StateStore(ABC):
             (task, *kept["names"][series], window, revision)
             for series, window, revision in zip(*columns, strict=True)
         ]
-        found = self._first_of_each(query, wanted)
-        for row, series, window in zip(found, columns[0], columns[1], strict=True):
+        rows = self._first_of_each(query, wanted)
+        for row, series, window in zip(rows, columns[0], columns[1], strict=True):
             _refuse_no_line(row, f"window {window} of {task}, {' '.join(kept['names'][series]).strip()}")
-        return [row[0].decode() if row else None for row in found]
+        return [row[0].decode() if row else None for row in rows]
 
     def _first_of_each(self, query: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
-        """The first row of a query for each row of values; None where there is none."""
+        """Return the first result of a query, or None, for each row of values."""
         return [self._connection.execute(query, row).fetchone() for row in rows]
 
     def _add_reports(self, rows: Sequence[tuple[str, str, str, int, int, bytes]]) -> int:
-        """Number the lines without a gap, from which readers would see that some are missing."""
+        """Insert lines, numbered without gaps, because readers take a gap for missing lines."""
         newest = self._newest()
         numbered = [(newest + place, *row) for place, row in enumerate(rows, 1)]
         self._connection.executemany(_ADD_REPORT, numbered)
@@ -280,30 +280,30 @@ class StateStore(ABC):
         self._connection.execute("DELETE FROM report WHERE id <= ?", (oldest,))
 
     @contextmanager
-    def _ours(self, what: str) -> Iterator[None]:
-        """The database's errors as ours, with what to do."""
+    def _convert_errors(self, what: str) -> Iterator[None]:
+        """Convert errors of the database, and damaged content, to a StoreError with a remedy."""
         try:
-            with self.database.ours(what):
+            with self.database.convert_errors(what):
                 yield
-        except ValueError as error:  # of `unpack`: whole pages, with other bytes in them than were written
-            raise StoreError(self.database.damaged(str(error))) from error
+        except ValueError as error:  # raised by `unpack` for content that the database does not find damaged
+            raise StoreError(self.database.damage_message(str(error))) from error
 
 
 class Store(StateStore):
-    """A store in a folder: a file of SQLite, and a lock.
+    """A store in a folder: an SQLite file and a lock.
 
     Parameters
     ----------
     folder : Path
-        Made if absent.
+        Created if absent.
     keep_reports : int
         See `StateStore`.
 
     Raises
     ------
     StoreError
-        The folder cannot be written, another agent holds it, the file is damaged, or no store of this
-        version.
+        The folder cannot be written, another agent uses it, or the file is damaged, belongs to another
+        program or to a newer version.
     """
 
     _connection: sqlite3.Connection
@@ -323,8 +323,8 @@ class Store(StateStore):
             ) from error
         with ExitStack() as undo:
             undo.callback(self._lock.release)
-            with self._ours("be opened"):
-                self._connection = file.writing()
+            with self._convert_errors("be opened"):
+                self._connection = file.connect()
                 undo.callback(self._connection.close)
                 self._prepare()
                 self._check()
@@ -333,15 +333,16 @@ class Store(StateStore):
             undo.pop_all()
 
     def reader(self) -> StoreReader:
+        """Return a reader of closed windows with a separate connection, for another thread."""
         return StoreReader(self.path)
 
     def close(self) -> None:
-        """Close the file and let go of the folder."""
+        """Close the file and release the lock."""
         self._connection.close()
         self._lock.release()
 
     def renew(self) -> None:
-        """The lock lasts as long as the process."""
+        """Do nothing, because the lock lasts as long as the process."""
 
     def _prepare(self) -> None:
         version = self.database.version(self._connection)
@@ -359,11 +360,11 @@ class Store(StateStore):
             yield
 
     def _in_folder(self) -> tuple[int | None, ...]:
-        """Which files stand in the folder under the names of the store's and of its log; None for none."""
+        """Return the inodes of the store's file and of its log, None for a missing file."""
         return tuple(_number_of(path) for path in (self.path, self.path.with_name(f"{FILE}-wal")))
 
     def _before_commit(self) -> None:
-        """What is written into a file that has been deleted, or replaced, is lost without a word."""
+        """Raise a StoreError if the file was deleted or replaced, because writes would be lost silently."""
         if self._in_folder() != self._files:
             raise StoreError(
                 f"{self.path} was deleted or replaced while the agent uses it; restore its files, or "
@@ -373,16 +374,16 @@ class Store(StateStore):
     def _check(self) -> None:
         (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StoreError(self.database.damaged(" ".join(verdict.split())))
+            raise StoreError(self.database.damage_message(" ".join(verdict.split())))
 
-    def _wiped(self) -> None:
-        """Bring the write-ahead log into the file and cut it off: it holds pages as they were."""
-        with suppress(sqlite3.OperationalError):  # a backup reads from it: the next checkpoint rewinds it
+    def _after_wipe(self) -> None:
+        """Truncate the write-ahead log, which still holds old pages."""
+        with suppress(sqlite3.OperationalError):  # a backup is reading it; a later checkpoint overwrites it
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 class StoreReader:
-    """Reads closed windows from a store that another thread, or another process, writes.
+    """A reader of closed windows in a store that another thread or process writes.
 
     Parameters
     ----------
@@ -392,21 +393,21 @@ class StoreReader:
 
     def __init__(self, where: Path | Database) -> None:
         self._database = SqliteFile(where) if isinstance(where, Path) else where
-        self._connection = self._database.reading()
+        self._connection = self._database.connect_read_only()
 
     def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
-        """Reports with a larger id, in order: (id, line)."""
+        """Return at most `most` reports with ids above `last`, in order, as (id, line)."""
         query = "SELECT id, line FROM report WHERE id > ? ORDER BY id LIMIT ?"
-        with self._database.ours("be read"):
+        with self._database.convert_errors("be read"):
             return list(self._connection.execute(query, (last, most)))
 
     def newest_report(self) -> int:
-        """The id of the newest report; 0 before the first."""
-        with self._database.ours("be read"):
+        """Return the id of the newest report, or 0 if there is none."""
+        with self._database.convert_errors("be read"):
             return int(self._connection.execute(_NEWEST).fetchone()[0])
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection."""
         self._connection.close()
 
 
@@ -418,7 +419,7 @@ def _unpacked(name: str, blob: bytes) -> Any:
 
 
 def _refuse_no_line(row: tuple[bytes] | None, what: str) -> None:
-    """A line is decoded much later, when labels revise its window: the engine must not find out then."""
+    """Raise ValueError if a line cannot be decoded, before the engine needs it to revise its window."""
     try:
         if row is not None:
             from_json(row[0])
@@ -434,7 +435,7 @@ def _number_of(path: Path) -> int | None:
 
 
 def copy_store(path: Path, target: Path) -> None:
-    """Copy a store's file as of its last checkpoint, with the time; an agent may be using it.
+    """Copy a store's file at its last checkpoint, and save the time in it; an agent may be using it.
 
     Raises
     ------
@@ -444,12 +445,12 @@ def copy_store(path: Path, target: Path) -> None:
     if not path.is_file():
         raise StoreError(f"{path}: there is no store")
     with (
-        SqliteFile(target).ours("be written as a copy"),
-        closing(SqliteFile(path).reading()) as source,
+        SqliteFile(target).convert_errors("be written as a copy"),
+        closing(SqliteFile(path).connect_read_only()) as source,
         closing(sqlite3.connect(target)) as copy,
     ):
         with copy:
             source.backup(copy)
             copy.execute(PUT_META, (BACKUP, rfc3339(time.time())))
-        # Of a copy that kept its log even a reader would write: two files beside it, which nobody removes.
+        # In WAL mode even a reader of the copy would create two files beside it, which nobody deletes.
         copy.execute("PRAGMA journal_mode = DELETE")

@@ -183,7 +183,7 @@ def test_a_transaction_whose_agent_stopped_within_a_pipeline_holds_nobody_up(
     with pytest.raises(LeaseLostError):
         first.commit(Changes())
     first.close()
-    with closing(database.reading()) as connection:
+    with closing(database.connect_read_only()) as connection:
         assert connection.execute("SELECT count(*) FROM meta WHERE key IN ('a', 'b')").fetchone()[0] == 0
     second.close()
 
@@ -401,7 +401,7 @@ def test_forget_reaches_posts_in_the_database(tmp_path: Path, postgres_server: P
         assert post(port, rows).status_code == 202
         daemon.send(signal.SIGKILL)
     database = PostgresDatabase(postgres_server.dsn, "forgets")
-    wait_until(lambda: not database.held(), "the lease has ended")
+    wait_until(lambda: not database.is_held(), "the lease has ended")
     gone = str(rows[7]["id"])
     assert "spool of http: 1 line removed." in command_here("forget", config, gone).stdout
     with postgres_server.connection() as connection:

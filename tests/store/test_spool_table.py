@@ -66,7 +66,7 @@ def test_a_take_over_waits_for_a_post_that_is_being_kept(postgres_server: Postgr
     wait_until(lambda: spool._removed == 0, "its thread has nothing to do")
     with closing(spool), ThreadPoolExecutor(1) as thread, spool._fenced() as run:
         run.execute("INSERT INTO spool VALUES ('http', 0, 4, 1, false, 'one\n')")
-        wait_until(lambda: not database.held(), "the lease has ended")
+        wait_until(lambda: not database.is_held(), "the lease has ended")
         taking = thread.submit(awaited, database, lease_seconds=60)  # else it ends what stands still for 2 s
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         wait_until(lambda: counted(postgres_server, waits) == 1, "who takes over waits for the row")

@@ -149,7 +149,7 @@ class Verifier:
         """
         for line in self._history.windows():
             self._check(line)
-        if arenas := self._history.arena_windows():
+        if arenas := self._history.count_arena_windows():
             self.findings.not_checkable[OF_ARENAS] = arenas
         return self.findings
 

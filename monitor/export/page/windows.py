@@ -19,7 +19,7 @@ from monitor.reports.attribution import Attribution
 from monitor.reports.views import SeriesState, SeriesView
 from monitor.reports.window_report import WindowReport, rfc3339, to_json
 from monitor.store.database import Database
-from monitor.store.history import chosen, newest_lines
+from monitor.store.history import newest_ids, newest_lines
 
 MOST_WINDOWS = 500
 """Of a series in one chart: a window a pixel on a phone, and no more than a few milliseconds to read."""
@@ -96,7 +96,7 @@ class RecentWindows:
         with self._lock:
             own = [row for row in self._lines if row[0] == series and (before is None or row[1] < before)]
         places = ((place, own[place][1], own[place][2]) for place in range(len(own) - 1, -1, -1))
-        return [own[place][3] for place in chosen(places, most)]
+        return [own[place][3] for place in newest_ids(places, most)]
 
 
 def chart_of(reports: Sequence[WindowReport], metric: str, estimator: str) -> ControlChartData:
