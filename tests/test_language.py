@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES: tuple[str, ...] = ("monitor/base", "monitor/config", "monitor/store")
+PACKAGES: tuple[str, ...] = ("monitor/base", "monitor/config", "monitor/store", "monitor/testing")
 """Folders whose docstrings and names are rewritten; pyproject.toml excuses the others from ruff's rules D."""
 
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")

@@ -1,7 +1,7 @@
-"""The test kit: source and sink that are lists, a clock moved by hand, labels that come late, crashes.
+"""The test kit: a source and sinks with lists, a manual clock, delayed labels and crashes.
 
-These are real implementations of the contracts in `monitor.base.source` and `monitor.agent.agent`, so that a
-test of a monitor set-up runs the code that runs in production. No mocks.
+They implement the interfaces in `monitor.base.source` and `monitor.agent.agent`, so that a test of a set-up
+runs the same code as in production, without mocks.
 """
 
 from monitor.testing.crashes import Crash, CrashPoint, StoredAgent

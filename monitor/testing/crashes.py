@@ -1,4 +1,4 @@
-"""An agent with a store, on a list, that dies between two chosen steps of a checkpoint."""
+"""An agent with a store that reads a list, and crashes at a chosen step of a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,61 +29,61 @@ _WAIT_SECONDS = 300.0  # on a busy machine
 
 
 class CrashPoint(StrEnum):
-    """Where in a checkpoint that holds closed windows a `StoredAgent` may die, in the order of things."""
+    """The points of a checkpoint with closed windows at which a `StoredAgent` can crash, in order."""
 
     BEGUN = "begun"
     """The transaction has begun, and nothing is written."""
     STATE = "state"
-    """The pieces of the state are written, source positions among them."""
+    """The pieces of the state are written, including the positions of sources."""
     RINGS = "rings"
-    """So are the rows of answers and labels."""
+    """The rows of answers and labels are written, too."""
     REPORTS = "reports"
-    """So are the closed windows."""
+    """The closed windows are written, too."""
     NOTED = "noted"
-    """So is how far the reports file had come."""
+    """The progress of the reports file is written, too."""
     TRIMMED = "trimmed"
-    """So is what is out of bounds; nothing is committed yet."""
+    """Old rows and reports are deleted, too; nothing is committed yet."""
     COMMITTED = "committed"
-    """The transaction is committed; neither the reports file nor the source has heard of it."""
+    """The transaction is committed; neither the reports file nor the source is notified."""
     IN_LINE = "in line"
-    """Half of what the reports file gets is written to it."""
-    WRITTEN_NOT_TOLD = "written, not told"
-    """The reports file has the windows; the source has not heard that its records are used."""
-    TOLD_NOT_WRITTEN = "told, not written"
-    """The source has heard that its records are used; the reports file has none of the windows yet."""
+    """Half of the data for the reports file is written to it."""
+    WRITTEN_NOT_ACKNOWLEDGED = "written, not acknowledged"
+    """The reports file has the windows; the records are not acknowledged to the source."""
+    ACKNOWLEDGED_NOT_WRITTEN = "acknowledged, not written"
+    """The records are acknowledged to the source; the reports file has none of the windows yet."""
     RENAMED = "renamed"
-    """The reports file is full and was renamed, and none is begun under its name; needs `max_bytes`."""
+    """The full reports file is renamed, and no new one exists; needs `max_bytes`."""
 
 
 class Crash:
-    """Ends the process at a point of a checkpoint, as kill -9 would: nothing is flushed or closed.
+    """A crash of the process at a point of a checkpoint, like kill -9: nothing is flushed or closed.
 
     Parameters
     ----------
     point : CrashPoint
     nth : int
-        Which of the checkpoints that hold closed windows, counted from 1.
+        The number of the checkpoint among those with closed windows, from 1.
 
     Examples
     --------
     >>> crash = Crash(CrashPoint.COMMITTED, nth=2)
-    >>> crash.due(CrashPoint.BEGUN), crash.due(CrashPoint.COMMITTED), crash.due(CrashPoint.COMMITTED)
+    >>> crash.is_due(CrashPoint.BEGUN), crash.is_due(CrashPoint.COMMITTED), crash.is_due(CrashPoint.COMMITTED)
     (False, False, True)
     """
 
     def __init__(self, point: CrashPoint, nth: int = 1) -> None:
         self.point = point
         self._left = nth
-        self.written, self.told = threading.Event(), threading.Event()
+        self.written, self.acknowledged = threading.Event(), threading.Event()
 
-    def due(self, point: CrashPoint) -> bool:
-        """Whether this is the moment; each call with its own point counts."""
+    def is_due(self, point: CrashPoint) -> bool:
+        """Return whether to crash now; each call with the crash's own point counts as one checkpoint."""
         self._left -= point is self.point
         return point is self.point and self._left == 0
 
-    def reached(self, point: CrashPoint) -> None:
-        """End the process where this is the moment."""
-        if self.due(point):
+    def reach(self, point: CrashPoint) -> None:
+        """End the process if the crash is due at this point."""
+        if self.is_due(point):
             os._exit(KILLED)
 
 
@@ -95,7 +95,7 @@ _STEPS = {
     "DELETE FROM report": CrashPoint.NOTED,
     "COMMIT": CrashPoint.TRIMMED,
 }
-"""How the first statement after each step of the store's transaction begins."""
+"""The beginning of the first statement after each step of the store's transaction."""
 
 
 class _CrashingStore(Store):
@@ -113,19 +113,19 @@ class _CrashingStore(Store):
         config: str | None = None,
     ) -> int:
         self._ahead = set(_STEPS.values()) if reports else set()
-        if reports:  # before the transaction: once it is committed, the file may have them at any moment
+        if reports:  # before the transaction, because after its commit the file may have them at any moment
             self._crash.written.clear()
-            self._crash.told.clear()
+            self._crash.acknowledged.clear()
         newest = super().commit(changes, reports, written, config)
         if reports:
-            self._crash.reached(CrashPoint.COMMITTED)
+            self._crash.reach(CrashPoint.COMMITTED)
         return newest
 
     def _see(self, statement: str) -> None:
         point = next((point for start, point in _STEPS.items() if statement.startswith(start)), None)
         if point in self._ahead:
             self._ahead.discard(point)
-            self._crash.reached(point)
+            self._crash.reach(point)
 
 
 class _CrashingFile(ReportsFile):
@@ -134,16 +134,16 @@ class _CrashingFile(ReportsFile):
         self.crash = crash
 
     def _rotate(self) -> None:
-        if self.crash.due(CrashPoint.RENAMED):
+        if self.crash.is_due(CrashPoint.RENAMED):
             rotate(self._path, self._keep)
             os._exit(KILLED)
         super()._rotate()
 
     def _append(self, data: bytes) -> None:
-        if self.crash.point is CrashPoint.TOLD_NOT_WRITTEN:
-            self.crash.told.wait(_WAIT_SECONDS)
-            self.crash.reached(CrashPoint.TOLD_NOT_WRITTEN)
-        if self.crash.due(CrashPoint.IN_LINE):
+        if self.crash.point is CrashPoint.ACKNOWLEDGED_NOT_WRITTEN:
+            self.crash.acknowledged.wait(_WAIT_SECONDS)
+            self.crash.reach(CrashPoint.ACKNOWLEDGED_NOT_WRITTEN)
+        if self.crash.is_due(CrashPoint.IN_LINE):
             os.write(self._file, data[: len(data) // 2])
             os._exit(KILLED)
         super()._append(data)
@@ -151,7 +151,7 @@ class _CrashingFile(ReportsFile):
 
 
 class _FileSinks(ListSinks):
-    """Lists, and the reports file behind the store."""
+    """Sinks with lists, and the reports file that follows the store."""
 
     def __init__(self, follower: ReportFollower, crash: Crash | None) -> None:
         super().__init__()
@@ -160,38 +160,38 @@ class _FileSinks(ListSinks):
     def reports(self, reports: Sequence[WindowReport]) -> None:
         super().reports(reports)
         self._follower.wake()
-        if self._crash is not None and reports and self._crash.point is CrashPoint.WRITTEN_NOT_TOLD:
+        if self._crash is not None and reports and self._crash.point is CrashPoint.WRITTEN_NOT_ACKNOWLEDGED:
             self._crash.written.wait(_WAIT_SECONDS)
-            self._crash.reached(CrashPoint.WRITTEN_NOT_TOLD)
+            self._crash.reach(CrashPoint.WRITTEN_NOT_ACKNOWLEDGED)
 
 
-class _ToldSource(ListSource):
+class _AcknowledgedSource(ListSource):
     crash: Crash | None = None
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
         super().acknowledge(positions)
         if self.crash is not None:
-            self.crash.told.set()
+            self.crash.acknowledged.set()
 
 
 class StoredAgent:
-    """What `blindsight run` is made of, on a list: an agent with a store and a reports file in a folder.
+    """The agent of `blindsight run` with a list as its source, and a store and a reports file in a folder.
 
-    Made again on the same folder, it goes on where the one before it ended, however that ended.
+    A second agent in the same folder resumes from the state of the first one, even after a crash.
 
     Parameters
     ----------
     folder : Path
-        Gets `store` and `windows.ndjson`.
+        The folder, in which `store` and `windows.ndjson` are created.
     settings : EngineSettings
     records : sequence
-        As for `ListSource`.
+        The records and markers; see `ListSource`.
     crash : Crash, optional
-        Where it dies.
+        The crash of this agent; none by default.
     per_read : int
-        Records a read; a checkpoint follows each.
+        The number of records of one read; a checkpoint follows each read.
     max_bytes, keep
-        As of the configuration's `reports`.
+        The settings `reports.max_bytes` and `reports.keep` of the configuration.
 
     Raises
     ------
@@ -218,7 +218,7 @@ class StoredAgent:
         file = ReportsFile(*bounds) if crash is None else _CrashingFile(*bounds, crash)
         self._follower = ReportFollower(file, self._reader, store.marks())
         self._keeper = CheckpointWriter(store, lambda: self._follower.marks)
-        self.source = _ToldSource(records, per_read)
+        self.source = _AcknowledgedSource(records, per_read)
         if crash is not None:
             self.source.crash = crash
         self.sinks = _FileSinks(self._follower, crash)
@@ -227,7 +227,7 @@ class StoredAgent:
         self.agent = Agent(resumed.engine, [Input(self.source, decode)], self.sinks, store=kept)
 
     def run(self, timeout_seconds: float = 60.0) -> bool:
-        """Run to `Marker.END`, or until the time is up, and close; whether it came to the end."""
+        """Run to `Marker.END` or a timeout, close the agent, and return whether it reached the end."""
         self._keeper.start()
         self._follower.start()
         self.agent.start()

@@ -1,4 +1,4 @@
-"""Source and sink that are lists, a clock moved by hand, labels that come late."""
+"""A source and sinks with lists, a manual clock and delayed labels."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from monitor.reports.views import SinkView
 from monitor.reports.window_report import WindowReport
 
 KILLED = 137
-"""What a shell shows of a process that died of kill -9."""
+"""The exit code that a shell shows for a process that kill -9 ended."""
 
 
 class Marker(Enum):
-    """What a `ListSource` does instead of giving a record."""
+    """An action of a `ListSource` in place of a record."""
 
     CRASH = "crash"
-    """End the process at once, as kill -9 would: nothing is flushed, nothing is closed."""
+    """End the process at once, like kill -9: nothing is flushed, nothing is closed."""
     PAUSE = "pause"
-    """Give nothing for this read."""
+    """Return no records from this read."""
     END = "end"
-    """Nothing will come any more."""
+    """Signal the end of the source."""
 
 
 class HandClock:
@@ -47,24 +47,25 @@ class HandClock:
         self._now = start
 
     def __call__(self) -> float:
+        """Return the time."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move on, or back: a real clock may do that too."""
+        """Move the clock by this time, which may be negative, because real clocks can go back too."""
         self._now += seconds
 
 
 class ListSource(Source[int]):
-    """A source that gives the records of a list, some at a read, and acts on the markers in it.
+    """A source that reads records from a list and acts on the markers in it.
 
-    Positions are places in the list, so a test sees exactly where a source is resumed.
+    Positions are indices of the list, so a test sees exactly where a source resumes.
 
     Parameters
     ----------
     records : sequence of mapping, bytes or Marker
-        Mappings are written as JSON. A list without `Marker.END` stays silent at its end.
+        Mappings are encoded as JSON. After the last record of a list without `Marker.END`, reads are empty.
     per_read : int
-        Records a read.
+        The largest number of records of one read.
     name : str
 
     Examples
@@ -85,13 +86,15 @@ class ListSource(Source[int]):
         self._next = 0
         self._open = False
         self.used: int | None = None
-        """Position after the last record that the agent said it had used."""
+        """Position after the last record that the agent acknowledged."""
 
     def open(self, positions: Mapping[str, int]) -> None:
+        """Prepare to read from the position of the partition ``list``, or from the beginning."""
         self._next = positions.get("list", 0)
         self._open = True
 
     def read(self, timeout_seconds: float) -> list[Raw]:
+        """Return the next records, or act on the next marker."""
         values: list[bytes] = []
         start = self._next
         while len(values) < self._per_read and self._next < len(self._records):
@@ -110,17 +113,21 @@ class ListSource(Source[int]):
         return [RawMessages(values, "list", list(range(start, start + len(values))))]
 
     def close(self) -> None:
+        """Close the source."""
         self._open = False
 
     @property
     def up(self) -> bool:
+        """True if the source is open."""
         return self._open
 
     @property
     def lag(self) -> int:
+        """The number of records and markers that were not read yet."""
         return len(self._records) - self._next
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
+        """Save the acknowledged position in `used`."""
         self.used = positions.get("list", self.used)
 
     def _act(self, marker: Marker) -> None:
@@ -131,16 +138,16 @@ class ListSource(Source[int]):
 
 
 class ListSinks:
-    """Keeps what an agent gives out, in lists.
+    """Sinks that keep the output of an agent in lists.
 
     Attributes
     ----------
     windows : list of WindowReport
     rejected : list of Reject
     lost : int
-        Always 0: a list has room.
+        The number of lost records, always 0.
     views : tuple of SinkView
-        Always empty: there is nothing that could fail.
+        The states of outputs that can fail, always empty.
 
     Examples
     --------
@@ -157,22 +164,22 @@ class ListSinks:
         self.rejected: list[Reject] = []
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows."""
+        """Append closed windows to `windows`."""
         self.windows.extend(reports)
 
     def rejects(self, chunk: Chunk) -> None:
-        """Take what could not be used."""
+        """Append the rejected records of a chunk to `rejected`."""
         self.rejected.extend(chunk.rejects)
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedLabels:
-    """Replays predictions and their labels in the order in which they would have arrived.
+    """A replay of predictions and their labels in the order of arrival, with a constant delay of labels.
 
     Parameters
     ----------
     delay_seconds : float
-        From a prediction's time to its label's arrival.
+        The time from a prediction to the arrival of its label.
 
     Examples
     --------
@@ -186,7 +193,10 @@ class DelayedLabels:
     delay_seconds: float
 
     def __call__(self, pairs: Iterable[tuple[Mapping[str, Any], str | None]]) -> Iterator[dict[str, Any]]:
-        """Pairs of (prediction with `id` and `time` in seconds, its label or None), in order of time."""
+        """Yield the records of pairs: a prediction with `id` and `time` in seconds, and its label or None.
+
+        The pairs must be in order of time.
+        """
         waiting: list[tuple[float, int, dict[str, Any]]] = []
         for count, (prediction, label) in enumerate(pairs):
             while waiting and waiting[0][0] <= prediction["time"]:

@@ -22,8 +22,8 @@ SENT = len(records()) - 1
 BEFORE_COMMIT = set(CrashPoint) - {
     CrashPoint.COMMITTED,
     CrashPoint.IN_LINE,
-    CrashPoint.WRITTEN_NOT_TOLD,
-    CrashPoint.TOLD_NOT_WRITTEN,
+    CrashPoint.WRITTEN_NOT_ACKNOWLEDGED,
+    CrashPoint.ACKNOWLEDGED_NOT_WRITTEN,
     CrashPoint.RENAMED,
 }
 
@@ -55,8 +55,8 @@ def die(folder: Path, point: CrashPoint, *bound: str) -> None:
     [
         CrashPoint.COMMITTED,
         CrashPoint.IN_LINE,
-        CrashPoint.WRITTEN_NOT_TOLD,
-        CrashPoint.TOLD_NOT_WRITTEN,
+        CrashPoint.WRITTEN_NOT_ACKNOWLEDGED,
+        CrashPoint.ACKNOWLEDGED_NOT_WRITTEN,
         CrashPoint.RENAMED,
     ],
 )
@@ -100,7 +100,7 @@ def check_what_stands(folder: Path, point: CrashPoint) -> None:
     if point in BEFORE_COMMIT:
         assert saved > 0, "those of the first checkpoint"
         assert lines <= saved
-    elif point is CrashPoint.WRITTEN_NOT_TOLD:
+    elif point is CrashPoint.WRITTEN_NOT_ACKNOWLEDGED:
         assert lines == saved > 0
     else:
         assert lines < saved
