@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES: tuple[str, ...] = ("monitor/base", "monitor/config", "monitor/store", "monitor/testing")
+PACKAGES: tuple[str, ...] = (
+    "monitor/base",
+    "monitor/config",
+    "monitor/store",
+    "monitor/testing",
+    "monitor/agent",
+)
 """Folders whose docstrings and names are rewritten; pyproject.toml excuses the others from ruff's rules D."""
 
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
 """No summary of a class, function or module begins with one of these."""
+
+WORDS = re.compile(r"\b(anew|afresh|so many|by itself|whoever|what is|what was)\b", re.IGNORECASE)
+"""No docstring holds one of these words or phrases."""
 
 NAMES = {
     "found",
@@ -45,6 +54,8 @@ def names(node: ast.AST) -> Iterator[str]:
     """Yield the names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.attr
     elif isinstance(node, ast.arg):
         yield node.arg
     elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -60,6 +71,17 @@ def test_no_summary_begins_with_a_word_that_refers_to_another_sentence(folder: s
         if isinstance(node, documented)
     ]
     assert [(place, text.splitlines()[0]) for place, text in summaries if FIRST_WORDS.match(text)] == []
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_docstrings_use_no_word_that_stands_for_another(folder: str) -> None:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    texts = [
+        (place, ast.get_docstring(node) or "")
+        for place, node in nodes(folder)
+        if isinstance(node, documented)
+    ]
+    assert [(place, word[0]) for place, text in texts if (word := WORDS.search(text))] == []
 
 
 @pytest.mark.parametrize("folder", PACKAGES)

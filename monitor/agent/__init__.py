@@ -1,2 +1,1 @@
-"""The agent around the engine: threads, the clock, feeding, checkpoints, the refits' process, operators'
-requests."""
+"""The agent around the engine: threads, clock, reading, checkpoints, refits and requests."""

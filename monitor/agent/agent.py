@@ -1,7 +1,7 @@
-"""The daemon: sources in threads of their own, one engine, a picture of it for whoever asks.
+"""The daemon: a thread for each source, one engine, and a snapshot of its state for readers.
 
-A thin shell around the pure engine: it owns the clock, the threads and the order of things. A chunk is
-first absorbed, then its reports are handed to the sinks, then its source hears what has been used.
+It is a thin shell around the pure engine and owns the clock, the threads and the order of steps: the engine
+absorbs a chunk, the sinks get its reports, and then the source gets the acknowledgement.
 """
 
 from __future__ import annotations
@@ -33,23 +33,21 @@ from monitor.reports.window_report import WindowReport
 
 log = logging.getLogger("blindsight")
 
-_QUEUE_CHUNKS = 8  # of a MiB or so each: enough that neither side waits for the other's hiccup
+_QUEUE_CHUNKS = 8  # about 1 MiB each: enough that neither side waits for short delays of the other
 _TICK_SECONDS = 1.0
-_VIEW_SECONDS = 0.25  # a new picture at most so often
-_VIEW_SHARE = (
-    0.1  # of the time at most: with ten thousand models a picture may take as long as all answers since
-)
+_VIEW_SECONDS = 0.25  # the least time between two snapshots
+_VIEW_SHARE = 0.1  # the largest share of time for snapshots, which are slow with ten thousand models
 _FULL_SECONDS = 0.05
 _STALLED_SECONDS = 30.0
-_JOIN_SECONDS = 2.0  # all sources together: a read lasts a tenth of it
+_JOIN_SECONDS = 2.0  # for all sources together; a read takes a tenth of it
 
 Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
-"""Makes an engine that goes on where another one is; the reports are of windows that this closed."""
+"""Returns an engine that continues from the state of another one, and reports of the windows it closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """How the last reading of the configuration went."""
+    """The outcome of the last reload of the configuration."""
 
     successful: bool
     time: float
@@ -61,19 +59,20 @@ class Agent:
     Parameters
     ----------
     engine : Engine or Shards
-        One for as long as it runs; or one for each partition that the agent has at a time.
+        A single engine, or one engine for each partition that is assigned to the agent.
     inputs : sequence of Input
-        A single one, where its partitions move.
+        The sources; with `Shards` only one.
     sinks : Sinks
     clock : callable, optional
-        Seconds since the epoch, by which windows age; a `SteadyClock` where none is given. It may fall;
+        Returns seconds since the epoch, by which windows age; by default a `SteadyClock`. It may go back, but
         the engine's time does not.
     store : Kept, optional
-        Where checkpoints are saved; without it nothing outlives the agent.
+        The destination of checkpoints; without it all state is lost at the end.
     refitter : Refitter, optional
-        Runs the refits that come due, and is started and stopped here; without it none are run.
+        Runs due refits; the agent starts and stops it. Without it no refits run.
     decoders : Decoders, optional
-        Decode what sources read, and are started and stopped here; without them the sources' threads do.
+        Decode the reads of sources; the agent starts and stops them. Without them the threads of the sources
+        decode.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Agent:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Open every source and begin; raises `SourceError` where one cannot be had at all."""
+        """Open every source and start the threads; raise SourceError if a source cannot be opened."""
         opened: list[Feeder] = []
         try:
             for feeder in self._feeders:
@@ -129,7 +128,7 @@ class Agent:
             raise
         if self._decoders is not None:
             self._decoders.start()
-        # The engine last: when it ends, for whatever reason, it joins threads that have begun.
+        # The engine's thread starts last, because at its end it joins the others.
         for feeder in self._feeders:
             feeder.start()
         if self._refitter is not None:
@@ -137,31 +136,31 @@ class Agent:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin to drain: stop reading, absorb what was read, close the open windows."""
+        """Begin to stop: end reading, absorb the chunks that were read, close or save the open windows."""
         for feeder in self._feeders:
             feeder.stop()
         self._stop.set()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the agent has drained, or every source has ended; whether it has."""
+        """Wait until the agent has ended, after `stop` or the end of every source; return whether it has."""
         return self._finished.wait(timeout_seconds)
 
     def reconfigure(self, swap: Swap, config: str | None = None) -> Future[None]:
-        """Replace the engine between two chunks; several swaps are done in their order.
+        """Replace the engine between two chunks; several swaps happen in the order of the calls.
 
         Parameters
         ----------
         swap : callable
-            Called for each engine that the agent has.
+            Called with each engine of the agent.
         config : str, optional
-            The configuration as JSON that is saved with the state from then on.
+            The configuration as JSON, to be saved with the state from then on.
 
         Returns
         -------
         Future
-            Done once the engine has been replaced. It holds the error where the swap raised one, and the
-            old engine goes on; `BlindsightError` where the agent has ended. Cancelled before the engine's
-            thread comes to it, the swap is not made.
+            Done when the engine is replaced. If the swap raises an error, the future raises it too and the
+            old engine continues. It raises `BlindsightError` if the agent has ended. Cancel it to prevent a
+            swap that has not begun.
         """
         outcome: Future[None] = Future()
         self._swaps.put((swap, config, outcome))
@@ -170,11 +169,11 @@ class Agent:
         return outcome
 
     def note_reload(self, successful: bool) -> None:
-        """Keep for the metrics how the last reading of the configuration went."""
+        """Save the outcome of a reload of the configuration, for the metrics."""
         self._reload = Reload(successful, self._clock() if successful else self._reload.time)
 
     def view(self) -> AgentView:
-        """The agent as it is now: never blocks, never waits for the engine."""
+        """Return the present state of the agent, without waiting for the engine."""
         sources = tuple(feeder.view() for feeder in self._feeders)
         stalled = time.monotonic() - self._alive_at
         unready = [
@@ -208,7 +207,7 @@ class Agent:
 
     @property
     def _way(self) -> OutputPolicy | Shards:
-        """What knows how the saving goes."""
+        """The object that knows the state of checkpoints."""
         if self._own is not None:
             return self._own.delivery
         assert self._shards is not None
@@ -254,9 +253,9 @@ class Agent:
                 if shard.desk is not None:
                     shard.desk.step(shard.engine, shard.delivery)
                 self._forget(shard.engine)
-            full = self._way.full  # then the feeders find no room, and read no more
+            full = self._way.full  # if so, the queue fills up and the feeders stop reading
             fed = None if full else self._next_chunk()
-            self._take_swaps()  # after the wait: what comes after a reload was told of, the new engine uses
+            self._make_swaps()  # after the wait, so that the new engine absorbs chunks that follow a reload
             if fed is not None:
                 self._absorb(*fed)
             elif full:
@@ -277,7 +276,7 @@ class Agent:
             self._paint()
 
     def _forget(self, engine: Engine) -> None:
-        """Make sources drop the ids that the engine was asked to forget, before the next checkpoint."""
+        """Make sources drop the ids that the engine has forgotten, before the next checkpoint."""
         forgotten, engine.forgotten = engine.forgotten, []
         for keys in forgotten:
             for feeder in self._feeders:
@@ -300,7 +299,7 @@ class Agent:
             return None
 
     def _learn(self) -> None:
-        """Nothing has come: let the engine work ahead, until something does."""
+        """Let the engine compute ahead until a chunk comes."""
         until = time.monotonic() + _VIEW_SECONDS
         working = self._working()
         while self._chunks.empty() and time.monotonic() < until:
@@ -308,9 +307,9 @@ class Agent:
                 return
 
     def _drain(self) -> None:
-        """Absorb what was read before the stop, and save it; without a store, close the open windows.
+        """Absorb and save the chunks that were read before the stop.
 
-        Open windows are closed too where every source has ended: nothing will fill them.
+        Open windows are closed if there is no store, or if every source has ended and nothing can fill them.
         """
         self._join_feeders()
         while not self._chunks.empty():
@@ -330,8 +329,8 @@ class Agent:
     def _save_last(self, engine: Engine, delivery: OutputPolicy) -> bool:
         """Save everything, and return whether that succeeded.
 
-        A request to stop leaves `FLUSH_SECONDS`. Where every source has ended, a slow disk has all the time
-        that it takes: what came from a pipe cannot be read again.
+        After a request to stop this takes at most `FLUSH_SECONDS`. If every source has ended, there is no
+        limit, because records from a pipe cannot be read again.
         """
         failures = delivery.failures
         while not delivery.flush(engine, FLUSH_SECONDS):
@@ -344,13 +343,13 @@ class Agent:
         assert shard is not None
         if moving is not None:
             moving.used += 1
-            if moving.ended:  # it was not saved with the rest: the next owner reads it again
+            if moving.ended:  # it was not saved with the rest, so the next owner reads it again
                 self._by_name[chunk.source].absorbed()
                 return
         shard.delivery.reports(shard.engine.absorb(chunk, self._time()))
         if chunk.rejects:
             self._sinks.rejects(chunk)
-        self._unjoined.saw(chunk)
+        self._unjoined.note(chunk)
         self._rises.check_scores(chunk)
         self._by_name[chunk.source].absorbed()
         shard.delivery.absorbed(chunk.source, chunk.positions)
@@ -363,22 +362,22 @@ class Agent:
         for feeder in self._feeders:
             feeder.join(max(deadline - time.monotonic(), 0.0))
 
-    def _take_swaps(self) -> None:
+    def _make_swaps(self) -> None:
         for swap, config, outcome in self._waiting_swaps():
             try:
                 working = self._working()
-                # The new engine begins from the old one's snapshot, as if all of it were saved.
+                # The new engine starts from a snapshot of the old one, which counts as saved.
                 if not all(shard.delivery.flush(shard.engine, FLUSH_SECONDS) for shard in working):
                     raise BlindsightError("the state cannot be saved at present; try again when it can")
                 swapped = [(shard, *swap(shard.engine)) for shard in working]
-            except Exception as error:  # noqa: BLE001 - whoever asked for it hears of it
+            except Exception as error:  # noqa: BLE001 - the future passes it to the caller
                 log.error("The engine was not replaced, the old one continues: %r", error)
                 outcome.set_exception(error)
                 continue
             for shard, engine, reports in swapped:
                 shard.engine = engine
                 if config is not None:
-                    shard.delivery.configured(config)
+                    shard.delivery.set_config(config)
                 shard.delivery.reports(reports)
             outcome.set_result(None)
 
@@ -387,7 +386,7 @@ class Agent:
             outcome.set_exception(BlindsightError("the agent has ended"))
 
     def _waiting_swaps(self) -> Iterator[tuple[Swap, str | None, Future[None]]]:
-        """Those that nobody has given up on."""
+        """Yield the swaps that were not cancelled."""
         with suppress(queue.Empty):
             while True:
                 swap, config, outcome = self._swaps.get_nowait()
@@ -395,7 +394,7 @@ class Agent:
                     yield swap, config, outcome
 
     def _time(self) -> float:
-        """The clock, never falling: a window that has aged must not grow young again."""
+        """Return the time of the clock, which never goes back, so that windows only grow older."""
         self._now = max(self._now, self._clock())
         return self._now
 
@@ -403,9 +402,9 @@ class Agent:
         began = time.monotonic()
         if force or began >= self._pictured_next:
             self._picture = self._rises.marked(self._seen())
-            took = time.monotonic() - began
-            self._pictured_next = began + took + max(_VIEW_SECONDS, took / _VIEW_SHARE)
-            self._unjoined.look(self._picture, ended=force and not self._stop.is_set())
+            duration = time.monotonic() - began
+            self._pictured_next = began + duration + max(_VIEW_SECONDS, duration / _VIEW_SHARE)
+            self._unjoined.check(self._picture, ended=force and not self._stop.is_set())
             self._rises.log_rises(self._picture)
 
     def _seen(self) -> EngineView:

@@ -1,11 +1,12 @@
-"""How closed windows and positions leave the agent: at once, or by checkpoints in a thread of their own.
+"""The output of closed windows and positions: immediate, or after checkpoints in a separate thread.
 
-Without a store, windows go to their file and sources hear at once what has been used. With one, a checkpoint
-comes between: every `every_seconds`, and as soon as an alarm is raised or released. Only what is saved is
-written to the reports file and told to the sources. The engine never waits for the disk.
+Without a store, windows go to their file and sources get acknowledgements at once. With a store, a checkpoint
+comes first: every `every_seconds`, and immediately when an alarm is raised or released. Only saved windows
+are written to the reports file, and only saved positions are acknowledged. The engine never waits for the
+disk.
 
-One checkpoint is under way at a time. The engine gives its changes, goes on, and hears at a later step
-whether they were saved; those that could not be are given again with the next.
+One checkpoint is under way at a time. The engine passes its changes on, continues, and learns at a later step
+whether they were saved; changes that could not be saved become part of the next checkpoint.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ Written = Callable[[], Mapping[str, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What one checkpoint saves.
+    """The content of one checkpoint.
 
     Parameters
     ----------
     changes : Changes
     reports : sequence of WindowReport
     positions : mapping of str to mapping of str to object
-        By source, where it stood: to be told to it once this is saved.
+        The positions of each source, to be acknowledged after the checkpoint.
     config : str or None
-        The configuration as JSON, where it changed.
+        The configuration as JSON, if it changed.
     """
 
     changes: Changes
@@ -54,65 +55,65 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOutcome:
-    """What became of a checkpoint: saved, or not and why."""
+    """The outcome of a checkpoint, with the error if it could not be saved."""
 
     checkpoint: Checkpoint
     error: str | None
 
 
 class CheckpointWriter:
-    """Saves checkpoints.
+    """A thread that saves checkpoints.
 
     Parameters
     ----------
     store : StateStore
-        Used by the keeper's thread alone, once started.
+        The store, which only this thread uses after the start.
     written : callable
-        How far the reports file has been written, to be saved along.
+        Returns the progress of each sink of reports, which is saved with a checkpoint.
     """
 
     def __init__(self, store: StateStore, written: Written = dict) -> None:
         self._store = store
         self._written = written
-        self._given: queue.Queue[Checkpoint | None] = queue.Queue(1)
+        self._pending: queue.Queue[Checkpoint | None] = queue.Queue(1)
         self._done: queue.Queue[CheckpointOutcome] = queue.Queue()
         self._busy = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._unsaved: str | None = None  # why the last checkpoint could not be saved
         self._unreached: str | None = None  # why the lease could not be renewed
-        self._since = 0.0  # when the checkpoint under way was given, monotonic
-        self._asked: float | None = None  # since when the store is waited for, monotonic
+        self._since = 0.0  # when the checkpoint under way began, monotonic
+        self._waiting_since: float | None = None  # when the present call of the store began, monotonic
         self.failures = 0
         self.lost: LeaseLostError | None = None
-        """Set for good once another agent has taken over."""
+        """The error that says that another agent has taken over; it is final."""
 
     def start(self) -> None:
-        """Begin to take checkpoints."""
+        """Start the thread."""
         self._thread.start()
 
     @property
     def failing(self) -> str | None:
-        """Why nothing can be saved at present; None where it can."""
+        """The reason why nothing can be saved at present, or None."""
         stands = time.monotonic() - self._since
         if self._unsaved is None and self._busy and stands > _SLOW_SECONDS:
             return f"a checkpoint has been under way for {stands:.0f} s"
-        known, asked = self._unsaved or self._unreached, self._asked
-        if known is None and asked is not None and (stands := time.monotonic() - asked) > _SLOW_SECONDS:
+        known, since = self._unsaved or self._unreached, self._waiting_since
+        if known is None and since is not None and (stands := time.monotonic() - since) > _SLOW_SECONDS:
             return f"the store has not answered for {stands:.0f} s"
         return known
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is under way, or done and not yet heard of."""
+        """True while a checkpoint is under way, or until `outcome` has returned its outcome."""
         return self._busy
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Give a checkpoint; only while not `busy`."""
+        """Begin to save a checkpoint; call it only while not `busy`."""
         self._busy, self._since = True, time.monotonic()
-        self._given.put(checkpoint)
+        self._pending.put(checkpoint)
 
-    def heard(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
-        """What became of the checkpoint under way; None while that is open, or where there is none."""
+    def outcome(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
+        """Return the outcome of the checkpoint under way, or None if it has none yet or there is none."""
         if not self._busy:
             return None
         try:
@@ -125,7 +126,7 @@ class CheckpointWriter:
     def close(self, timeout_seconds: float) -> None:
         """End the thread after the checkpoint under way, and close the store."""
         if self._thread.ident is not None:
-            self._given.put(None)
+            self._pending.put(None)
             self._thread.join(timeout_seconds)
         if not self._thread.is_alive():
             self._store.close()
@@ -133,7 +134,7 @@ class CheckpointWriter:
     def _run(self) -> None:
         while True:
             try:
-                checkpoint = self._given.get(timeout=self._store.renew_seconds)
+                checkpoint = self._pending.get(timeout=self._store.renew_seconds)
             except queue.Empty:
                 self._renew()
                 continue
@@ -142,19 +143,19 @@ class CheckpointWriter:
             self._done.put(CheckpointOutcome(checkpoint, self._saved(checkpoint)))
 
     def _saved(self, checkpoint: Checkpoint) -> str | None:
-        """Why it could not be saved; None where it was. Whether it was is found out first."""
+        """Save a checkpoint and return the error or None; after an unknown commit, try until it is known."""
         while True:
             error = self._try(lambda: self._commit(checkpoint))
-            self._say(self._unsaved or self._unreached, error)
+            self._log_change(self._unsaved or self._unreached, error)
             if error is None:
                 self._unsaved = self._unreached = None
                 return None
             self._unsaved = str(error)
             self.failures += 1
-            # The engine may give other changes next only if these do not count.
-            if not isinstance(error, CommitUnknownError) or not self._given.empty():
+            # The next checkpoint may have other changes only if this one was certainly not saved.
+            if not isinstance(error, CommitUnknownError) or not self._pending.empty():
                 if not isinstance(error, StoreAwayError):
-                    self._renew()  # a full disk is no reason to lose the lease
+                    self._renew()  # an agent with a full disk keeps its lease
                 return str(error)
             time.sleep(_AGAIN_SECONDS)
 
@@ -162,30 +163,30 @@ class CheckpointWriter:
         self._store.commit(checkpoint.changes, checkpoint.reports, self._written(), checkpoint.config)
 
     def _renew(self) -> None:
-        """Keep the right to write; that this works does not say that anything can be saved."""
+        """Extend the right to write; its success does not mean that a checkpoint can be saved."""
         error = self._try(self._store.renew)
         if self._unsaved is None:
-            self._say(self._unreached, error)
+            self._log_change(self._unreached, error)
         self._unreached = None if error is None else str(error)
 
     def _try(self, do: Callable[[], object]) -> Exception | None:
-        """Use the store."""
-        self._asked = time.monotonic()
+        """Call a function that uses the store, and return its error or None."""
+        self._waiting_since = time.monotonic()
         try:
             do()
-        except StoreError as found:
-            if isinstance(found, LeaseLostError):
-                self.lost = found
-            return found
-        except Exception as found:
+        except StoreError as error:
+            if isinstance(error, LeaseLostError):
+                self.lost = error
+            return error
+        except Exception as error:
             log.exception("A checkpoint failed unexpectedly.")
-            return found
+            return error
         finally:
-            self._asked = None
+            self._waiting_since = None
         return None
 
-    def _say(self, before: str | None, error: Exception | None) -> None:
-        """Say once that nothing can be saved, and once that it can again."""
+    def _log_change(self, before: str | None, error: Exception | None) -> None:
+        """Log once that nothing can be saved, and once that it can again."""
         if error is None and before is not None:
             log.info("The state is saved again.")
         elif error is not None and before is None and self.lost is None:
@@ -193,58 +194,58 @@ class CheckpointWriter:
 
 
 Tell = Callable[[str, Mapping[str, object]], None]
-"""Tells a source, by its name, what has been used."""
+"""Acknowledges positions to a source by its name."""
 
 Take = Callable[[Sequence[WindowReport]], None]
 
 Then = Callable[[], None]
 
-_MOST_REPORTS = 10_000  # that wait for a store which cannot be written; beyond, the sources wait
+_MOST_REPORTS = 10_000  # that wait for a failing store; with more, the sources stop reading
 
 
 class OutputPolicy(ABC):
-    """What the agent does with its results. Used by the engine's thread alone."""
+    """The output of an engine's results, used only by the engine's thread."""
 
     keeps_windows: bool
-    """Whether open windows outlive the agent, so that it need not close them when it stops."""
+    """Whether open windows are saved, so that the agent need not close them when it stops."""
 
     saved_time: float | None = None
-    """When the last checkpoint was saved, seconds since the epoch."""
+    """The time of the last saved checkpoint, in seconds since the epoch."""
 
     @property
     def failing(self) -> str | None:
-        """Why the state cannot be saved at present; None where it can, or need not be."""
+        """The reason why the state cannot be saved at present, or None."""
         return None
 
     @property
     def full(self) -> bool:
-        """Whether so many closed windows wait to be saved that no more may close."""
+        """True if too many closed windows wait to be saved, so that no more may close."""
         return False
 
     @property
     def failures(self) -> int:
-        """Checkpoints that could not be saved."""
+        """The number of checkpoints that could not be saved."""
         return 0
 
     @abstractmethod
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows, in order."""
+        """Add closed windows, in order."""
 
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
-        """Hear that the engine has used everything of a source before these positions."""
+        """Note that the engine has used all records of a source before these positions."""
 
     @abstractmethod
     def after_save(self, then: Then) -> None:
-        """Hear that the engine has changed; call back once that change is saved."""
+        """Note that the engine has changed, and call `then` once the change is saved."""
 
     @abstractmethod
-    def configured(self, config: str) -> None:
-        """Hear of the configuration, as JSON, that holds from now on."""
+    def set_config(self, config: str) -> None:
+        """Set the configuration, as JSON, to save with the state from now on."""
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
-        """Do what is due; called between two chunks.
+        """Process the outcome of a checkpoint and begin one that is due; called between two chunks.
 
         Raises
         ------
@@ -254,17 +255,18 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save everything; whether that was done in time."""
+        """Save everything, and return whether that succeeded in time."""
 
 
 class ImmediateOutput(OutputPolicy):
-    """Without a store.
+    """Output without a store: windows and positions are passed on at once.
 
     Parameters
     ----------
     take : callable
-        Where closed windows go.
+        Called with closed windows.
     tell : callable
+        Called with absorbed positions.
     """
 
     keeps_windows = False
@@ -274,39 +276,44 @@ class ImmediateOutput(OutputPolicy):
         self._tell = tell
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
+        """Pass closed windows on."""
         self._take(reports)
 
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
+        """Acknowledge positions to their source."""
         self._tell(source, positions)
 
     def after_save(self, then: Then) -> None:
+        """Call `then` at once."""
         then()
 
-    def configured(self, config: str) -> None:
-        """Nothing keeps it."""
+    def set_config(self, config: str) -> None:
+        """Do nothing, because nothing is saved."""
 
     def step(self, engine: Engine) -> None:
-        """Nothing is due."""
+        """Do nothing, because there are no checkpoints."""
 
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
+        """Return True, because nothing waits to be saved."""
         return True
 
 
 class CheckpointedOutput(OutputPolicy):
-    """By way of the store.
+    """Output with a store: windows and positions are passed on after their checkpoint.
 
     Parameters
     ----------
     keeper : CheckpointWriter
     every_seconds : float
-        Between two checkpoints.
+        The time between two checkpoints.
     take : callable
-        Shown the closed windows of a checkpoint once it is saved.
+        Called with the closed windows of a saved checkpoint.
     tell : callable
+        Called with the positions of a saved checkpoint.
     config : str or None
-        The configuration as JSON, where it is not the one that the store has.
+        The configuration as JSON, if the store has another one.
     clock : callable
-        Monotonic seconds.
+        Returns monotonic seconds.
     """
 
     keeps_windows = True
@@ -338,19 +345,23 @@ class CheckpointedOutput(OutputPolicy):
 
     @property
     def full(self) -> bool:
+        """True if too many closed windows wait to be saved, so that no more may close."""
         return len(self._reports) + self._under_way >= _MOST_REPORTS
 
     @property
     def failing(self) -> str | None:
+        """The reason why the state cannot be saved at present, or None."""
         return self._keeper.failing
 
     @property
     def failures(self) -> int:
+        """The number of checkpoints that could not be saved."""
         return self._keeper.failures
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
+        """Add closed windows to the next checkpoint, which is due at once if an alarm changed."""
         for report in reports:
-            if report.revision:  # its charts are those of the time when its window closed
+            if report.revision:  # its charts are from the time when its window closed
                 continue
             for chart in report.charts:
                 series = (report.task, report.model, report.group, chart.metric)
@@ -361,31 +372,36 @@ class CheckpointedOutput(OutputPolicy):
         self._news |= bool(reports)
 
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
+        """Add positions to the next checkpoint."""
         self._positions.setdefault(source, {}).update(positions)
         self._news = True
 
     def after_save(self, then: Then) -> None:
+        """Make a checkpoint due at once, and call `then` after it."""
         self._then.append(then)
         self._urgent = self._news = True
 
-    def configured(self, config: str) -> None:
+    def set_config(self, config: str) -> None:
+        """Add the configuration, as JSON, to the next checkpoint."""
         self.config = config
         self._news = True
 
     def step(self, engine: Engine) -> None:
-        self._hear(engine, 0.0)
+        """Process the outcome of a checkpoint and begin one that is due."""
+        self._finish_checkpoint(engine, 0.0)
         due = self._urgent or self._clock() - self._began >= self._every
         if self._news and due and not self._keeper.busy:
             self._save(engine)
 
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
+        """Save everything, and return whether that succeeded in time."""
         deadline = self._clock() + timeout_seconds
         while self._news or self._keeper.busy:
             if self._clock() > deadline:
                 return False
             if not self._keeper.busy:
                 self._save(engine)
-            self._hear(engine, max(0.01, deadline - self._clock()))
+            self._finish_checkpoint(engine, max(0.01, deadline - self._clock()))
             if self.failing:
                 return False
         return True
@@ -399,8 +415,8 @@ class CheckpointedOutput(OutputPolicy):
         self._then_under_way, self._then = self._then, []
         self._keeper.save(Checkpoint(engine.changes(), reports, positions, self.config))
 
-    def _hear(self, engine: Engine, timeout_seconds: float) -> None:
-        outcome = self._keeper.heard(timeout_seconds)
+    def _finish_checkpoint(self, engine: Engine, timeout_seconds: float) -> None:
+        outcome = self._keeper.outcome(timeout_seconds)
         if self._keeper.lost is not None:
             raise self._keeper.lost
         if outcome is None:
@@ -421,7 +437,7 @@ class CheckpointedOutput(OutputPolicy):
             self._put_back(outcome)
 
     def _put_back(self, outcome: CheckpointOutcome) -> None:
-        """What could not be saved goes before what has come since."""
+        """Put the content of a failed checkpoint before newer content."""
         self._reports = [*outcome.checkpoint.reports, *self._reports]
         for source, positions in outcome.checkpoint.positions.items():
             self._positions[source] = {**positions, **self._positions.get(source, {})}

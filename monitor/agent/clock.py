@@ -1,4 +1,4 @@
-"""The time by which a running agent's windows age: the wall clock's, without its jumps."""
+"""The clock by which windows of a running agent age: the wall clock without its jumps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _LEAP_SECONDS = 60.0
-"""A wall clock that is ahead by more has jumped; time servers and leap seconds correct by less."""
+"""The largest lead of the wall clock that is no jump; time servers and leap seconds correct by less."""
 
 _BELIEVED_AFTER_SECONDS = 60.0
-"""How long a jump ahead must last: a wrong reading is gone by then, a machine that slept stays ahead."""
+"""The time a jump ahead must last: a wrong reading does not, but after a sleep the wall clock stays ahead."""
 
 _SLOWED = 0.9
 """The pace at which the time waits for a wall clock that is behind it."""
@@ -23,25 +23,25 @@ class _State(NamedTuple):
 
 
 class SteadyClock:
-    """Seconds since the epoch that never fall, never stand still and do not follow a jump at once.
+    """A clock of seconds since the epoch that always advances and does not follow a jump at once.
 
-    The time passes with the monotonic clock and is held against the wall clock whenever it is read:
+    The time advances with the monotonic clock and is compared with the wall clock at each reading:
 
-    * the wall clock is up to a minute ahead: its time is taken over;
-    * it is ahead by more: only after it has been so for a minute, so that one wrong reading does not
-      make every window old. A machine that slept, or got its time late, is a minute late for that;
-    * it is behind, set back by hand or after a jump that was believed: the time goes on at nine tenths of
-      its pace until the wall clock has caught up. Windows still age, and models still fall silent, a
-      tenth later; a day takes ten days.
+    * if the wall clock is at most a minute ahead, its time is adopted;
+    * if it is further ahead, its time is adopted after it has been ahead for a minute, so that one wrong
+      reading does not make every window old. After a sleep the clock is therefore wrong for a minute;
+    * if it is behind, after it was set back or after a wrong jump was adopted, the time advances at nine
+      tenths of the normal rate until the wall clock has caught up. Windows and silent models then age a tenth
+      more slowly; catching up a day takes ten days.
 
-    Reading it from several threads is safe.
+    Several threads may read it.
 
     Parameters
     ----------
     wall : callable
-        Seconds since the epoch, which may jump.
+        Returns seconds since the epoch, which may jump.
     monotonic : callable
-        Seconds since anything, never falling.
+        Returns seconds from any origin, which never decrease.
 
     Examples
     --------
@@ -59,11 +59,11 @@ class SteadyClock:
     ) -> None:
         self._wall = wall
         self._monotonic = monotonic
-        # One object, replaced whole: another thread sees the one before or the one after.
+        # One object that is replaced atomically, so that other threads see a consistent state.
         self._state = _State(monotonic(), wall(), None)
 
     def __call__(self) -> float:
-        """The time."""
+        """Return the time."""
         self._state = self._moved(self._state, self._monotonic(), self._wall())
         return self._state.now
 

@@ -1,10 +1,10 @@
-"""Processes that decode what sources read, where the agent's one core is not enough.
+"""Processes that decode the reads of sources, if one core is not enough.
 
-A process gets what one read brought and answers with its chunk, one after another; it keeps nothing between
-them. Each has a pipe of its own in either direction, so that its death ends them, whatever it was about; what
-it had, the agent decodes itself. (An executor of `concurrent.futures` has one pipe for all: it waits for ever
-for the rest of the chunk amid which a process was killed.) A process ends when its pipes do, so that it never
-outlives the agent, whichever way that went.
+A process receives one read at a time and answers with its chunk; it keeps no state between reads. Each
+process has two pipes, one in each direction, which are closed by its death at any moment; the agent then
+decodes the read itself. (An executor of `concurrent.futures` has one pipe for all processes: if one is killed
+while it writes a chunk, the executor waits for the rest for ever.) A process ends when its pipes are closed,
+so that it never outlives the agent.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from monitor.base.source import Decode, Raw
 log = logging.getLogger("blindsight")
 
 SILENT_SECONDS = 30.0
-"""A process that takes or decodes one read for so long is given up; it takes a fraction of a second."""
+"""The longest time to send or decode one read, which normally takes much less; then the process is killed."""
 
 _AGAIN_SECONDS = 5.0
 _ENDS_SECONDS = 5.0
-# A message of a `Connection` begins with its size; that of a long one is -1, and stands behind it.
+# A message of a `Connection` begins with its size; if it is long, with -1 and then the size.
 _HEAD, _LONG_HEAD = struct.Struct("!i"), struct.Struct("!Q")
 _SHORT_BYTES = 0x7FFFFFFF
 _PART_BYTES = 1 << 20
 
 BuildDecoders = Callable[[], Mapping[str, Decode]]
-"""Makes the decoder of each source, by the source's name. It is called in another process."""
+"""Returns the decoder of each source by name; it is called in another process."""
 
 
 @dataclass(slots=True, eq=False)
 class DecoderProcess:
-    """One process, from the agent's side.
+    """The agent's side of one process.
 
     Parameters
     ----------
     process : BaseProcess
     reads, chunks : Connection
-        What it is given, and what it answers.
+        The pipe of reads to the process, and the pipe of chunks from it.
     ready : bool
-        Whether it has said that its decoders are made.
+        Whether the process has reported that its decoders exist.
     busy : bool
-        Whether it has a read of which nobody has taken the chunk.
+        Whether the process has a read whose chunk was not received yet.
     """
 
     process: BaseProcess
@@ -66,14 +66,14 @@ class DecoderProcess:
     busy: bool = False
 
     def send(self, message: bytes, timeout_seconds: float) -> bool:
-        """Send a message as `Connection.send_bytes` does, but return False where it is not taken in time.
+        """Send a message like `Connection.send_bytes`, but return False if the process does not read in time.
 
-        The limit holds for each wait until the full pipe has room again.
+        The limit applies to each wait for room in the full pipe.
 
         Raises
         ------
         OSError
-            The process is gone.
+            The process has ended.
         """
         pipe, size = self.reads.fileno(), len(message)
         head = _HEAD.pack(size) if size <= _SHORT_BYTES else _HEAD.pack(-1) + _LONG_HEAD.pack(size)
@@ -87,12 +87,12 @@ class DecoderProcess:
         return True
 
     def receive(self, timeout_seconds: float) -> bytes | None:
-        """Return the answer; None where nothing more of it comes within the time limit.
+        """Return the answer, or None if no further part of it comes within the time limit.
 
         Raises
         ------
         EOFError, OSError
-            The process is gone.
+            The process has ended.
         """
         head = self._receive_bytes(_HEAD.size, timeout_seconds)
         if head is None or (size := _HEAD.unpack(head)[0]) >= 0:
@@ -112,20 +112,20 @@ class DecoderProcess:
             size -= len(part)
         return b"".join(parts)
 
-    def answered(self, timeout_seconds: float = 0.0) -> bool:
-        """Whether there is an answer, or none will come, within so long."""
+    def has_answered(self, timeout_seconds: float = 0.0) -> bool:
+        """Return whether an answer arrives, or the process ends, within the time limit."""
         return self.chunks.poll(timeout_seconds)
 
 
 class Decoders:
-    """The processes, shared by all sources of an agent. Each method may be called by any thread.
+    """A pool of processes that decode the reads of all sources; any thread may call its methods.
 
     Parameters
     ----------
     processes : int
-        At most so many reads are with them at a time.
+        The largest number of processes, and so of reads that are decoded at a time.
     build : callable
-        Is pickled.
+        Returns the decoders; it is pickled.
     """
 
     def __init__(self, processes: int, build: BuildDecoders) -> None:
@@ -135,30 +135,30 @@ class Decoders:
         self._next_start = 0.0
         self._closed = False
         self.failures = 0
-        """Processes that were killed, died, or did not answer."""
+        """The number of processes that were killed, died, or did not answer."""
 
     @property
     def busy(self) -> int:
-        """Reads that are with them."""
+        """The number of reads that are being decoded."""
         return sum(each.busy for each in self._processes.copy())
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that are there."""
+        """The ids of the present processes."""
         return [each.process.pid or 0 for each in self._processes.copy()]
 
     def start(self) -> None:
-        """Start those that are missing, but none within a few seconds after one was lost."""
+        """Start missing processes, but none within a few seconds after a loss."""
         with self._lock:
             while len(self._processes) < self._most and time.monotonic() >= self._next_start:
                 try:
-                    self._processes.append(_started(self._build))
+                    self._processes.append(_start_process(self._build))
                 except OSError as error:
                     self._next_start = time.monotonic() + _AGAIN_SECONDS
                     log.warning("A process that decodes could not be started: %s.", error)
 
     def give(self, source: str, raws: Sequence[Raw]) -> DecoderProcess | None:
-        """Have a read of this source decoded; None where no process is free: it is not taken then."""
+        """Send a read of a source to a free process and return the process, or None if none is free."""
         with self._lock:
             if self._closed:
                 return None
@@ -175,22 +175,22 @@ class Decoders:
             self._lose(free)
         return None
 
-    def take(self, given: DecoderProcess) -> Chunk | None:
-        """The chunk of the read that a process was given, once it is there; None where none will come."""
+    def take(self, process: DecoderProcess) -> Chunk | None:
+        """Wait for the chunk of the read that was sent to a process; return None if the process is lost."""
         try:
-            answer = given.receive(SILENT_SECONDS)
+            answer = process.receive(SILENT_SECONDS)
         except (EOFError, OSError):
-            self._lose(given)
+            self._lose(process)
             return None
         if answer is None:
-            self._lose(given, f"did not answer within {SILENT_SECONDS:.0f} s")
+            self._lose(process, f"did not answer within {SILENT_SECONDS:.0f} s")
             return None
-        given.busy = False
+        process.busy = False
         chunk: Chunk | None = pickle.loads(answer)
         return chunk
 
     def close(self) -> None:
-        """End all processes, for good; they hold nothing that would be lost."""
+        """Kill all processes; they hold no state."""
         with self._lock:
             self._closed = True
             ending, self._processes = self._processes, []
@@ -200,7 +200,7 @@ class Decoders:
             each.process.join(_ENDS_SECONDS)
 
     def _is_free(self, one: DecoderProcess) -> bool:
-        if not one.ready and one.answered():
+        if not one.ready and one.has_answered():
             try:
                 one.chunks.recv_bytes()
                 one.ready = True
@@ -219,7 +219,7 @@ class Decoders:
             one.process.join(_ENDS_SECONDS)
             how = _death(one.process.exitcode)
         one.process.kill()
-        one.process.join(_ENDS_SECONDS)  # else it stays a zombie until the next one is started
+        one.process.join(_ENDS_SECONDS)  # otherwise it stays a zombie until the next start
         log.warning(
             "A process that decodes %s. The agent decodes what it had, and starts another when it needs one.",
             how,
@@ -241,28 +241,28 @@ def _is_ready(pipe: int, event: int, timeout_seconds: float) -> bool:
     return bool(poll.poll(1000 * timeout_seconds))
 
 
-def _started(build: BuildDecoders) -> DecoderProcess:
+def _start_process(build: BuildDecoders) -> DecoderProcess:
     context = get_context("spawn")
     to_read, reads = context.Pipe(duplex=False)
     chunks, to_answer = context.Pipe(duplex=False)
     process = context.Process(target=serve, args=(to_read, to_answer, build), name="decoder", daemon=True)
     process.start()
-    # Its own ends: only if it alone has them does its death end the pipes.
+    # The agent closes the ends of the process, so that the death of the process closes the pipes.
     to_read.close()
     to_answer.close()
-    os.set_blocking(reads.fileno(), False)  # of the agent's end alone
+    os.set_blocking(reads.fileno(), False)  # only the agent's end
     return DecoderProcess(process, reads, chunks)
 
 
 def serve(reads: Connection, chunks: Connection, build: BuildDecoders) -> None:
-    """Decode until the agent has gone; an answer of None leaves a read to the agent.
+    """Decode reads until the agent ends; answer None if a read cannot be decoded.
 
     Parameters
     ----------
     reads, chunks : Connection
     build : callable
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal it goes to all: the agent ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the agent ends us
     decoders = build()
     tune_collector()
     with suppress(EOFError, BrokenPipeError):
@@ -275,5 +275,5 @@ def serve(reads: Connection, chunks: Connection, build: BuildDecoders) -> None:
 def _decoded(decode: Decode, raws: Sequence[Raw]) -> Chunk | None:
     try:
         return decode(raws)
-    except Exception:  # noqa: BLE001 - it fails in the agent too, which tells
+    except Exception:  # noqa: BLE001 - it fails in the agent too, which logs it
         return None

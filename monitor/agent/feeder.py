@@ -1,8 +1,8 @@
-"""One thread a source: it reads and decodes, and hands chunks to the engine through a bounded queue.
+"""A thread for each source, which reads, decodes, and passes chunks to the engine through a bounded queue.
 
-With `Decoders` it has large reads decoded by other processes. Each read is kept until its chunk is there. A
-second thread hands these chunks on, in the order of the reads: the first may wait in a read until all that it
-has read is used, as where Kafka takes a partition away.
+With `Decoders` other processes decode large reads. Each read is kept until its chunk has arrived. A second
+thread passes these chunks on in the order of the reads, because the first thread may be blocked in a read
+until all its earlier reads are used, for example while Kafka revokes a partition.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ log = logging.getLogger("blindsight")
 _READ_SECONDS = 0.2
 _ROOM_SECONDS = 0.02
 _REOPEN_SECONDS = 5.0
-_SMALL_BYTES = 1 << 16  # decoded in half a millisecond: it is not worth the way to another process
+_SMALL_BYTES = 1 << 16  # decoded in half a millisecond, so that another process would not save time
 
 Fed = tuple[MovingShard | None, Chunk]
-"""What was read, and the shard that it is for; None where the agent has one for good."""
+"""A chunk with its shard; None if the agent has only one shard."""
 
 
 @dataclass(frozen=True, slots=True)
-class GivenRead:
-    """A read that is with a process, and the shard that it is for."""
+class SentRead:
+    """A read that a process decodes, with its shard."""
 
     raws: Sequence[Raw]
     shard: MovingShard | None
@@ -44,19 +44,19 @@ class GivenRead:
 
 
 class Feeder:
-    """Runs one source in a thread of its own.
+    """A thread that reads one source.
 
     Parameters
     ----------
     source : Input
     chunks : queue.Queue
-        Where chunks go.
+        The queue for chunks.
     most_chunks : int
-        While so many wait there or are being decoded, nothing is read.
+        The number of chunks in the queue or being decoded at which reading pauses.
     shards : Shards, optional
-        Those of the source's partitions, where they move between agents.
+        The shards of the source's partitions, if they move between agents.
     decoders : Decoders, optional
-        Decode large reads; without them this thread decodes all.
+        Decode large reads; without them this thread decodes every read.
     """
 
     def __init__(
@@ -70,63 +70,64 @@ class Feeder:
         self._feed = source.feed
         self._shards = shards
         self._decoders = decoders
-        # Reads that are with processes, each until its chunk is handed on; only then may the next one be.
-        self._given: deque[GivenRead] = deque()
-        self._given_changed = threading.Condition()
-        self._gives_more = decoders is not None
+        # Reads that processes decode, in order; a read stays until its chunk is passed on.
+        self._sent: deque[SentRead] = deque()
+        self._sent_changed = threading.Condition()
+        self._sends_more = decoders is not None
         self._decode = source.decode
         self._reads_events = source.reads_events
-        self._told = Refusals()
-        self._told_paths: set[str] = set()
-        # Records of each read that the engine has not absorbed: a number a chunk, taken off by its thread.
+        self._counted = Refusals()
+        self._logged_paths: set[str] = set()
+        # The number of records of each chunk that the engine has not absorbed; its thread removes them.
         self._unused: deque[int] = deque()
         self._chunks = chunks
         self._most_chunks = most_chunks
         self._stop = threading.Event()
         name = source.feed.name
         self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
-        self._hander = threading.Thread(target=self._hand_on_given, name=f"chunks of {name}", daemon=True)
+        self._hander = threading.Thread(target=self._hand_on_sent, name=f"chunks of {name}", daemon=True)
         self.ended = False
         self.failure: str | None = None
 
     @property
     def name(self) -> str:
+        """The name of the source."""
         return self._feed.name
 
     def open(self, positions: Mapping[str, object]) -> None:
-        """Open the source: see `open_source`."""
+        """Open the source; see `open_source`."""
         open_source(self._feed, positions)
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the threads."""
         self._thread.start()
         if self._decoders is not None:
             self._hander.start()
 
     def stop(self) -> None:
-        """Ask the thread to end; what it has read and not handed over is read again next time."""
+        """Ask the thread to end; records that were read and not passed on are read again next time."""
         self._stop.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the threads to end; not at all where they never began."""
+        """Wait for the threads to end if they have started."""
         deadline = time.monotonic() + timeout_seconds
         for thread in (self._thread, self._hander):
             if thread.ident is not None:
                 thread.join(max(deadline - time.monotonic(), 0.0))
 
     def absorbed(self) -> None:
-        """Hear that the engine has used the oldest chunk that it had not."""
+        """Note that the engine has absorbed the oldest chunk."""
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Tell the source what is used and saved. It never raises, as the next call covers a failed one."""
+        """Acknowledge used and saved positions; log an error, because the next call includes them."""
         try:
             self._feed.acknowledge(positions)
         except Exception:
             log.exception("%s: the acknowledgement failed; the next one covers it.", self.name)
 
     def forget(self, keys: Keys) -> None:
-        """Make the source hand out positions without these records from now on."""
+        """Make the source return positions without these records from now on."""
         self._feed.forget(keys)
 
     def without(self, position: Any, keys: Keys) -> Any:
@@ -134,14 +135,14 @@ class Feeder:
         return self._feed.without(position, keys)
 
     def close(self) -> None:
-        """Let go of the source. It never raises: there are others to close."""
+        """Close the source; log an error, so that the other sources can be closed."""
         try:
             self._feed.close()
         except Exception:
             log.exception("%s: could not be closed cleanly.", self.name)
 
     def view(self) -> SourceView:
-        """The feed's health; what was read and not used yet waits too."""
+        """Return the state of the source; its lag includes records that were read and not absorbed yet."""
         up = self.failure is None and (self.ended or self._feed.up)
         unread, refusals = self._feed.lag, self._feed.refusals
         return SourceView(
@@ -155,7 +156,7 @@ class Feeder:
         )
 
     def why_down(self) -> str:
-        """A sentence for people who ask why the agent is not ready."""
+        """Return a sentence that says why the source is not up."""
         if self.failure is None and (trouble := self._feed.trouble):
             return f"Source {self.name} is stuck: {trouble}."
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
@@ -164,9 +165,9 @@ class Feeder:
         try:
             self._read_on()
         finally:
-            with self._given_changed:
-                self._gives_more = False
-                self._given_changed.notify_all()
+            with self._sent_changed:
+                self._sends_more = False
+                self._sent_changed.notify_all()
 
     def _read_on(self) -> None:
         while not self._stop.is_set():
@@ -174,24 +175,24 @@ class Feeder:
                 self._pump()
                 return
             except EndOfSource:
-                with self._given_changed:
-                    self._given_changed.wait_for(lambda: not self._given)
+                with self._sent_changed:
+                    self._sent_changed.wait_for(lambda: not self._sent)
                 self.ended = True
                 return
             except BlindsightError as error:
-                if str(error) != self.failure:  # once, not every few seconds for as long as it lasts
+                if str(error) != self.failure:  # log it once, not at each attempt
                     log.error(
                         "%s: %s Trying again every %.0f s.", self.name, _sentence(error), _REOPEN_SECONDS
                     )
                 self.failure = str(error)
             except Exception as error:
-                # A fault of ours, not the user's; one source must not end quietly while others go on.
+                # A bug of ours; a source must not end silently while others continue.
                 self.failure = f"it failed with {error!r}"
                 log.exception("%s: has failed; it reads on.", self.name)
             self._stop.wait(_REOPEN_SECONDS)
 
     def _decoded(self, raws: Sequence[Raw]) -> Chunk:
-        """Decode a read; where our decoder fails, count each record of it as rejected."""
+        """Decode a read; if the decoder fails, count each record of the read as rejected."""
         try:
             return self._decode(raws)
         except Exception as error:
@@ -205,7 +206,7 @@ class Feeder:
             return _rejected(self.name, raws, f"the agent could not decode what it read: {error!r}")
 
     def _pump(self) -> None:
-        """Read only what there is room for: what is held here could not be absorbed in a hand-over."""
+        """Read while the queue has room, because chunks held here could not be absorbed at a hand-over."""
         while not self._stop.is_set():
             if not self._has_room():
                 self._feed.keep_alive()
@@ -213,8 +214,8 @@ class Feeder:
                 continue
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
-            if self._given and not raws:
-                continue  # what was refused meanwhile is told with the chunks to come
+            if self._sent and not raws:
+                continue  # the next chunk reports the records refused meanwhile
             parts: Iterable[tuple[MovingShard | None, Sequence[Raw]]] = [(None, raws)]
             if self._shards is not None:
                 parts = self._shards.split(raws)
@@ -222,7 +223,7 @@ class Feeder:
                 self._unused.append(sum(map(records_in, part)))
                 passed_on = False
                 try:
-                    passed_on = self._give(part, shard) or self._hand_on(part, shard)
+                    passed_on = self._send(part, shard) or self._hand_on(part, shard)
                 finally:
                     if not passed_on:
                         self._unused.pop()
@@ -231,41 +232,41 @@ class Feeder:
         decoding = 0 if self._decoders is None else self._decoders.busy
         return self._chunks.qsize() + decoding < self._most_chunks
 
-    def _give(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
-        """Have what was read decoded by a process; False where it is to be decoded here, and may be."""
-        if self._decoders is None or not (self._given or sum(map(bytes_in, raws)) >= _SMALL_BYTES):
+    def _send(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
+        """Send a read to a process; return False if this thread must decode it."""
+        if self._decoders is None or not (self._sent or sum(map(bytes_in, raws)) >= _SMALL_BYTES):
             return False
         while (process := self._decoders.give(self.name, raws)) is None:
-            with self._given_changed:
-                if not self._given:
+            with self._sent_changed:
+                if not self._sent:
                     return False
-                self._given_changed.wait()
+                self._sent_changed.wait()
         if shard is not None:
             shard.queued += 1
-        with self._given_changed:
-            self._given.append(GivenRead(raws, shard, process))
-            self._given_changed.notify_all()
+        with self._sent_changed:
+            self._sent.append(SentRead(raws, shard, process))
+            self._sent_changed.notify_all()
         return True
 
-    def _hand_on_given(self) -> None:
+    def _hand_on_sent(self) -> None:
         while True:
-            with self._given_changed:
-                self._given_changed.wait_for(lambda: self._given or not self._gives_more)
-                if not self._given:
+            with self._sent_changed:
+                self._sent_changed.wait_for(lambda: self._sent or not self._sends_more)
+                if not self._sent:
                     return
-                given = self._given[0]
-            self._chunks.put((given.shard, self._completed(self._taken(given))))
-            with self._given_changed:
-                self._given.popleft()
-                self._given_changed.notify_all()
+                read = self._sent[0]
+            self._chunks.put((read.shard, self._completed(self._receive(read))))
+            with self._sent_changed:
+                self._sent.popleft()
+                self._sent_changed.notify_all()
 
-    def _taken(self, given: GivenRead) -> Chunk:
+    def _receive(self, read: SentRead) -> Chunk:
         """Return the chunk of a read that was sent to a process."""
         assert self._decoders is not None
-        return self._decoders.take(given.process) or self._decoded(given.raws)
+        return self._decoders.take(read.process) or self._decoded(read.raws)
 
     def _hand_on(self, raws: Sequence[Raw], shard: MovingShard | None) -> bool:
-        """Decode what was read; whether there is a chunk of it for the engine."""
+        """Decode a read and queue its chunk; return False if there is nothing to queue."""
         chunk = self._completed(self._decoded(raws) if raws else Chunk(self.name))
         is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
         if is_news:
@@ -280,9 +281,9 @@ class Feeder:
         return chunk
 
     def _warn_of_rows(self, chunk: Chunk) -> None:
-        """Say once of a path that there is more where it reads one row."""
-        for path in chunk.rows_left.keys() - self._told_paths:
-            self._told_paths.add(path)
+        """Log once for each path that records have more rows than the one it reads."""
+        for path in chunk.rows_left.keys() - self._logged_paths:
+            self._logged_paths.add(path)
             log.warning(
                 "%s: records hold several rows, of which the mapping reads %s alone. The others are "
                 "counted in blindsight_rows_left_total, and not used. `blindsight doctor` looks for a format "
@@ -292,18 +293,18 @@ class Feeder:
             )
 
     def _with_refusals(self, chunk: Chunk) -> Chunk:
-        """A chunk that also counts what the source has not taken since the one before.
+        """Add the counts of records that the source refused since the previous chunk.
 
-        Through the engine these counts are saved with its own, so that no restart begins them anew.
+        The engine saves these counts with its own, so that a restart does not reset them.
         """
-        now, told = self._feed.refusals, self._told
-        self._told = now
-        labels = {task: n - told.labels_shed.get(task, 0) for task, n in now.labels_shed.items()}
+        now, before = self._feed.refusals, self._counted
+        self._counted = now
+        labels = {task: n - before.labels_shed.get(task, 0) for task, n in now.labels_shed.items()}
         return replace(
             chunk,
-            shed=now.shed - told.shed,
+            shed=now.shed - before.shed,
             labels_shed={task: n for task, n in labels.items() if n},
-            ignored=chunk.ignored + now.ignored - told.ignored,
+            ignored=chunk.ignored + now.ignored - before.ignored,
         )
 
 

@@ -1,4 +1,4 @@
-"""Letting go of records by id: what the agent does when asked, and how an id is found in a record's bytes."""
+"""Deletion of records by id: the agent's handler of requests, and the search for ids in bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KIND = "forget"
 
 
 class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a request to forget says.
+    """The body of a request to forget records.
 
     Parameters
     ----------
     keys : list of int
-        See `monitor.base.records.id_keys`: the ids themselves need not rest in a request too.
+        The keys of the ids, so that the request does not store the ids; see `monitor.base.records.id_keys`.
     task : str
-        ``""`` for every task.
+        The task; ``""`` for every task.
     """
 
     keys: list[int]
@@ -34,26 +34,26 @@ class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def forget(engine: Engine, request: OperatorRequest) -> str:
-    """Let go of what is known by these ids; what was found, in a sentence.
+    """Delete all records with these ids, and return a sentence with their number.
 
     Raises
     ------
     RequestError
-        The request is damaged, or names a task that is not there.
+        The request is damaged, or names an unknown task.
     """
     try:
-        asked = msgspec.convert(request.body, ForgetRequest)
-        keys = np.unique(np.array(asked.keys, dtype=np.uint64))
+        body = msgspec.convert(request.body, ForgetRequest)
+        keys = np.unique(np.array(body.keys, dtype=np.uint64))
     except (msgspec.ValidationError, OverflowError) as error:
         raise RequestError(f"the request is damaged: {error}; ask again with the command itself") from error
     try:
-        return sentence(engine.forget(keys, asked.task))
+        return sentence(engine.forget(keys, body.task))
     except KeyError as error:
-        raise RequestError(f"task: the agent has no task {asked.task!r}; reload its configuration") from error
+        raise RequestError(f"task: the agent has no task {body.task!r}; reload its configuration") from error
 
 
-def sentence(found: Forgotten) -> str:
-    """What was let go of.
+def sentence(forgotten: Forgotten) -> str:
+    """Return a sentence with the numbers of deleted records.
 
     Examples
     --------
@@ -64,17 +64,17 @@ def sentence(found: Forgotten) -> str:
     >>> sentence(Forgotten())
     'nothing was known by these ids.'
     """
-    if not found.answers and not found.labels:
+    if not forgotten.answers and not forgotten.labels:
         return "nothing was known by these ids."
-    ends = "its answer, and counts" if found.waiting == 1 else "their answers, and count"
-    waited = f"; {count(found.waiting, 'label')} of these waited for {ends} as expired"
-    return f"{count(found.answers, 'answer')} and {count(found.labels, 'label')} removed" + (
-        f"{waited}." if found.waiting else "."
+    ends = "its answer, and counts" if forgotten.waiting == 1 else "their answers, and count"
+    waited = f"; {count(forgotten.waiting, 'label')} of these waited for {ends} as expired"
+    return f"{count(forgotten.answers, 'answer')} and {count(forgotten.labels, 'label')} removed" + (
+        f"{waited}." if forgotten.waiting else "."
     )
 
 
 def count(n: int, what: str) -> str:
-    """So many of something.
+    """Return a number with a noun, in the plural if needed.
 
     Examples
     --------
@@ -85,24 +85,23 @@ def count(n: int, what: str) -> str:
 
 
 class _Number(str):
-    """A number as it was spelt: an id may be one."""
+    """A number of JSON with its spelling, because an id may be a number."""
 
     __slots__ = ()
 
 
 class RecordsOf:
-    """Tells records of certain ids by their bytes.
+    """A predicate for the bytes of a record: whether it has one of these ids.
 
-    A JSON object is one of them where its `id` is, or, if it has none that can be read, where any of its
-    values or keys is. What is no JSON (broken, or cut off) is looked through as text: an id that stands
-    there between other characters than letters and digits. That may find too much; what is looked through
-    are rejected records, of which nothing depends.
+    A JSON object matches if its `id` is one of the ids; without a text as `id`, it matches if any key or
+    value is one. Bytes that are not JSON (broken, or cut off) are searched as text for an id that is not part
+    of a longer word or number. This may match too many records, which is harmless for rejected records.
 
     Parameters
     ----------
     ids : collection of str
     task : str
-        ``""`` for every task. A record that names none may be of any.
+        The task; ``""`` for every task. A record without a task matches any task.
 
     Examples
     --------
@@ -119,6 +118,7 @@ class RecordsOf:
         self._text = re.compile(rf"(?<![^\W_])(?:{'|'.join(map(re.escape, longest_first))})(?![^\W_])")
 
     def __call__(self, record: bytes) -> bool:
+        """Return whether a record has one of the ids."""
         text = record.decode("utf-8", errors="backslashreplace")
         try:
             value = json.loads(text, parse_int=_Number, parse_float=_Number)
@@ -129,15 +129,15 @@ class RecordsOf:
         named = value.get("task")
         if self._task and isinstance(named, str) and named != self._task and not isinstance(named, _Number):
             return False
-        found = value.get("id")
-        return found in self._ids if isinstance(found, str) else self._is_among(value)
+        id_ = value.get("id")
+        return id_ in self._ids if isinstance(id_, str) else self._is_among(value)
 
     def _is_among(self, value: Any) -> bool:
         return any(leaf in self._ids for leaf in _leaves(value))
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Keys and values of a tree; numbers are text already."""
+    """Yield the keys and values of a tree; numbers are already text."""
     pending = [value]
     while pending:
         value = pending.pop()

@@ -1,4 +1,4 @@
-"""A new baseline for one metric of one model, at an operator's word: `blindsight rebaseline`."""
+"""The handler of `blindsight rebaseline`, which begins a new baseline for one metric of one model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SHOWN = 5
 
 
 class RebaselineRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a request for a new baseline says.
+    """The body of a request for a new baseline.
 
     Parameters
     ----------
     task : str
-        ``""`` for the only one.
+        The task; ``""`` for the only one.
     model, metric, reason : str
     group : str
-        ``""`` for the whole model, else ``region=eu``.
+        The group, such as ``region=eu``; ``""`` for the whole model.
     """
 
     model: str
@@ -36,47 +36,47 @@ class RebaselineRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def rebaseline(engine: Engine, request: OperatorRequest) -> str:
-    """Release the alarm of one chart and take its baseline anew; what was done, in a sentence.
+    """End the alarm of one chart, begin a new baseline, and return a sentence that says so.
 
     Raises
     ------
     RequestError
-        The request lacks something, or names what is not there; the sentence has the nearest name.
+        The request is incomplete, or names an unknown series or metric; the message has the nearest name.
     """
     try:
-        asked = msgspec.convert(request.body, RebaselineRequest)
+        body = msgspec.convert(request.body, RebaselineRequest)
     except msgspec.ValidationError as error:
         raise RequestError(f"the request is damaged: {error}; ask again with the command itself") from error
-    if not asked.reason.strip():
+    if not body.reason.strip():
         raise RequestError("reason: it is empty; give the reason in a few words, for readers of the reports")
-    series = _find(engine, asked)
+    series = _find(engine, body)
     metrics = series.settings.task.metrics
-    if asked.metric not in metrics:
-        raise RequestError(not_there("metric", asked.metric, metrics))
-    windows = series.rebaseline(asked.metric, asked.reason, request.time)
-    who = ", ".join(filter(None, (series.settings.task_name, asked.model, asked.group, asked.metric)))
+    if body.metric not in metrics:
+        raise RequestError(not_there("metric", body.metric, metrics))
+    windows = series.rebaseline(body.metric, body.reason, request.time)
+    who = ", ".join(filter(None, (series.settings.task_name, body.model, body.group, body.metric)))
     return f"{who}: a new baseline begins with the next {windows} windows; its alarm is off."
 
 
-def _find(engine: Engine, asked: RebaselineRequest) -> Series:
-    task = task_named(asked.task, list(engine.series))
-    found = engine.series[task]
-    models = [each.settings.model for each in found if not each.settings.group]
-    if asked.model not in models:
-        raise RequestError(not_there("model", asked.model, models))
-    groups = {each.settings.group: each for each in found if each.settings.model == asked.model}
-    if asked.group not in groups:
-        raise RequestError(not_there("group", asked.group, [name for name in groups if name]))
-    return groups[asked.group]
+def _find(engine: Engine, body: RebaselineRequest) -> Series:
+    task = task_named(body.task, list(engine.series))
+    series = engine.series[task]
+    models = [each.settings.model for each in series if not each.settings.group]
+    if body.model not in models:
+        raise RequestError(not_there("model", body.model, models))
+    groups = {each.settings.group: each for each in series if each.settings.model == body.model}
+    if body.group not in groups:
+        raise RequestError(not_there("group", body.group, [name for name in groups if name]))
+    return groups[body.group]
 
 
 def task_named(name: str, tasks: Sequence[str]) -> str:
-    """The task of this name, or the only one where none is named.
+    """Return the task with this name, or the only task if the name is empty.
 
     Raises
     ------
     RequestError
-        There is none, or none is named and there are several.
+        There is no such task, or the name is empty and there are several tasks.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def task_named(name: str, tasks: Sequence[str]) -> str:
 
 
 def not_there(what: str, name: str, names: Sequence[str]) -> str:
-    """A sentence about a name that is not there, with the nearest that is.
+    """Return a sentence that says that a name is unknown, with the nearest known name.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""The worker process of refits: jobs come by standard input, results leave by standard output.
+"""The worker process of refits, which reads jobs from standard input and writes results to standard output.
 
     python -m monitor.agent.refit_child
 
-One frame a job and one a result: 8 bytes with its length, the most significant first, then the bytes of
-`monitor.engine.refit.wire`. It ends as soon as its standard input does, so that it never outlives the agent,
-whichever way that went; a thread watches for it, because a fit may take a minute.
+Each job and each result is a frame: its length in 8 bytes, the most significant first, then the bytes of
+`monitor.engine.refit.wire`. The process ends as soon as its standard input is closed, so that it never
+outlives the agent. A thread waits for that, because a fit may take a minute.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from monitor.engine.refit.recalibration import RecalibrationJob, recalibrate
 from monitor.engine.refit.wire import Job, JobResult, job_from_bytes, result_to_bytes
 
 NICENESS = 10
-"""Added to the agent's: whatever else wants the processor goes first."""
+"""The increment of the process's nice value, by which other processes go first."""
 
 _STATUS = "/proc/self/status"
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:
-    """The next frame; None at the end of the stream, even within a frame."""
+    """Return the content of the next frame, or None at the end of the stream, even within a frame."""
     head = _exactly(stream, HEAD.size)
     return None if head is None else _exactly(stream, HEAD.unpack(head)[0])
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes | None:
-    found = stream.read(size)
-    return found if len(found) == size else None
+    content = stream.read(size)
+    return content if len(content) == size else None
 
 
 def write_frame(stream: BinaryIO, content: bytes) -> None:
-    """A frame, at once."""
+    """Write a frame and flush the stream."""
     stream.write(HEAD.pack(len(content)))
     stream.write(content)
     stream.flush()
@@ -53,9 +53,9 @@ def write_frame(stream: BinaryIO, content: bytes) -> None:
 def main() -> None:
     """Answer jobs until the standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not stand between two frames
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to hear: it closes the pipe
-    with suppress(PermissionError):  # a seccomp filter, as that of our unit for systemd, may forbid it
+    os.dup2(2, 1)  # the output of a library must not get between two frames
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent handles Ctrl-C and closes the pipe
+    with suppress(PermissionError):  # a seccomp filter, such as that of our systemd unit, may forbid it
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, jobs), daemon=True).start()
@@ -73,7 +73,7 @@ def _listen(stream: io.BufferedIOBase | BinaryIO, jobs: queue.SimpleQueue[bytes]
 
 
 def answer(job: Job) -> JobResult:
-    """The result of a job; see `refit` and `recalibrate`."""
+    """Run a job with `refit` or `recalibrate` and return its result."""
     return recalibrate(job) if isinstance(job, RecalibrationJob) else refit(job)
 
 
@@ -88,7 +88,7 @@ def _answer(job: Job, memory_bytes: float) -> JobResult:
 
 
 def out_of_memory(memory_bytes: float) -> str:
-    """Why a refit that wanted more memory than it may have was refused."""
+    """Return the reason for refusing a refit that needed too much memory."""
     return (
         f"the refit needed more than the {memory_bytes:,.0f} bytes of memory that ssme.memory_bytes allows; "
         "raise it, or lower ssme.max_rows"
@@ -96,7 +96,7 @@ def out_of_memory(memory_bytes: float) -> str:
 
 
 class _Limit:
-    """Bounds how much memory the process may take on top of what it has, where the system can do that."""
+    """A context manager that limits the additional memory of the process, if the system supports that."""
 
     def __init__(self, memory_bytes: float) -> None:
         self._memory_bytes = int(memory_bytes)
@@ -109,10 +109,10 @@ class _Limit:
 
 
 def _writable() -> int:
-    """Bytes of memory that the process may write to; its limit counts these alone.
+    """Return the bytes of writable memory of the process, the only memory that the limit counts.
 
-    Address space would count what is only reserved, and the code of libraries: 1.5 GB for a fit by jax that
-    fills 0.4.
+    A limit on the address space would also count reserved memory and the code of libraries: 1.5 GB for a fit
+    with jax that uses 0.4 GB.
     """
     try:
         with open(_STATUS, encoding="ascii") as status:
@@ -126,7 +126,7 @@ def _bound(most: int | None) -> None:
         import resource
     except ImportError:  # Windows has no such limit
         return
-    if not os.path.exists(_STATUS):  # without the size of the process there is nothing to count from
+    if not os.path.exists(_STATUS):  # the size of the process is not known
         return
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     soft = hard if most is None else most if hard == resource.RLIM_INFINITY else min(most, hard)

@@ -1,4 +1,4 @@
-"""The worker process from the agent's side: one child, kept between jobs, given up where it misbehaves."""
+"""The agent's side of the refit process: one child that runs several jobs, and is killed after a failure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from monitor.engine.refit.wire import Job, JobResult, job_to_bytes, result_from_
 HEAD = struct.Struct(">Q")
 """The head of a frame: its length in bytes."""
 
-_LARGEST_ANSWER = 64 << 20  # of 1,000 models with curves of 1,000 knots; more is no answer but garbage
+_LARGEST_ANSWER = 64 << 20  # enough for 1,000 models with curves of 1,000 knots; more is garbage
 _PIECE = 1 << 16
-_ENDS_SECONDS = 30.0  # a killed child yields to others even as it ends
-# NPROC is what jax asks: its pools would hold a thread of 8 MB for each core several times, 1 GB on 64 cores.
+_ENDS_SECONDS = 30.0  # a killed child has a low priority even while it ends
+# jax reads NPROC; its pools would have several threads of 8 MB for each core, 1 GB on 64 cores.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What one refit may take.
+    """The limits of one refit.
 
     Parameters
     ----------
     seconds : float
-        Wall time, the start of a new process included.
+        Wall time, including the start of a new process.
     memory_bytes : float
-        On top of what the worker has when it is idle.
+        Memory in addition to that of the idle worker.
     """
 
     seconds: float = 60.0
@@ -46,21 +46,20 @@ class ProcessLimits:
 
 
 class _Lost(Exception):  # noqa: N818 - it becomes the reason of a refusal
-    """The child cannot be used any more, and why."""
+    """The child can no longer be used; the text is the reason."""
 
 
 class RefitWorker:
-    """Runs refits in a child process, one at a time; used by one thread.
+    """A child process that runs refits one at a time; used by one thread.
 
-    Whatever becomes of the child, a job is answered: with its result, or with a refusal that says what
-    happened. A child that is killed, dies, takes too long or answers what is no answer is gone after that,
-    and the next job gets a new one. It has a lower priority than the agent, one thread for matrices,
-    and ends when the agent does.
+    Every job is answered, with its result or with a refusal that gives the reason. If the child is killed,
+    dies, takes too long or sends an invalid answer, it is ended, and the next job starts a new one. It has a
+    lower priority than the agent and one thread for matrices, and ends when the agent does.
 
     Parameters
     ----------
     program : sequence of str, optional
-        What is started instead of `monitor.agent.refit_child`, by the same Python.
+        The arguments of Python that start the child, instead of those for `monitor.agent.refit_child`.
 
     Examples
     --------
@@ -87,11 +86,11 @@ class RefitWorker:
 
     @property
     def pid(self) -> int | None:
-        """Of the child; None where there is none."""
+        """The id of the child, or None if there is no child."""
         return None if self._child is None else self._child.pid
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """The result of a job; blocks until it is there, at most a little longer than the time limit."""
+        """Run a job and return its result, at most a little after the time limit."""
         began = time.monotonic()
         try:
             result = self._exchange(job, limits, began + limits.seconds)
@@ -101,13 +100,13 @@ class RefitWorker:
         return result
 
     def kill(self) -> None:
-        """End the child, from whichever thread: a `run` under way then answers with a refusal."""
+        """End the child; any thread may call it, and a `run` under way then returns a refusal."""
         child = self._child
         if child is not None:
             child.kill()
 
     def close(self) -> None:
-        """End the child and let go of it; by the thread that runs jobs."""
+        """End the child and close its pipes; only the thread that runs jobs may call it."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -118,7 +117,7 @@ class RefitWorker:
                 child.wait(_ENDS_SECONDS)
 
     def _exchange(self, job: Job, limits: ProcessLimits, deadline: float) -> JobResult:
-        child = self._started()
+        child = self._ensure_child()
         sent = job_to_bytes(job, limits.memory_bytes)
         received = _converse(child, HEAD.pack(len(sent)) + sent, limits, deadline)
         try:
@@ -133,10 +132,10 @@ class RefitWorker:
             )
         return result
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _ensure_child(self) -> subprocess.Popen[bytes]:
         if self._child is not None and self._child.poll() is None:
             return self._child
-        self.close()  # it died between two jobs, which costs nobody anything
+        self.close()  # a child that died between two jobs did no harm
         try:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", *self._program],
@@ -154,13 +153,13 @@ class RefitWorker:
 
 
 def _environment() -> dict[str, str]:
-    """The agent's own, with its own modules and one thread for matrices."""
+    """Return the agent's environment, with its module path and one thread for matrices."""
     path = os.pathsep.join(map(os.path.abspath, sys.path))  # an empty entry is the present folder
     return {**os.environ, "PYTHONPATH": path, **dict.fromkeys(_ONE_THREAD, "1")}
 
 
 def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: ProcessLimits, deadline: float) -> bytes:
-    """Write a frame and read one, neither of which the child can hold up beyond the deadline."""
+    """Write a frame and read one; raise _Lost if the child does not finish both by the deadline."""
     assert child.stdin is not None
     assert child.stdout is not None
     waiting, received = memoryview(sent), bytearray()
@@ -193,16 +192,16 @@ def _size(received: bytearray) -> int:
 def _piece(child: subprocess.Popen[bytes]) -> bytes:
     assert child.stdout is not None
     try:
-        found = os.read(child.stdout.fileno(), _PIECE)
+        piece = os.read(child.stdout.fileno(), _PIECE)
     except BlockingIOError:
         return b""
-    if not found:
+    if not piece:
         raise _Lost(_death(child))
-    return found
+    return piece
 
 
 def _written(child: subprocess.Popen[bytes], waiting: memoryview) -> memoryview:
-    """What is still to be written."""
+    """Write some bytes, and return the rest."""
     assert child.stdin is not None
     try:
         return waiting[os.write(child.stdin.fileno(), waiting) :]
@@ -213,7 +212,7 @@ def _written(child: subprocess.Popen[bytes], waiting: memoryview) -> memoryview:
 
 
 def _death(child: subprocess.Popen[bytes]) -> str:
-    """How the child ended."""
+    """Return the reason for the end of the child."""
     try:
         code = child.wait(_ENDS_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Refits beside the engine: a thread that hands jobs to the worker process and keeps what comes back."""
+"""Refits in the background: a thread that passes jobs to the worker process and keeps the results."""
 
 from __future__ import annotations
 
@@ -21,35 +21,44 @@ _JOIN_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
 LimitsOf = Callable[[str], ProcessLimits]
-"""The limits of a task's refits, by its name."""
+"""Returns the limits of a task's refits, by the name of the task."""
 
 
 class Worker(Protocol):
-    """What runs jobs: see `monitor.agent.refit_process.RefitWorker`."""
+    """The interface of a worker; see `monitor.agent.refit_process.RefitWorker`."""
 
-    def run(self, job: Job, limits: ProcessLimits) -> JobResult: ...
-    def kill(self) -> None: ...
-    def close(self) -> None: ...
+    def run(self, job: Job, limits: ProcessLimits) -> JobResult:
+        """Run a job and return its result."""
+
+    def kill(self) -> None:
+        """End a job under way, from any thread."""
+
+    def close(self) -> None:
+        """End the worker."""
 
 
 class RefittedEngine(Protocol):
-    """What is refitted: see `monitor.engine.engine.Engine`."""
+    """The part of an engine that refits use; see `monitor.engine.engine.Engine`."""
 
-    def refits(self) -> list[Job]: ...
-    def publish(self, result: JobResult, now: float) -> bool: ...
+    def refits(self) -> list[Job]:
+        """Return the jobs that have come due."""
+
+    def publish(self, result: JobResult, now: float) -> bool:
+        """Use the result of a job."""
 
 
 class Refitter:
-    """Refits of a running agent: the engine's thread only ever puts and takes, and never waits.
+    """A thread that runs the refits of an agent, so that the engine's thread never waits for one.
 
-    Jobs run one after the other, in the order in which they came due. Each is answered, at the worst by a
-    refusal; only what is under way when the agent stops is dropped, and is due again after a restart.
+    Jobs run one after another in the order in which they came due. Each has a result or a refusal; a job that
+    is under way when the agent stops is dropped, and comes due again after a restart.
 
     Parameters
     ----------
     worker : Worker
-        Used and closed by the thread of this object.
+        The worker, which only this thread uses and closes.
     limits : callable
+        Returns the limits of a task's refits.
     """
 
     def __init__(self, worker: Worker, limits: LimitsOf) -> None:
@@ -63,59 +72,59 @@ class Refitter:
 
     @property
     def durations(self) -> Mapping[str, RefitDurations]:
-        """By task, how long its refits have taken; a copy."""
+        """A copy of the durations of refits by task."""
         return dict(self._durations)
 
     def start(self) -> None:
-        """Begin; the worker process starts with the first job."""
+        """Start the thread; the worker process starts with the first job."""
         self._thread.start()
 
-    def step(self, engine: RefittedEngine, now: float, of: Hashable = None) -> None:
-        """Publish what has come back, and take what has become due.
+    def step(self, engine: RefittedEngine, now: float, owner: Hashable = None) -> None:
+        """Publish the results of an engine's jobs, and queue its jobs that have come due.
 
         Parameters
         ----------
         engine : RefittedEngine
         now : float
             Seconds since the epoch.
-        of : hashable
-            Which engine it is, where there are several: it gets the answers to its own jobs.
+        owner : hashable
+            The key of the engine if there are several; each gets the results of its own jobs.
         """
         for _ in range(len(self._results)):
-            asked, result = self._results.popleft()
-            if asked != of:
-                self._results.append((asked, result))
+            key, result = self._results.popleft()
+            if key != owner:
+                self._results.append((key, result))
                 continue
-            _tell(result)
+            _log_result(result)
             engine.publish(result, now)
         for job in engine.refits():
-            self._jobs.put((of, job))
+            self._jobs.put((owner, job))
 
     def drop(self, others_than: Collection[Hashable]) -> None:
-        """Let go of answers to engines that are gone."""
+        """Delete the results for engines with other keys than these."""
         for _ in range(len(self._results)):
-            asked, result = self._results.popleft()
-            if asked in others_than:
-                self._results.append((asked, result))
+            key, result = self._results.popleft()
+            if key in others_than:
+                self._results.append((key, result))
 
     def stop(self) -> None:
-        """Drop what is under way, and end the worker process."""
+        """Drop the job under way, and end the worker process."""
         self._stopping.set()
         self._jobs.put(None)
         deadline = time.monotonic() + _JOIN_SECONDS
         while self._thread.is_alive() and time.monotonic() < deadline:
-            self._worker.kill()  # again: a child may have been about to start
+            self._worker.kill()  # repeatedly, because a child may have been about to start
             self._thread.join(_PAUSE_SECONDS)
 
     def _run(self) -> None:
         try:
             while (due := self._jobs.get()) is not None and not self._stopping.is_set():
-                of, job = due
+                owner, job = due
                 result = self._answer(job)
                 if not self._stopping.is_set():
                     before = self._durations.get(job.task, RefitDurations())
                     self._durations[job.task] = before.plus(result.seconds)
-                    self._results.append((of, result))
+                    self._results.append((owner, result))
         finally:
             self._worker.close()
 
@@ -123,14 +132,14 @@ class Refitter:
         try:
             return self._worker.run(job, self._limits(job.task))
         except Exception as error:
-            # An error here is one of ours; unanswered, the task would wait for this refit for ever.
+            # A bug of ours; without an answer the task would wait for this refit for ever.
             log.exception("tasks.%s: refit %d could not be run.", job.task, job.number)
             reason = f"the refit could not be run ({type(error).__name__}: {error})"
             return job.refused(reason)
 
 
-def _tell(result: JobResult) -> None:
-    """Log what an operator would want to know of."""
+def _log_result(result: JobResult) -> None:
+    """Log a refusal or a new calibration for operators."""
     who = f"refit {result.number}"
     if isinstance(result, RecalibrationResult):
         who = f"recalibration {result.number}, of {result.model},"

@@ -1,7 +1,7 @@
-"""How a command reaches an agent whose state is in PostgreSQL: a row a request, in the table `request`.
+"""Requests of commands to an agent with its state in PostgreSQL: rows of the table `request`.
 
-The agent's engine must not wait for a database. So a thread looks into the table each second and writes the
-answers; the engine's thread sees what it found.
+The engine must not wait for a database. So a thread reads the table each second and writes the answers, and
+the engine's thread uses its copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("blindsight")
 
 _LOOK_SECONDS, _COLLECT_SECONDS = 1.0, 0.1
 _MOST_AT_ONCE = 50
-_KEPT = 100  # answers that nobody collected: so many stay, the newest
+_KEPT = 100  # the newest answers that nobody collected are kept
 _WAITING = "SELECT id, body FROM request WHERE answer IS NULL ORDER BY id LIMIT ?"
 _BOUND = (
     "DELETE FROM request WHERE answer IS NOT NULL AND id NOT IN "
@@ -33,7 +33,7 @@ _BOUND = (
 
 
 class RequestTable:
-    """The table, as a command sees it that asks.
+    """The table of requests, from the side of a command.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ class RequestTable:
         self._database = database
 
     def place(self, kind: str, body: Mapping[str, Any]) -> str:
-        """Write a request; return its id.
+        """Write a request and return its id.
 
         Raises
         ------
         RequestError
-            It is too long.
+            The request is too long.
         StoreError
-            It cannot be written.
+            The database cannot be written.
         """
         number, written = written_request(kind, body)
         with (
@@ -64,7 +64,7 @@ class RequestTable:
         return number
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer and take it away; None where none came in time."""
+        """Wait for an answer, delete and return it; return None if none came in time."""
         deadline = time.monotonic() + timeout_seconds
         query = "SELECT answer FROM request WHERE id = ? AND answer IS NOT NULL"
         with (
@@ -72,21 +72,21 @@ class RequestTable:
             closing(PostgresConnection(self._database)) as connection,
         ):
             while True:
-                found = connection.execute(query, (number,)).fetchone()
-                if found is not None:
+                row = connection.execute(query, (number,)).fetchone()
+                if row is not None:
                     connection.execute("DELETE FROM request WHERE id = ?", (number,))
-                    return msgspec.json.decode(found[0], type=Outcome)
+                    return msgspec.json.decode(row[0], type=Outcome)
                 if time.monotonic() >= deadline:
                     return None
                 time.sleep(_COLLECT_SECONDS)
 
     def shown(self, number: str) -> str:
-        """Where a request waits, for people."""
+        """Return the location of a request, for messages."""
         return f"row {number} of its table request"
 
 
 class PolledRequests:
-    """The table, as the agent sees it: a `RequestBox`.
+    """The table of requests, from the agent's side: a `RequestBox`.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class PolledRequests:
     Raises
     ------
     StoreError
-        It cannot be read.
+        The table cannot be read.
     """
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -107,35 +107,35 @@ class PolledRequests:
         self._there: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        # Before anything acts: an answered request that is still there must not be taken for gone.
+        # Before the engine's first step, so that it sees answered requests that are still in the table.
         self._look()
         self._thread = threading.Thread(target=self._run, name="requests", daemon=True)
         self._thread.start()
 
     def waiting(self) -> list[str]:
-        """As of the last look; what is answered stays until the answer is written."""
+        """Return the ids of the requests at the last look, also if an answer waits to be written."""
         with self._lock:
             return sorted(self._there)
 
     def read(self, number: str) -> OperatorRequest:
-        """The request of this id; raises `RequestError` where it is none."""
+        """Return the request with this id; raise RequestError if it is damaged."""
         with self._lock:
             content = self._there.get(number, b"")
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Have the answer written."""
+        """Pass an answer to the thread, which writes it."""
         with self._lock:
             self._answers[number] = answer
 
     def remove(self, number: str) -> None:
-        """What has an answer waits no more."""
+        """Do nothing, because a request with an answer no longer waits."""
 
     def put_aside(self, number: str) -> None:
-        """It has the answer that it was refused."""
+        """Do nothing, because a refused request has an answer."""
 
     def close(self, timeout_seconds: float) -> None:
-        """Write the answers that wait, and let go of the database."""
+        """Write the waiting answers and close the connection."""
         self._ended.set()
         self._thread.join(timeout_seconds)
         if not self._thread.is_alive():
@@ -149,7 +149,7 @@ class PolledRequests:
     def _try(self) -> None:
         try:
             self._look()
-        except StoreError as error:  # the store says that its database is away
+        except StoreError as error:  # the store reports that its database is away
             log.debug("Requests are not seen: %s.", error)
 
     def _look(self) -> None:
@@ -161,8 +161,8 @@ class PolledRequests:
                 self._connection.execute("UPDATE request SET answer = ? WHERE id = ?", (written, number))
             if answers:
                 self._connection.execute(_BOUND, (_KEPT,))
-            found = dict(self._connection.execute(_WAITING, (_MOST_AT_ONCE,)).fetchall())
+            waiting = dict(self._connection.execute(_WAITING, (_MOST_AT_ONCE,)).fetchall())
         with self._lock:
-            self._there = found
+            self._there = waiting
             for number in answers:
                 self._answers.pop(number, None)

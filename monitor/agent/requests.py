@@ -1,9 +1,8 @@
-"""How a command reaches the running agent: one small file a request, in the folder of its store.
+"""Requests of commands to a running agent: small files in the folder of its store.
 
-The command writes `<id>.json` (`RequestFolder.place`); the agent looks each second, acts between two
-chunks, and once that is saved answers with `<id>.done` and removes the request
-(`RequestHandler`). Files are written whole: under another name first, synced, then renamed.
-Whoever may write in the store's folder may ask; nobody else can, and nothing listens on a port.
+The command writes `<id>.json` (`RequestFolder.place`). The agent looks each second, acts between two chunks,
+saves the effect, and then writes the answer `<id>.done` and deletes the request (`RequestHandler`). Files are
+written atomically. Only users who may write in the store's folder can make requests; no port is needed.
 """
 
 from __future__ import annotations
@@ -28,33 +27,33 @@ from monitor.base.files import put, sync_folder
 from monitor.base.results import Outcome
 from monitor.config.messages import nearest
 
-if TYPE_CHECKING:  # a command that asks needs no engine
+if TYPE_CHECKING:  # a command does not need the engine
     from monitor.agent.checkpoints import OutputPolicy
     from monitor.engine.engine import Engine
 
 FOLDER = "requests"
 MOST_BYTES = 1 << 20
-"""Of one request: what is longer is refused."""
+"""The largest size of a request; a larger one is refused."""
 
 _ID = re.compile(r"\d{20}-[0-9a-f]{8}")
-_KEPT = 100  # answers that nobody collected, and refused files: so many of each stay, the newest
+_KEPT = 100  # the newest answers that nobody collected are kept, and as many refused files
 _LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorRequest:
-    """What a command asks of the agent.
+    """A request of a command to the agent.
 
     Parameters
     ----------
     id : str
-        Ids rise with time: requests are acted on in their order.
+        The id, which increases with time; requests are handled in the order of their ids.
     kind : str
-        Names its handler: ``rebaseline``.
+        The name of the handler, such as ``rebaseline``.
     time : float
-        When it was asked, seconds since the epoch.
+        The time of the request, in seconds since the epoch.
     body : mapping of str to value
-        Whatever the handler needs.
+        The arguments for the handler.
     """
 
     id: str
@@ -64,7 +63,7 @@ class OperatorRequest:
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
-    """A request as its file holds it."""
+    """The content of the file of a request."""
 
     kind: str
     time: float
@@ -72,80 +71,80 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def written_request(kind: str, body: Mapping[str, Any], now: float | None = None) -> tuple[str, bytes]:
-    """A new request's id, and its bytes.
+    """Encode a new request, and return its id and its bytes.
 
     Raises
     ------
     RequestError
-        It is too long.
+        The request is too long.
     """
-    asked = time.time() if now is None else now
-    written = msgspec.json.encode({"kind": kind, "time": asked, "body": dict(body)})
+    seconds = time.time() if now is None else now
+    written = msgspec.json.encode({"kind": kind, "time": seconds, "body": dict(body)})
     if len(written) > MOST_BYTES:
         raise RequestError(f"the request has {len(written):,} bytes; at most {MOST_BYTES:,} can be asked")
-    return f"{int(asked * 1e9):020d}-{secrets.token_hex(4)}", written
+    return f"{int(seconds * 1e9):020d}-{secrets.token_hex(4)}", written
 
 
 def read_request(number: str, content: bytes) -> OperatorRequest:
-    """A request from its bytes.
+    """Decode a request.
 
     Raises
     ------
     RequestError
-        They are none, or too many.
+        The content is damaged or too long.
     """
     if len(content) > MOST_BYTES:
         raise RequestError(f"request {number} is longer than {MOST_BYTES:,} bytes")
     try:
-        found = msgspec.json.decode(content, type=_Written)
+        request = msgspec.json.decode(content, type=_Written)
     except msgspec.DecodeError as error:
         raise RequestError(
             f"request {number} is damaged: {error}; ask again with the command itself"
         ) from error
-    return OperatorRequest(number, found.kind, found.time, found.body)
+    return OperatorRequest(number, request.kind, request.time, request.body)
 
 
 class RequestBox(Protocol):
-    """Where requests wait, as the agent sees it. No method waits for anything but a disk."""
+    """The agent's side of waiting requests; its methods wait at most for a disk."""
 
     @property
     def path(self) -> object:
-        """For messages."""
+        """The location of the requests, for messages."""
 
     def waiting(self) -> list[str]:
-        """Ids of the requests that are there, oldest first."""
+        """Return the ids of the waiting requests, oldest first."""
 
     def read(self, number: str) -> OperatorRequest:
-        """The request of this id; raises `RequestError` where it is none."""
+        """Return the request with this id; raise RequestError if it is damaged."""
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Leave an answer for the command that waits."""
+        """Write an answer for the waiting command."""
 
     def remove(self, number: str) -> None:
-        """Take an answered request away for good."""
+        """Delete an answered request."""
 
     def put_aside(self, number: str) -> None:
-        """Take one away that cannot be read."""
+        """Move a damaged request away."""
 
 
 class RequestFolder:
-    """The folder through which requests and answers pass.
+    """The folder of requests and answers.
 
     Parameters
     ----------
     store : Path
-        The store's folder; `requests` in it is made when a request is placed.
+        The store's folder; its folder `requests` is created with the first request.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = RequestFolder(Path(tempfile.mkdtemp()))
-    >>> asked = folder.place("rebaseline", {"metric": "accuracy"}, now=1.7e9)
-    >>> folder.waiting() == [asked], folder.read(asked).body
+    >>> number = folder.place("rebaseline", {"metric": "accuracy"}, now=1.7e9)
+    >>> folder.waiting() == [number], folder.read(number).body
     (True, {'metric': 'accuracy'})
-    >>> folder.answer(asked, Outcome(True, "Done."))
-    >>> folder.remove(asked)
-    >>> folder.collect(asked, timeout_seconds=1.0), folder.waiting()
+    >>> folder.answer(number, Outcome(True, "Done."))
+    >>> folder.remove(number)
+    >>> folder.collect(number, timeout_seconds=1.0), folder.waiting()
     (Outcome(done=True, text='Done.'), [])
     """
 
@@ -155,17 +154,17 @@ class RequestFolder:
         self.path = store / FOLDER
 
     def place(self, kind: str, body: Mapping[str, Any], now: float | None = None) -> str:
-        """Write a request durably; return its id.
+        """Write a request durably and return its id.
 
         Raises
         ------
         RequestError
-            It is too long, or the folder cannot be written.
+            The request is too long, or the folder cannot be written.
         """
         number, written = written_request(kind, body, now)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            put(self._of(number, "json"), written)
+            put(self._path_of(number, "json"), written)
         except OSError as error:
             raise RequestError(
                 f"{self.path} cannot be written: {error.strerror}; run this as the agent's user"
@@ -173,32 +172,32 @@ class RequestFolder:
         return number
 
     def waiting(self) -> list[str]:
-        """Ids of the requests that are there, oldest first. What has no such name is put aside."""
+        """Return the ids of the waiting requests, oldest first; put aside files with other names."""
         try:
             names = [entry.name for entry in os.scandir(self.path)]
         except FileNotFoundError:
             return []
-        asked = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != "."]
-        for name in asked:
+        stems = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != "."]
+        for name in stems:
             if not _ID.fullmatch(name):
                 self.put_aside(name)
-        return sorted(filter(_ID.fullmatch, asked))
+        return sorted(filter(_ID.fullmatch, stems))
 
     def shown(self, number: str) -> str:
-        """Where a request waits, for people."""
+        """Return the location of a request, for messages."""
         return f"requests/{number}.json"
 
     def read(self, number: str) -> OperatorRequest:
-        """The request of this id.
+        """Return the request with this id.
 
         Raises
         ------
         RequestError
-            The file is none: it cannot be read, is no JSON object of a request, or is too long.
+            The file cannot be read, is not a plain file, is too long, or is not the JSON of a request.
         """
         try:
-            # Neither a link to another file nor a pipe, which would hold the agent, is followed.
-            file = os.open(self._of(number, "json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            # A link to another file is not followed, and a pipe does not block.
+            file = os.open(self._path_of(number, "json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(file, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise RequestError(f"request {number} is not a plain file")
@@ -210,36 +209,36 @@ class RequestFolder:
         return read_request(number, content)
 
     def answer(self, number: str, answer: Outcome) -> None:
-        """Leave an answer for the command that waits, and drop answers that nobody came for."""
-        put(self._of(number, "done"), msgspec.json.encode({"done": answer.done, "text": answer.text}))
+        """Write an answer for the waiting command, and delete old answers that nobody collected."""
+        put(self._path_of(number, "done"), msgspec.json.encode({"done": answer.done, "text": answer.text}))
         self._bound("*.done")
 
     def remove(self, number: str) -> None:
-        """Take a request away for good."""
+        """Delete a request durably."""
         with suppress(FileNotFoundError):
-            self._of(number, "json").unlink()
+            self._path_of(number, "json").unlink()
         sync_folder(self.path)
 
     def put_aside(self, number: str) -> None:
-        """Rename a request that is none to `….refused`, for whoever wants to look."""
+        """Rename a damaged request to `….refused`, so that a person can look at it."""
         with suppress(FileNotFoundError):
-            self._of(number, "json").replace(self._of(number, "refused"))
+            self._path_of(number, "json").replace(self._path_of(number, "refused"))
         self._bound("*.refused")
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer and take it away; None where none came in time."""
+        """Wait for an answer, delete and return it; return None if none came in time."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             with suppress(FileNotFoundError):
-                path = self._of(number, "done")
-                found = msgspec.json.decode(path.read_bytes(), type=Outcome)
+                path = self._path_of(number, "done")
+                answer = msgspec.json.decode(path.read_bytes(), type=Outcome)
                 path.unlink()
-                return found
+                return answer
             if time.monotonic() >= deadline:
                 return None
             time.sleep(_LOOK_SECONDS)
 
-    def _of(self, number: str, ending: str) -> Path:
+    def _path_of(self, number: str, ending: str) -> Path:
         return self.path / f"{number}.{ending}"
 
     def _bound(self, pattern: str) -> None:
@@ -250,11 +249,11 @@ class RequestFolder:
 log = logging.getLogger("blindsight")
 
 Handler: TypeAlias = "Callable[[Engine, OperatorRequest], str]"
-"""Acts on a request, in the engine's thread between two chunks, and says in one sentence what it did.
+"""Handles a request, in the engine's thread between two chunks, and returns one sentence about its effect.
 
-What it changes of the engine is saved in one transaction with the fact that it did, so that it is done
-once whatever is killed when. What it does elsewhere (a file, say) may be done twice, so it must bear that.
-It raises `RequestError`, before it has changed anything, to refuse.
+Its changes of the engine are saved in one transaction with its answer, so that they happen exactly once even
+if the process is killed. Other effects, such as on files, may happen twice, and must allow for that. To
+refuse a request, a handler raises `RequestError` before it changes anything.
 """
 
 _FOLDER_LOOK_SECONDS = 1.0
@@ -262,19 +261,19 @@ _MOST_AT_ONCE = 50
 
 
 class RequestHandler:
-    """Takes requests from a folder; used by the engine's thread alone.
+    """The loop that handles waiting requests, used only by the engine's thread.
 
-    A request goes through four steps, in this order: acted on; saved with the next checkpoint, its id and
-    its answer along; answered in a file; removed. A process killed after any of them goes on with the next
-    when it is started again.
+    A request goes through four steps: it is handled; its effect, its id and its answer are saved with the
+    next checkpoint; the answer is written; the request is deleted. A process that is killed after one of them
+    continues with the next when it is started again.
 
     Parameters
     ----------
     folder : RequestBox
     handlers : mapping of str to Handler
-        By kind.
+        The handler of each kind of request.
     clock : callable
-        Monotonic seconds.
+        Returns monotonic seconds.
     """
 
     def __init__(
@@ -291,21 +290,21 @@ class RequestHandler:
         self._trouble = ""
 
     def step(self, engine: Engine, delivery: OutputPolicy) -> None:
-        """Look for requests where a second has passed, and take those that are there."""
+        """Handle the waiting requests, at most once a second."""
         if self._unsaved or self._clock() < self._next_look:
             return
         self._next_look = self._clock() + _FOLDER_LOOK_SECONDS
         try:
             waiting = self._folder.waiting()[:_MOST_AT_ONCE]
-            self._take(waiting, engine, delivery)
+            self._handle(waiting, engine, delivery)
         except OSError as error:
             self._complain(f"{self._folder.path} cannot be used: {error.strerror or error}")
         else:
             self._trouble = ""
 
-    def _take(self, waiting: list[str], engine: Engine, delivery: OutputPolicy) -> None:
+    def _handle(self, waiting: list[str], engine: Engine, delivery: OutputPolicy) -> None:
         for number in engine.answered.keys() - set(waiting):
-            del engine.answered[number]  # its file is gone: it cannot come again
+            del engine.answered[number]  # its file is deleted, so it cannot come again
         for number in waiting:
             if number in engine.answered:  # saved, but the agent was killed before it could answer
                 self._close(number, engine.answered[number])
@@ -350,7 +349,7 @@ class RequestHandler:
         self._folder.remove(number)
 
     def _complain(self, trouble: str) -> None:
-        if trouble != self._trouble:  # once, not every second for as long as it lasts
+        if trouble != self._trouble:  # log it once, not every second
             log.error("%s; requests are not taken.", trouble)
         self._trouble = trouble
 

@@ -1,4 +1,4 @@
-"""An engine from what a store holds, under a configuration that may have changed since."""
+"""Restoration of an engine from a store, with a configuration that may have changed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ log = logging.getLogger("blindsight")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """An engine that goes on from a store.
+    """An engine restored from a store.
 
     Parameters
     ----------
     engine : Engine
     reports : list of WindowReport
-        Of windows that a changed configuration closed.
+        Reports of windows that the changed configuration closed.
     forgotten : list of str
-        Names of saved pieces that are of no use any more.
+        Names of saved pieces that are no longer used.
     """
 
     engine: Engine
@@ -38,11 +38,11 @@ class Resumed:
 
 
 def resume(settings: EngineSettings, saved: Saved) -> Resumed:
-    """Go on from what was saved, task by task.
+    """Restore an engine from the saved state, task by task.
 
-    A task whose classes, positive class, groups or features changed cannot: what was saved is laid out
-    otherwise; it starts afresh. One whose window, reference, calibration or chart changed begins a new
-    baseline, as on a reload. A task that is no longer configured is forgotten.
+    A task with changed classes, positive class, groups or features starts without its saved state, whose
+    layout is different. A task with a changed window, reference, calibration or chart begins a new baseline,
+    as on a reload. The state of a task that is no longer configured is dropped.
 
     Raises
     ------
@@ -79,32 +79,32 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
 
 
 def restore_marks(saved: Saved) -> list[RestoreMark]:
-    """By series, where a restored store goes on: what was reported from there on may come again.
+    """Return a mark for each series of a restored store, from which on windows may be reported again.
 
     Raises
     ------
     StoreError
         The state was written in a format that this version does not read.
     """
-    found = []
+    numbers = []
     try:
         for name, state in saved.parts.items():
             kind, _, task = name.partition("/")
             if kind == "series":
                 model, group, series = state
-                found.append((task.partition("/")[2], model, group, series["windows"]["number"]))
+                numbers.append((task.partition("/")[2], model, group, series["windows"]["number"]))
             elif kind == "arena":
-                found.append((task, "", "", (state["window"] or {"number": 0})["number"]))
+                numbers.append((task, "", "", (state["window"] or {"number": 0})["number"]))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"the state in the store cannot be read by this version: {error!r}") from error
     return [
         RestoreMark(task=task, model=model, group=group, window=number, backup_time=saved.backup_time)
-        for task, model, group, number in found
+        for task, model, group, number in numbers
     ]
 
 
 def tasks_as_json(tasks: Mapping[str, TaskConfig]) -> str:
-    """The tasks' configuration, to be saved with the state; nothing of the sources: they hold passwords."""
+    """Return the configuration of tasks as JSON, without sources, which may hold passwords."""
     return _config(tasks).model_dump_json(include={"tasks"})
 
 
@@ -113,12 +113,12 @@ def _config(tasks: Mapping[str, TaskConfig]) -> Config:
 
 
 def tasks_of(saved: Saved) -> dict[str, Task]:
-    """The tasks, but for arenas, as they were configured when the state was saved.
+    """Return the saved configuration of the tasks, without arenas.
 
     Raises
     ------
     StoreError
-        They were written in a form that this version does not read.
+        The configuration was written in a format that this version does not read.
     """
     if not saved.config:
         return {}
@@ -132,7 +132,7 @@ def tasks_of(saved: Saved) -> dict[str, Task]:
 
 
 def _fits(before: Task, now: Task | None) -> bool:
-    """Whether what was saved of a task is laid out as this one needs it."""
+    """Return whether the saved state of a task has the layout of the present configuration."""
     return now is not None and (before.classes, before.positive, before.groups, before.features) == (
         now.classes,
         now.positive,

@@ -1,4 +1,4 @@
-"""Warnings, each given once: duplicates or unmatched labels rise in a task, or scores are all 0 or 1."""
+"""Warnings about a rise of duplicates or unmatched labels in a task, and about scores that are all 0 or 1."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from monitor.reports.views import EngineView, LabelOutcome
 log = logging.getLogger("blindsight")
 
 FEW = 0.05
-"""A share of answers or labels that is not above this is no rise."""
+"""The share of answers or labels above which there is a rise."""
 
 _FEWEST = 200  # answers or labels between two looks at a share
 _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 _TAKEN = (*_MISSED, LabelOutcome.MATCHED)
 
 Counts = tuple[int, int]
-"""How many are not used, of how many."""
+"""The number of unused answers or labels, and the number of all."""
 
 
 @dataclass(slots=True)
 class _Share:
-    """The counts at the last look, the share before, and whether a rise was logged."""
+    """The counts at the last measurement, the share before, and whether the share is high."""
 
     at: Counts
     before: float = 0.0
@@ -35,10 +35,10 @@ class _Share:
 
 
 class RisingShares:
-    """The shares that are watched in each view of the engine, and those that were logged already.
+    """The shares of unused answers and labels in successive views of the engine, with the logged rises.
 
-    Each share is measured over at least 200 answers or labels since the last look. A rise begins when the
-    share is above 5 % and twice the former one, and ends when it is at most 5 % again.
+    Each share is measured over at least 200 answers or labels since the last measurement. A rise begins when
+    the share is above 5 % and more than twice the previous share, and ends when it is at most 5 % again.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class RisingShares:
     def __init__(self) -> None:
         self._shares: dict[tuple[str, str], _Share] = {}
         self._certain: dict[tuple[str, str], int] = {}  # answers, all with a score of 0 or 1
-        self._uncertain: set[tuple[str, str]] = set()  # models that need no look any more
+        self._uncertain: set[tuple[str, str]] = set()  # models that need no more checks
 
     def check_scores(self, chunk: Chunk) -> None:
         """Check the scores of models that have had only scores of 0 and 1 so far."""
@@ -107,7 +107,7 @@ class RisingShares:
             lost = sum(view.labels.get((task, outcome), 0) for outcome in _MISSED)
             waiting = view.labels_waiting.get(task, 0)
             total = sum(view.labels.get((task, outcome), 0) for outcome in _TAKEN) + waiting
-            # Where none ever joined, another sentence says so, and shows the ids.
+            # If no label ever joined, `UnjoinedLabels` warns instead, and shows the ids.
             share = self._risen((task, "labels"), (lost + waiting, total))
             if share is not None and view.labels.get((task, LabelOutcome.MATCHED), 0):
                 log.warning(
@@ -118,7 +118,7 @@ class RisingShares:
                 )
 
     def _risen(self, name: tuple[str, str], counts: Counts) -> float | None:
-        """Return the share since the last look if it has risen; None if it has not, or too few came."""
+        """Return the share since the last measurement if it has risen; None if not, or if too few came."""
         known = self._shares.setdefault(name, _Share((0, 0)))
         # Labels that waited may have found their answers.
         lost, total = max(counts[0] - known.at[0], 0), counts[1] - known.at[1]

@@ -1,10 +1,10 @@
-"""What is saved and moves as one: an engine, with the way that its results take.
+"""Shards: engines with their outputs, which are saved separately and may move between agents.
 
 An ordinary agent has one shard for as long as it runs. With `store.by_partition` it has one for each
-partition number that its consumer group assigns to it. Each has its own state, in one transaction with the
-positions of its partitions, under its own lease. When a partition is taken away, its shard saves a last time
-and gives the lease up; whoever gets the partition opens the shard again and goes on at the saved positions.
-What was read and not saved is dropped: the next owner reads it again.
+partition number that its consumer group assigns to it. Each shard has its own state, saved in one transaction
+with the positions of its partitions, and its own lease. When a partition is revoked, its shard saves a last
+time and releases the lease; the next owner of the partition opens the shard and continues at the saved
+positions. Records that were read and not saved are dropped, because the next owner reads them again.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ _AWAY_SECONDS = 1.0
 
 
 class Sinks(Protocol):
-    """Where the agent's output goes. No method blocks."""
+    """The destinations of an agent's output; no method blocks."""
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows."""
+        """Write closed windows."""
 
     def rejects(self, chunk: Chunk) -> None:
-        """Take what could not be used."""
+        """Write the rejected records of a chunk."""
 
     @property
     def lost(self) -> int:
-        """Closed windows that are missing in a sink."""
+        """The number of closed windows that a sink has lost."""
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """How each place stands that the output goes to."""
+        """The state of each sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the agent needs of a store.
+    """The durable side of an agent: its checkpoints and its requests.
 
     Parameters
     ----------
     keeper : CheckpointWriter
-        Started.
+        The writer of checkpoints, already started.
     every_seconds : float
-        Between two checkpoints.
+        The time between two checkpoints.
     config : str or None
-        The configuration to be saved, where the store has another.
+        The configuration to save, if the store has another one.
     reports : sequence of WindowReport
         Windows that closed when the engine was resumed.
     desk : RequestHandler, optional
-        Takes requests; without it none are.
+        Handles requests; without it there are none.
     """
 
     keeper: CheckpointWriter
@@ -76,22 +76,22 @@ class Kept:
     desk: RequestHandler | None = None
 
     def output(self, sinks: Sinks, tell: Tell) -> CheckpointedOutput:
-        """The way of the results by the store."""
-        found = CheckpointedOutput(self.keeper, self.every_seconds, sinks.reports, tell, self.config)
-        found.reports(self.reports)
-        return found
+        """Return the output of an engine's results through the store."""
+        output = CheckpointedOutput(self.keeper, self.every_seconds, sinks.reports, tell, self.config)
+        output.reports(self.reports)
+        return output
 
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """An engine, and how what it brings leaves the agent. Used by the engine's thread alone.
+    """An engine with its output, used only by the engine's thread.
 
     Parameters
     ----------
     engine : Engine
     delivery : OutputPolicy
     desk : RequestHandler, optional
-        Takes requests; without it none are.
+        Handles requests; without it there are none.
     """
 
     engine: Engine
@@ -101,17 +101,17 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class OpenedShard:
-    """The state of one partition number, and what hangs on it.
+    """The opened state of one partition number.
 
     Parameters
     ----------
     engine : Engine
-        Resumed from it.
+        The engine, resumed from the state.
     kept : Kept
     sinks : Sinks
-        Started; for the shard's windows alone.
+        The sinks of the shard's windows, already started.
     close : callable
-        Delivers what waits, saves what is under way, gives the lease up.
+        Delivers waiting windows, finishes the checkpoint under way, and releases the lease.
     """
 
     engine: Engine
@@ -122,25 +122,25 @@ class OpenedShard:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MovingShard(Shard):
-    """A shard that comes and goes.
+    """A shard that may move between agents.
 
     Parameters
     ----------
     number : int
-        Of the partition.
+        The number of its partitions.
     opened : OpenedShard
     before : EngineView
-        As it was when it came: what was counted before, another agent has counted.
+        The view at the opening; other agents exported its counts.
     seen : EngineView
-        As it was when somebody last looked.
+        The latest view.
     queued, used : int
-        Chunks of it that the reading thread has handed over, and that the engine's thread has taken.
+        The number of its chunks that the reading thread has queued, and that the engine's thread has used.
     leaving : bool
-        Set once, from any thread: it is to be saved and given up, and takes nothing more.
+        Set once, by any thread: the shard accepts no more records, and is to be saved and released.
     ended : bool
-        Set by the engine's thread: nothing of it counts any more.
+        Set by the engine's thread when the shard is released.
     token : object
-        Tells it from others of its number, also when it is gone.
+        Identifies this opening of the shard, even after its end.
     """
 
     number: int
@@ -156,7 +156,7 @@ class MovingShard(Shard):
 
 @dataclass(slots=True)
 class _Past:
-    """What shards counted here that are gone."""
+    """The counts of released shards."""
 
     engine: EngineView = field(default_factory=EngineView)
     sinks: tuple[SinkView, ...] = ()
@@ -171,9 +171,9 @@ class Shards:
     Parameters
     ----------
     open_ : callable
-        Opens the state of a partition number; raises `InUseError` where another agent has it still.
+        Opens the state of a partition number; raises `InUseError` while another agent holds it.
     source : str
-        Name of the source whose partitions they are.
+        The name of the source with these partitions.
     """
 
     def __init__(self, open_: Callable[[int], OpenedShard], source: str) -> None:
@@ -184,18 +184,18 @@ class Shards:
         self._by_partition: dict[str, MovingShard] = {}
         self._waiting: dict[int, str] = {}
         self._past = _Past()
-        self._told: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._closing: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._finished = False
         self._next_try = 0.0
 
     def bind(self, tell: Tell) -> None:
-        """Hear how sources are told what is saved."""
+        """Set the function that acknowledges saved positions to sources."""
         self._tell = tell
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
-        """See `ShardOwner.take`. Opening a shard waits for the database."""
+        """Open the state of a partition; see `ShardOwner.take`. Opening waits for the database."""
         shard = self._here.get(number) or self._opened(number)
         if shard is None or shard.leaving or shard.ended:
             return None
@@ -203,42 +203,44 @@ class Shards:
         return shard.token, shard.engine.positions(self._source)
 
     def held(self) -> set[str]:
-        """See `ShardOwner.held`."""
+        """Return the partitions whose state this agent holds."""
         there = self._by_partition.copy()
         return {name for name, shard in there.items() if not (shard.leaving or shard.ended)}
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """See `ShardOwner.give_up`."""
+        """Begin to save and release the shards of these partitions."""
         for name in partitions:
             if (shard := self._by_partition.get(name)) is not None:
                 shard.leaving = True
 
     def given_up(self, partitions: Collection[str]) -> bool:
-        """See `ShardOwner.given_up`."""
+        """Return whether the shards of these partitions are released."""
         known = [shard for name in partitions if (shard := self._by_partition.get(name)) is not None]
         return all(self._here.get(shard.number) is not shard for shard in known)
 
     @property
     def waiting(self) -> str | None:
-        """See `ShardOwner.waiting`."""
+        """The reason why the state of an assigned partition is not here yet, without a full stop."""
         there = self._waiting.copy()
         return "; ".join(f"partition {number} waits: {why}" for number, why in sorted(there.items())) or None
 
     def split(self, raws: Sequence[Raw]) -> list[tuple[MovingShard, list[Raw]]]:
-        """What was read, by shard; without what belongs to one that leaves. For the reading thread."""
-        found: dict[int, tuple[MovingShard, list[Raw]]] = {}
+        """Divide a read by shard, and drop records of shards that are leaving; for the reading thread."""
+        parts: dict[int, tuple[MovingShard, list[Raw]]] = {}
         for raw in raws:
             shard = self._by_partition.get(raw.partition)
             if shard is not None and not (shard.leaving or shard.ended):
-                found.setdefault(shard.number, (shard, []))[1].append(raw)
-        return list(found.values())
+                parts.setdefault(shard.number, (shard, []))[1].append(raw)
+        return list(parts.values())
+
+    # The methods from here on are for the engine's thread, unless they say otherwise.
 
     def live(self) -> list[MovingShard]:
-        """Those that work. This and what follows is for the engine's thread."""
+        """Return the shards that were not released."""
         return [shard for shard in list(self._here.values()) if not shard.ended]
 
     def step(self) -> None:
-        """Checkpoints that are due; give up what is to leave, once all that was read of it is used."""
+        """Make due checkpoints, and release leaving shards whose queued chunks are used."""
         for shard in self.live():
             if shard.leaving and shard.queued == shard.used:
                 self._end(shard, save=True)
@@ -250,7 +252,7 @@ class Shards:
                 self._end(shard, save=False)
 
     def finish(self, save: bool) -> bool:
-        """Give all of them up, for good; whether all was saved."""
+        """Release all shards for good, and return whether all were saved."""
         with self._lock:
             self._finished = True
         saved = [self._end(shard, save) for shard in self.live()]
@@ -260,7 +262,7 @@ class Shards:
         return all(saved)
 
     def view(self) -> EngineView:
-        """All of them as one engine. What is counted for a task or a source is what was counted here."""
+        """Return one view of all shards, with only the counts of tasks and sources by this agent."""
         for shard in self.live():
             shard.seen = shard.engine.view()
         live = self.live()
@@ -268,7 +270,7 @@ class Shards:
         return union([*(since(shard.seen, shard.before) for shard in live), self._past.engine])
 
     def number_of(self, task: str, model: str, group: str) -> int | None:
-        """The partition number whose shard has this series; None where none has it here. For any thread."""
+        """Return the partition number whose shard has this series, or None; any thread may call it."""
         series = (task, model, group)
         having = [
             (one.windows_closed, shard.number)
@@ -280,45 +282,45 @@ class Shards:
 
     @property
     def lost(self) -> int:
-        """Closed windows that are missing in a sink, or could not be kept."""
+        """The number of closed windows that a sink has lost."""
         live, past = self._counted()
         return past.lost + sum(shard.opened.sinks.lost for shard in live)
 
     @property
     def failing(self) -> str | None:
-        """Why the state of one of them cannot be saved at present."""
+        """The reason why the state of a shard cannot be saved at present, or None."""
         return next((why for shard in self.live() if (why := shard.delivery.failing) is not None), None)
 
     @property
     def full(self) -> bool:
-        """Whether so many closed windows of one of them wait to be saved that no more may close."""
+        """True if too many closed windows of a shard wait to be saved, so that no more may close."""
         return any(shard.delivery.full for shard in self.live())
 
     @property
     def failures(self) -> int:
-        """Checkpoints that could not be saved."""
+        """The number of checkpoints that could not be saved."""
         live, past = self._counted()
         return past.failures + sum(shard.delivery.failures for shard in live)
 
     @property
     def saved_time(self) -> float | None:
-        """When the newest checkpoint was saved."""
+        """The time of the newest saved checkpoint, in seconds since the epoch."""
         live, past = self._counted()
         times = [past.saved_time, *(shard.delivery.saved_time for shard in live)]
         return max((time for time in times if time is not None), default=None)
 
     @property
     def sinks(self) -> tuple[SinkView, ...]:
-        """How the places stand that their windows go to, each once."""
-        found: dict[str, SinkView] = {}
+        """The state of each sink, with the counts of all shards together."""
+        by_name: dict[str, SinkView] = {}
         live, past = self._counted()
         here = [view for shard in live for view in shard.opened.sinks.views]
         for view in (*past.sinks, *here):
-            found[view.name] = _together(found[view.name], view) if view.name in found else view
-        return tuple(found.values())
+            by_name[view.name] = _together(by_name[view.name], view) if view.name in by_name else view
+        return tuple(by_name.values())
 
     def _counted(self) -> tuple[list[MovingShard], _Past]:
-        """Return the shards that work and the counts of those that are gone: each shard is in one of both."""
+        """Return the live shards and the counts of released ones; each shard is in exactly one of them."""
         with self._lock:
             return self.live(), self._past
 
@@ -328,7 +330,9 @@ class Shards:
         try:
             opened = self._open(number)
         except (InUseError, StoreAwayError) as error:
-            if isinstance(error, StoreAwayError):  # each try may take seconds, and partitions are many
+            if isinstance(
+                error, StoreAwayError
+            ):  # an attempt may take seconds, and there are many partitions
                 self._next_try = time.monotonic() + _AWAY_SECONDS
             if number not in self._waiting:
                 log.info("Partition %d waits for its state: %s.", number, error)
@@ -353,7 +357,7 @@ class Shards:
         return None
 
     def _end(self, shard: MovingShard, save: bool) -> bool:
-        """Save a shard a last time, and give its lease up in a thread of its own; whether it was saved."""
+        """Save a shard a last time, release its lease in a thread, and return whether it was saved."""
         saved = False
         try:
             saved = save and shard.delivery.flush(shard.engine, FLUSH_SECONDS)
@@ -367,7 +371,7 @@ class Shards:
             )
         shard.leaving = True
         past = self._past_with(shard)
-        with self._lock:  # whoever counts sees it among those that work, or among those that are gone
+        with self._lock:  # so that `_counted` sees the shard either as live or as released
             shard.ended, self._past = True, past
         thread = threading.Thread(
             target=self._close, args=(shard,), name=f"close {shard.number}", daemon=True
@@ -382,17 +386,17 @@ class Shards:
         except Exception:
             log.exception("Partition %d: its state could not be closed cleanly.", shard.number)
         finally:
-            # Its number last: from then on it may be opened again, and its partitions be another shard's.
+            # The number is deleted last, because after that the shard may be opened again.
             for name, known in list(self._by_partition.items()):
                 if known is shard:
                     del self._by_partition[name]
             del self._here[shard.number]
 
     def _warn_of_keys(self, views: Sequence[EngineView]) -> None:
-        """Say once of a model that its answers come in several partitions."""
+        """Log once for each model that its answers come in several partitions."""
         for task, model, _ in twice(views):
-            if (task, model) not in self._told:
-                self._told.add((task, model))
+            if (task, model) not in self._warned:
+                self._warned.add((task, model))
                 log.warning(
                     "Task %s: answers of model %s come in several partitions, and each partition makes its "
                     "own windows. Give each message its model, or its task, as key. Metrics and page show "
@@ -402,7 +406,7 @@ class Shards:
                 )
 
     def _past_with(self, shard: MovingShard) -> _Past:
-        """Return the counts of the shards that are gone, with those of this one."""
+        """Return the counts of the released shards plus those of this one."""
         past, delivery = self._past, shard.delivery
         times = [each for each in (past.saved_time, delivery.saved_time) if each is not None]
         counted = since(shard.engine.view(), shard.before)
@@ -421,7 +425,7 @@ class Shards:
 
 
 def _together(one: SinkView, other: SinkView) -> SinkView:
-    """Two sinks of one name as one."""
+    """Combine the states of two sinks with the same name."""
     began = [each for each in (one.failing_since, other.failing_since) if each is not None]
     return SinkView(
         one.name,
@@ -434,4 +438,4 @@ def _together(one: SinkView, other: SinkView) -> SinkView:
 
 
 def _tell_nobody(source: str, positions: Mapping[str, object]) -> None:
-    """Before the agent is there."""
+    """Do nothing; used until `bind` is called."""

@@ -1,4 +1,4 @@
-"""Says once of a task that labels come and that none finds its answer, and what the ids of both look like."""
+"""A warning, once for each task, that labels never match an answer, with examples of the ids."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from monitor.reports.views import EngineView, LabelOutcome
 
 log = logging.getLogger("blindsight")
 
-_LABELS = 50  # so many that find nothing are no chance, and no labels that came a moment before their answers
+_LABELS = 50  # with fewer, chance or labels that came just before their answers may be the cause
 _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 
 
 class UnjoinedLabels:
-    """What of labels and answers is compared where they never meet. One sentence a task, once."""
+    """The examples of ids for the warning about labels that never match an answer."""
 
     def __init__(self) -> None:
         self._ids: dict[str, SampleIds] = {}
         self._done: set[str] = set()
 
-    def saw(self, chunk: Chunk) -> None:
-        """Keep the newest examples."""
+    def note(self, chunk: Chunk) -> None:
+        """Save the example ids of a chunk."""
         for task, ids in chunk.ids.items():
             self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
 
-    def look(self, view: EngineView, ended: bool = False) -> None:
-        """Tell what is to be told; where the input has ended, of few labels too."""
+    def check(self, view: EngineView, ended: bool = False) -> None:
+        """Log the warning for each task that needs it; after the end of the input, also for few labels."""
         for task in self._ids.keys() - self._done:
             ids = self._ids[task]
             if view.labels.get((task, LabelOutcome.MATCHED), 0):

@@ -197,7 +197,7 @@ class CalibrationConfig(Section):
 
     @property
     def reference_method(self) -> str:
-        """The method with which the reference is fitted."""
+        """The calibration method that is fitted on the reference."""
         return "isotonic" if self.method in ("ssme", COVARIATES) else self.method
 
 

@@ -114,7 +114,7 @@ class Database(ABC):
 
 
 class SqliteFile(Database):
-    """A file of SQLite.
+    """The SQLite file of a store.
 
     Parameters
     ----------

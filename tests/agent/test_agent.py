@@ -392,10 +392,10 @@ def test_rows_that_a_mapping_leaves_are_told_once_and_counted(
 
 def test_labels_that_name_requests_of_several_rows_are_told_too(caplog: pytest.LogCaptureFixture) -> None:
     notice = UnjoinedLabels()
-    notice.saw(Chunk("a", ids={"t": SampleIds(answer="r-1:0")}))
-    notice.saw(Chunk("b", ids={"t": SampleIds(label="r-1")}))
+    notice.note(Chunk("a", ids={"t": SampleIds(answer="r-1:0")}))
+    notice.note(Chunk("b", ids={"t": SampleIds(label="r-1")}))
     for ambiguous in (49, 50, 60):
-        notice.look(EngineView(labels={("t", LabelOutcome.AMBIGUOUS): ambiguous}))
+        notice.check(EngineView(labels={("t", LabelOutcome.AMBIGUOUS): ambiguous}))
     (line,) = caplog.messages
     assert line.startswith(
         'Task t: 50 labels have come, and none has found an answer so far: answers have "r-1:0" (a-9:9), '

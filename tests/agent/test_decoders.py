@@ -225,7 +225,7 @@ def test_of_a_process_that_was_killed_nothing_comes_and_another_is_started(
 def test_a_process_that_was_killed_amid_a_long_answer_keeps_nobody_waiting(one: Decoders) -> None:
     """An executor of `concurrent.futures` would wait for the rest of it."""
     process = given(one, "list", LONG)
-    assert process.answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
+    assert process.has_answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
     os.kill(one.pids[0], signal.SIGKILL)
     assert one.take(process) is None
 
@@ -251,7 +251,7 @@ def test_one_that_stands_still_amid_a_long_answer_is_ended(
 ) -> None:
     process = given(one, "list", LONG)
     [hung] = one.pids
-    assert process.answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
+    assert process.has_answered(PATIENCE_SECONDS)  # it has begun to write more than a pipe holds
     os.kill(hung, signal.SIGSTOP)
     monkeypatch.setattr(decoders_module, "SILENT_SECONDS", 0.05)
     assert one.take(process) is None

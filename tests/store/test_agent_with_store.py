@@ -251,12 +251,12 @@ def test_renewing_the_lease_does_not_say_that_anything_is_saved(tmp_path, monkey
     keeper.start()
     checkpoint = Checkpoint(Changes(), (), {})
     keeper.save(checkpoint)
-    assert keeper.heard(PATIENCE_SECONDS).error == "no room"
+    assert keeper.outcome(PATIENCE_SECONDS).error == "no room"
     wait_until(lambda: len(renewed) > 5, "the lease is kept, and without a pause", pause=0.01)
     assert set(renewed) == {"no room"}
     monkeypatch.undo()
     keeper.save(checkpoint)
-    assert keeper.heard(PATIENCE_SECONDS).error is None
+    assert keeper.outcome(PATIENCE_SECONDS).error is None
     assert keeper.failing is None
     keeper.close(PATIENCE_SECONDS)
 
@@ -272,7 +272,7 @@ def test_a_checkpoint_that_stands_still_is_told(tmp_path, monkeypatch):
     wait_until(lambda: keeper.failing, "it is told", pause=0.01)
     assert keeper.failing == "a checkpoint has been under way for 0 s"
     leave.set()
-    assert keeper.heard(PATIENCE_SECONDS).error is None
+    assert keeper.outcome(PATIENCE_SECONDS).error is None
     assert keeper.failing is None
     keeper.close(PATIENCE_SECONDS)
 
