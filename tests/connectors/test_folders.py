@@ -213,6 +213,29 @@ def _read(reader: Reader) -> list[str]:
     return reader.ids
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems refuse such names")
+def test_a_table_whose_name_is_not_utf_8_is_read_and_a_damaged_one_is_counted(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "DAMAGED_SECONDS", 0.0)
+    monkeypatch.setattr(folder.log, "disabled", True)  # pytest-xdist cannot pass such names on
+    parquet(tmp_path / "small", "1")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"id": ["2"], "label": ["yes"], "text": [os.urandom(1 << 20).hex()]}),
+        tmp_path / "large",
+    )
+    (tmp_path / "damaged").write_bytes(b"PAR1 half")
+    csv(tmp_path / "plain", "3")
+    names = {"small": b"a\xff.parquet", "large": b"b\xff.parquet", "damaged": b"c\xff.parquet"}
+    for name, other in {**names, "plain": b"a\xff.csv"}.items():
+        os.rename(tmp_path / name, os.fsencode(tmp_path) + b"/" + other)
+    reader = Reader(new(tmp_path / "*.parquet"))
+    reader.until("1", "2")
+    assert [why.encode("utf-8", "replace").count(b"/c?.parquet cannot be") for why in reader.damaged] == [1]
+    assert set(reader.positions) == {f"file:{tmp_path}/{name}%FF.parquet" for name in "abc"}
+    Reader(new(tmp_path / "*.csv")).until("3")
+
+
 # ── addresses ──
 
 
