@@ -2,7 +2,7 @@
 
 `test_contract.py` needs what is abstract in `Case`, of every kind. `test_edges.py` runs for each kind that
 has the hook which a test needs: `calls`, `still` or `losses`; `Case.lacks` says why a kind has none. `memory`
-names the tests of a kind's bound of memory.
+names the tests of a kind's bound of memory, and `many` those of a hundred thousand partitions, files or rows.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ from tests.services.redis_server import RedisServer
 
 LAYOUT = TaskLayout("t", ("no", "yes"))
 UNREADABLE_PARQUET = (pyarrow.ArrowInvalid("no Parquet"), pyarrow.ArrowMemoryError("no room"))
+ONE_LOG = "it is one log, which has one position"
 Positions = dict[str, Any]
 
 
@@ -164,6 +165,9 @@ class Case(ABC):
     memory: tuple[str, ...] = ()
     """The tests, `module.function`, that read huge records, and many of them, within a bound of memory."""
 
+    many: tuple[str, ...] = ()
+    """The tests, `module.function`, that read a hundred thousand of what a feed of this kind has many of."""
+
     @classmethod
     def has(cls, hook: str) -> bool:
         """Whether this kind has a hook that not every kind has."""
@@ -173,7 +177,10 @@ class Case(ABC):
 class FileCase(Case):
     kind, remembers = "file", False
     memory = ("test_edges_memory.test_of_a_followed_file",)
-    lacks: Mapping[str, str] = {"still": "a disk that hangs holds its reader in the system"}
+    lacks: Mapping[str, str] = {
+        "still": "a disk that hangs holds its reader in the system",
+        "many": ONE_LOG,
+    }
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.path = self.folder / "records.ndjson"
@@ -211,6 +218,8 @@ class FileCase(Case):
 class FolderCase(FileCase):
     """A folder that fills with tables."""
 
+    many = ("test_edges_many.test_of_files_in_a_folder",)
+    lacks: Mapping[str, str] = {"still": FileCase.lacks["still"]}
     memory = ("formats.test_tables_bounds.test_a_row_of_csv_without_an_end_is_broken_in_bounded_memory",)
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -282,6 +291,7 @@ class WideParquetCase(ParquetCase):
 class AddressCase(FolderCase):
     """A folder of tables at an address of fsspec."""
 
+    many = ("test_edges_many.test_of_objects_at_an_address",)
     lacks: Mapping[str, str] = {"still": "`test_folders.py` stops a server of S3"}
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -308,6 +318,7 @@ class StdinCase(Case):
     lacks: Mapping[str, str] = {
         "still": "a writer that stands still is one that has nothing to say",
         "losses": "nothing of a pipe can be taken back",
+        "many": ONE_LOG,
     }
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -333,6 +344,7 @@ class HttpCase(Case):
     lacks: Mapping[str, str] = {
         "still": "a disk that hangs holds its writer in the system; `test_bounds.py` has clients that do",
         "losses": "nobody but the agent deletes a post",
+        "many": ONE_LOG,
     }
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -372,7 +384,8 @@ class TableCase(HttpCase):
     """Posts that rest in the database of the store."""
 
     needs = "postgres"
-    lacks: Mapping[str, str] = {"losses": "nobody but the agent deletes a post"}
+    memory = ("test_edges_memory.test_of_posts_that_rest_in_a_database",)
+    lacks: Mapping[str, str] = {"losses": HttpCase.lacks["losses"], "many": ONE_LOG}
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.server: PostgresServer = request.getfixturevalue("postgres_server")
@@ -401,6 +414,9 @@ class TableCase(HttpCase):
 class KafkaCase(Case):
     kind = needs = "kafka"
     memory = ("test_edges_memory.test_of_a_topic",)
+    many = (
+        "kafka.test_many_partitions.test_a_hundred_thousand_partitions_take_ten_times_as_long_as_ten_thousand",
+    )
     driver = "kafka-python"
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -462,6 +478,7 @@ class OpenConsumer(native.Consumer):  # type: ignore[misc]
 
 class RedisCase(Case):
     kind = needs = "redis"
+    many = ("test_edges_many.test_of_entries_that_wait_to_be_acknowledged",)
     memory = ("test_redis_stream.test_a_stream_of_large_entries_is_read_in_bounded_memory",)
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
@@ -513,6 +530,7 @@ class RedisCase(Case):
 
 class SqlCase(Case):
     kind, remembers = "sql", False
+    many = ("test_edges_many.test_of_rows_with_one_value_of_the_rising_column",)
     memory: tuple[str, ...] = ("sql.test_edges.test_memory_of_sqlite_rows_is_bounded_by_bytes",)
     lacks: Mapping[str, str] = {
         "calls": "`sql/test_edges.py` has a driver that fails at each of its calls",

@@ -1,7 +1,8 @@
 """Reads a feed to its end within a bound of memory: a program that `test_edges_memory.py` starts.
 
 Its words are a section of the configuration as JSON, how many records come, and how many MiB of address space
-it may take beyond what it has once the source is open. It prints the port of a source that is posted to, and
+it may take beyond what it has once the source is open; then, where posts rest in a database, the address of
+that and a schema. It prints the port of a source that is posted to, and
 in the end, as JSON, how many records came and how many MiB it needed at most beyond those at the start.
 """
 
@@ -17,6 +18,9 @@ from connectors.build import build_source
 from monitor.base.errors import BlindsightError
 from monitor.base.registry import SOURCES, load
 from monitor.base.source import EndOfSource, records_in
+from monitor.base.spool import Spools
+from monitor.store.postgres import PostgresDatabase, PostgresStore
+from monitor.store.spool_table import SpoolTable
 from tests.connectors.cases import LAYOUT
 
 _MIB = 1 << 20
@@ -29,10 +33,17 @@ def status(name: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
-def main(section: str, count: str, mib: str) -> None:
+def spool_in(dsn: str, schema: str) -> Spools:
+    """Keep posts in a database."""
+    store = PostgresStore(PostgresDatabase(dsn, schema), lease_seconds=_SECONDS)
+    return lambda name, max_bytes: SpoolTable(store, name, max_bytes)
+
+
+def main(section: str, count: str, mib: str, *database: str) -> None:
     """Read."""
     given = json.loads(section)
-    source = build_source(load(SOURCES[given["kind"]].section)(**given), [LAYOUT])
+    spool = spool_in(*database) if database else None
+    source = build_source(load(SOURCES[given["kind"]].section)(**given), [LAYOUT], spool)
     source.open({})
     room = status("VmSize") + int(mib) * _MIB
     resource.setrlimit(resource.RLIMIT_AS, (room, room))

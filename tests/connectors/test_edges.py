@@ -63,7 +63,7 @@ class Raising:
         return not self.errors
 
 
-HOOKS = ("calls", "still", "losses", "memory")
+HOOKS = ("calls", "still", "losses", "memory", "many")
 
 
 def test_every_kind_has_each_hook_or_says_why_not() -> None:
@@ -81,6 +81,14 @@ def test_each_kind_names_the_tests_that_hold_its_memory_within_a_bound() -> None
             found = importlib.import_module(f"tests.connectors.{module}")
             assert callable(getattr(found, function)), f"{case.__name__}: {name}"
             assert re.search("RLIMIT_AS|reading_within", inspect.getsource(found)), f"{case.__name__}: {name}"
+
+
+def test_each_kind_names_the_tests_of_a_hundred_thousand() -> None:
+    for case in CASES:
+        for name in case.many:
+            module, _, function = name.rpartition(".")
+            found = importlib.import_module(f"tests.connectors.{module}")
+            assert "MANY" in inspect.getsource(getattr(found, function)), f"{case.__name__}: {name}"
 
 
 def step(reader: Reader, done: Callable[[], bool]) -> bool:

@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from kafka import KafkaProducer
 
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST
+from tests.services.postgres_server import PostgresServer
 from tests.services.process import PATIENCE_SECONDS, Driver, stop
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc: needs Linux")
@@ -63,7 +65,9 @@ def test_of_rejects(data: bytes, count: int) -> None:
 
 
 @contextmanager
-def reading(section: Mapping[str, Any], count: int, room: int = ROOM) -> Iterator[Any]:
+def reading(
+    section: Mapping[str, Any], count: int, room: int = ROOM, database: Sequence[str] = ()
+) -> Iterator[Any]:
     """A program that reads so many records of a source within its bound, and its port."""
     words = [
         sys.executable,
@@ -72,6 +76,7 @@ def reading(section: Mapping[str, Any], count: int, room: int = ROOM) -> Iterato
         json.dumps(section),
         str(count),
         str(room),
+        *database,
     ]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(words, env={**os.environ, "MALLOC_ARENA_MAX": "1"}, **pipes)
@@ -133,8 +138,17 @@ def test_of_a_followed_file(lines: Callable[[], Iterator[bytes]], count: int, tm
 
 def test_of_posts(tmp_path: Path) -> None:
     """Large posts, and posts that unpack to a hundred times their size."""
-    spool = {"path": str(tmp_path / "spool")}
-    with reading({"kind": "http", "listen": "127.0.0.1:0", "spool": spool}, 100) as process:
+    read_posts({"spool": {"path": str(tmp_path / "spool")}})
+
+
+@pytest.mark.postgres
+def test_of_posts_that_rest_in_a_database(postgres_server: PostgresServer) -> None:
+    read_posts({}, (postgres_server.dsn, f"memory_{token_hex(4)}"))
+
+
+def read_posts(section: Mapping[str, Any], database: Sequence[str] = ()) -> None:
+    whole = {"kind": "http", "listen": "127.0.0.1:0", **section}
+    with reading(whole, 100, database=database) as process:
         url = f"http://127.0.0.1:{process.port}/v1/predictions"
         headers = {"content-type": "application/x-ndjson"}
         body = b"".join(record(number, 900_000) + b"\n" for number in range(4))

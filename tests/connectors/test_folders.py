@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -211,6 +212,29 @@ def _read(reader: Reader) -> list[str]:
     except SourceError:
         return []
     return reader.ids
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems refuse such names")
+def test_a_table_whose_name_is_not_utf_8_is_read_and_a_damaged_one_is_counted(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "DAMAGED_SECONDS", 0.0)
+    monkeypatch.setattr(folder.log, "disabled", True)  # pytest-xdist cannot pass such names on
+    parquet(tmp_path / "small", "1")
+    pyarrow.parquet.write_table(
+        pyarrow.table({"id": ["2"], "label": ["yes"], "text": [os.urandom(1 << 20).hex()]}),
+        tmp_path / "large",
+    )
+    (tmp_path / "damaged").write_bytes(b"PAR1 half")
+    csv(tmp_path / "plain", "3")
+    names = {"small": b"a\xff.parquet", "large": b"b\xff.parquet", "damaged": b"c\xff.parquet"}
+    for name, other in {**names, "plain": b"a\xff.csv"}.items():
+        os.rename(tmp_path / name, os.fsencode(tmp_path) + b"/" + other)
+    reader = Reader(new(tmp_path / "*.parquet"))
+    reader.until("1", "2")
+    assert [why.encode("utf-8", "replace").count(b"/c?.parquet cannot be") for why in reader.damaged] == [1]
+    assert set(reader.positions) == {f"file:{tmp_path}/{name}%FF.parquet" for name in "abc"}
+    Reader(new(tmp_path / "*.csv")).until("3")
 
 
 # ── addresses ──
@@ -512,3 +536,40 @@ def test_a_store_that_stands_still_is_told_and_reads_do_not_wait_for_it(
     finally:
         process.send_signal(signal.SIGCONT)
         stop(process)
+
+
+@pytest.mark.process
+def test_a_store_that_accepts_and_never_answers_is_told_and_its_answer_has_a_limit(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half-open connection: s3fs gives a request up, and then the next listing asks again."""
+    import s3fs
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
+    monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.5)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {
+            "endpoint_url": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "config_kwargs": {"read_timeout": 1, "retries": {"max_attempts": 1}},
+        }
+        reader = Reader(new("s3://labels/*.csv", options=options))
+
+        def is_told() -> bool:
+            before = time.monotonic()
+            reader.once(0.05)
+            assert time.monotonic() - before < 10, "a read waits"
+            return reader.source.trouble is not None
+
+        wait_until(is_told, "it is told")
+        assert not reader.source.up
+        wait_until(lambda: fails(reader), "the request is given up")
+
+
+def fails(reader: Reader) -> bool:
+    try:
+        reader.once(0.05)
+    except SourceError as error:
+        return "s3://labels/*.csv cannot be listed: " in str(error)
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
@@ -386,14 +387,14 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
     except ImportError as error:
         raise MissingExtraError("Reading Parquet files", "files") from error
     try:
-        # Without a buffer, as filling it takes another thread, and longer than reading a small file.
-        with ParquetFile(path, pre_buffer=False) as file:
-            if _most_bytes(file.metadata) <= _SMALL_BYTES:
-                yield file
-                return
-            texts = _packed_texts(file) if packed and not _is_small(file.metadata) else []
-            with ParquetFile(path, metadata=file.metadata, read_dictionary=texts or None) as opened:
-                yield opened
+        # Of a path, `ParquetFile` would first find the file system, and refuse a name that is not UTF-8.
+        with pyarrow.OSFile(os.fsencode(path)) as source:
+            # Without a buffer, as filling it takes another thread, and longer than reading a small file.
+            file = ParquetFile(source, pre_buffer=False)
+            if _most_bytes(file.metadata) > _SMALL_BYTES:
+                texts = _packed_texts(file) if packed and not _is_small(file.metadata) else []
+                file = ParquetFile(source, metadata=file.metadata, read_dictionary=texts or None)
+            yield file
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet: {error}") from error
 

@@ -204,11 +204,20 @@ class Driver(ABC):
 
     @abstractmethod
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask the brokers where logs begin, or end."""
+        """Ask the brokers where logs begin, or end; all at once.
+
+        A partition is left out if its leader is away, or does not answer in time.
+        """
 
     @abstractmethod
-    def told(self, name: str, timeout_seconds: float) -> CommittedPosition | None:
-        """Ask the brokers what the group has committed; None where nothing is."""
+    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
+        """Ask the brokers what the group has committed, all at once; left out where it is nothing.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The brokers did not answer in time.
+        """
 
     @abstractmethod
     def seek(self, name: str, position: int) -> None:

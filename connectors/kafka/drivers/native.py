@@ -15,9 +15,9 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import KafkaError as NativeError
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from kafka import errors as kafka_errors
 from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 
@@ -83,11 +83,18 @@ class NativeDriver(Driver):
         self._commit_error: Exception | None = None
         self._asking: AdminClient | None = None
         # It meets no trouble that the consumer does not meet and tell.
+        uncommitted = options.get("isolation.level") == "read_uncommitted"
+        self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         self._asks_by = {**options, "log_level": 0, "statistics.interval.ms": 0}
         callbacks = {"error_cb": self._erred, "stats_cb": self._feed.hear, "on_commit": self._committed}
         with raised():
             # What it logs belongs beside what kafka-python logs; unasked, it writes to standard error.
             self._consumer = Consumer({**options, **callbacks}, logger=logging.getLogger("kafka.librdkafka"))
+
+    @property
+    def _admin(self) -> AdminClient:
+        self._asking = self._asking or AdminClient(self._asks_by)
+        return self._asking
 
     def connect(self, timeout_seconds: float) -> bool:
         """Whether a broker has answered within the time."""
@@ -154,9 +161,8 @@ class NativeDriver(Driver):
 
     def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
         """Ask the brokers for the ids of topics, by a client of its own: consumers of the library cannot."""
-        self._asking = self._asking or AdminClient(self._asks_by)
         with raised():
-            asked = self._asking.describe_topics(TopicCollection([*topics]), request_timeout=timeout_seconds)
+            asked = self._admin.describe_topics(TopicCollection([*topics]), request_timeout=timeout_seconds)
         found = {}
         for topic, answer in asked.items():
             try:
@@ -196,25 +202,34 @@ class NativeDriver(Driver):
         return int(end) if end >= 0 else None
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask the brokers where logs begin, or end."""
-        deadline = time.monotonic() + timeout_seconds
-        found = {}
-        for name in names:
-            left = max(deadline - time.monotonic(), 0.001)
-            with raised():
-                both = self._consumer.get_watermark_offsets(place(name), timeout=left, cached=False)
-            if both is None:
-                raise KafkaTimeoutError(f"the brokers did not name the ends of {name} in time")
-            found[name] = int(both[end == "latest"])
+        """Ask the brokers where logs begin, or end: the consumer would ask for one partition at a time."""
+        spec: Any = getattr(OffsetSpec, end)()
+        with raised():
+            asked = self._admin.list_offsets(
+                {place(name): spec for name in names},
+                isolation_level=self._isolation,
+                request_timeout=timeout_seconds,
+            )
+        found, deadline = {}, time.monotonic() + timeout_seconds + 1
+        for each, answer in asked.items():
+            try:
+                with raised():
+                    found[name_at(each)] = int(answer.result(max(deadline - time.monotonic(), 0)).offset)
+            except Exception as error:
+                if not passes(error):
+                    raise
         return found
 
-    def told(self, name: str, timeout_seconds: float) -> CommittedPosition | None:
+    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
         """Ask the brokers what the group has committed."""
         with raised():
-            (found,) = self._consumer.committed([place(name)], timeout=timeout_seconds)
-        if found.error is not None:
-            raise translated(found.error)
-        return CommittedPosition(found.offset, note_of(found)) if found.offset >= 0 else None
+            found = self._consumer.committed(list(map(place, names)), timeout=timeout_seconds)
+        for each in found:
+            if each.error is not None:
+                raise translated(each.error)
+        return {
+            name_at(each): CommittedPosition(each.offset, note_of(each)) for each in found if each.offset >= 0
+        }
 
     def seek(self, name: str, position: int) -> None:
         """Read a partition from there, at the next poll."""
@@ -589,6 +604,7 @@ _LOCAL: dict[int, type[kafka_errors.KafkaError]] = {
     NativeError._WAIT_CACHE: kafka_errors.KafkaTimeoutError,
     NativeError._UNKNOWN_TOPIC: kafka_errors.UnknownTopicOrPartitionError,
     NativeError._UNKNOWN_PARTITION: kafka_errors.UnknownTopicOrPartitionError,
+    NativeError._NOENT: kafka_errors.LeaderNotAvailableError,  # of `list_offsets`, which found no leader
     NativeError._MAX_POLL_EXCEEDED: kafka_errors.RebalanceInProgressError,
     NativeError._ASSIGNMENT_LOST: kafka_errors.RebalanceInProgressError,
     NativeError._STATE: kafka_errors.IllegalGenerationError,

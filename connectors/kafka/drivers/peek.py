@@ -57,7 +57,7 @@ def _newest(driver: Driver, settings: KafkaSettings, records: int) -> list[RawMe
     if not names:
         return []
     first, last = driver.ends(names, "earliest", _SECONDS), driver.ends(names, "latest", _SECONDS)
-    filled = [name for name in names if last[name] > first[name]]
+    filled = [name for name in names if name in first and last.get(name, 0) > first[name]]
     if not filled:
         return []
     each = max(records // len(filled), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,7 @@ from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, OffsetAndMetada
 from kafka.errors import (
     CorruptRecordError,
     KafkaError,
+    KafkaTimeoutError,
     LogTruncationError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
@@ -159,17 +161,27 @@ class PythonDriver(Driver):
         return found
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask the brokers where logs begin, or end."""
+        """Ask each leader where logs begin, or end: kafka-python drops all answers if one leader is away."""
         ask = self._consumer.end_offsets if end == "latest" else self._consumer.beginning_offsets
-        found = ask(list(map(partition_of, names)), timeout_ms=int(1000 * timeout_seconds))
-        return {name_of(tp): int(offset) for tp, offset in found.items()}
+        led: dict[int | None, list[TopicPartition]] = defaultdict(list)
+        for tp in map(partition_of, names):
+            led[self._connection.client.cluster.leader_for_partition(tp)].append(tp)
+        found: dict[str, int] = {}
+        for places in led.values():
+            with suppress(KafkaTimeoutError):
+                answer = ask(places, timeout_ms=int(1000 * timeout_seconds))
+                found |= {name_of(tp): int(offset) for tp, offset in answer.items()}
+        return found
 
-    def told(self, name: str, timeout_seconds: float) -> CommittedPosition | None:
-        """Ask the brokers what the group has committed."""
-        found = self._consumer.committed(
-            partition_of(name), metadata=True, timeout_ms=int(1000 * timeout_seconds)
+    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
+        """Ask the brokers what the group has committed: `KafkaConsumer.committed` asks for one partition."""
+        found = self._consumer._coordinator.fetch_committed_offsets(
+            list(map(partition_of, names)), timeout_ms=int(1000 * timeout_seconds)
         )
-        return None if found is None else CommittedPosition(int(found.offset), found.metadata or "")
+        return {
+            name_of(tp): CommittedPosition(int(each.offset), each.metadata or "")
+            for tp, each in found.items()
+        }
 
     def seek(self, name: str, position: int) -> None:
         """Read a partition from there."""

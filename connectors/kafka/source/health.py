@@ -5,11 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
-from kafka.errors import KafkaTimeoutError, RequestTimedOutError
-
 from connectors.kafka.drivers.base import Driver, partition_of
 from connectors.kafka.drivers.connection import why_away
-from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.membership import Membership
 from connectors.kafka.source.placement import LOOKING
 from connectors.kafka.source.stalls import Stall, StallWatch
@@ -216,12 +213,6 @@ class Health:
 
 
 def _ends(driver: Driver, names: list[str]) -> dict[str, int] | None:
-    """Return the ends of these partitions' logs; None where the brokers do not name them in time."""
-    if not names:
-        return {}
-    try:
-        return driver.ends(names, "latest", ASK_SECONDS)
-    except Exception as error:
-        if not passes(error):
-            raise
-        return None if isinstance(error, (KafkaTimeoutError, RequestTimedOutError)) else {}
+    """Return the ends of these partitions' logs; None where the brokers do not name each in time."""
+    found = driver.ends(names, "latest", ASK_SECONDS) if names else {}
+    return found if len(found) == len(names) else None

@@ -21,6 +21,9 @@ DRAIN_SECONDS = 10.0
 COMMIT_SECONDS = 1.0
 """Shortest time between two commits; bounds what two owners may both use after a kill -9."""
 
+MAX_ASKED = 10_000
+"""For how many partitions the brokers are asked at once: a position and its note take 4 KiB at most."""
+
 TAKE_SECONDS = 0.2
 """How long before the state of a partition is asked for again that another agent has still."""
 
@@ -125,7 +128,7 @@ class Membership:
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the group's position in time; to be tried again.
+            The brokers did not name the group's positions in time; to be tried again.
         NoOffsetForPartitionError
             Nobody has read a partition, and `auto_offset_reset` is none.
         """
@@ -133,12 +136,14 @@ class Membership:
         if not self._unplaced or time.monotonic() < self._next_try:
             return
         self._placement.meet(self._driver, self._topics)
-        for name in sorted(self._unplaced & self._driver.assigned()):
-            if self._placement.place(self._driver, name):
+        names = sorted(self._unplaced & self._driver.assigned())
+        for start in range(0, len(names), MAX_ASKED):
+            part = names[start : start + MAX_ASKED]
+            for name in self._placement.place(self._driver, part):
                 self._driver.resume([name])
                 self._unplaced.discard(name)
-            else:
-                self._next_try = time.monotonic() + (RETRY_SECONDS if self._shards is None else TAKE_SECONDS)
+        if not self._unplaced.isdisjoint(names):
+            self._next_try = time.monotonic() + (RETRY_SECONDS if self._shards is None else TAKE_SECONDS)
 
     def _compare(self) -> None:
         """Have the shards of the partitions that are ours, and no others.

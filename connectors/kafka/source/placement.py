@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from kafka.errors import KafkaTimeoutError, NoOffsetForPartitionError
@@ -240,26 +240,41 @@ class Placement:
             self._ledger.told(name, "", driver.highwater(name) or 0)
         return polled if polled.offsets else None
 
-    def place(self, driver: Driver, name: str) -> bool:
-        """Set a newly assigned partition to the larger of our own position and the group's.
+    def place(self, driver: Driver, names: Collection[str]) -> Iterator[str]:
+        """Set newly assigned partitions to the larger of our own position and the group's.
 
-        Returns
-        -------
-        bool
-            False where nobody has read the partition and its brokers did not name an end of its log in
-            time, or where another agent has its state still: to be tried again.
+        The brokers are asked for all at once, a few seconds at most.
+
+        Yields
+        ------
+        str
+            Each that is placed. Others are to be tried again: nobody has read the partition and its brokers
+            did not name an end of its log in time, or another agent has its state still.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the group's position in time; to be tried again.
+            The brokers did not name the group's positions in time; to be tried again.
         NoOffsetForPartitionError
-            Nobody has read it, and `start` is none.
+            Nobody has read one, and `start` is none.
         """
-        if not self._restored(name):
-            return False
+        restored = [name for name in names if self._restored(name)]
+        told = driver.told(restored, ASK_SECONDS) if restored else {}
+        unread = [
+            name
+            for name in restored
+            if name not in told and self._ledger.resume(name) is None and not self._is_other(name)
+        ]
+        beginnings = self._beginnings(driver, unread)
+        for name in restored:
+            if self._place(driver, name, told.get(name), beginnings.get(name)):
+                yield name
+
+    def _place(
+        self, driver: Driver, name: str, told: CommittedPosition | None, beginning: int | None
+    ) -> bool:
+        """Return whether the partition has a position; `beginning` is for one that nobody has read."""
         own = self._ledger.resume(name)
-        told = driver.told(name, ASK_SECONDS)
         current, note = self._id(name), _noted(told)
         stale = bool(current) and note.log not in ("", current)
         if self._is_other(name) or (own is None and stale):
@@ -268,9 +283,13 @@ class Placement:
         told = None if stale or (self._shards is not None and own is not None) else told
         position = self._larger(name, own, told, note.began)
         if position is None:
-            position = self._beginning(driver, name)
-            if position is None:
+            if self._start == "none" and not self._is_new(name):
+                raise NoOffsetForPartitionError(partition_of(name))
+            if beginning is None:
                 return False
+            position = beginning
+            if self._is_new(name):
+                log.info("source %s: %s is new; it is read from its start", self._source, name)
             self._ledger.begun(name, position)
         self._ledger.told(name, current)
         self._go(driver, name, position)
@@ -320,7 +339,7 @@ class Placement:
             if self._is_other(name):
                 self._go_on_in(driver, name)
                 continue
-            first = driver.ends([name], "earliest", ASK_SECONDS)[name]
+            first = self._end(driver, name, "earliest")
             known = self._ledger.known(name).at
             if name in self._looked_back and at < first <= known:
                 driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
@@ -328,7 +347,7 @@ class Placement:
             if at < first:
                 self._fell_behind(name, known if name in self._looked_back else at, first)
                 divergence = first
-            elif not error.truncated and self._id(name) and at <= self._end(driver, name):
+            elif not error.truncated and self._id(name) and at <= self._end(driver, name, "latest"):
                 driver.seek(name, at)  # the word is of the log before, which had this topic's name
                 continue
             else:
@@ -341,13 +360,16 @@ class Placement:
                     self._start if divergence is None else divergence,
                 )
                 if divergence is None:
-                    divergence = driver.ends([name], self._start, ASK_SECONDS)[name]
+                    divergence = self._end(driver, name, self._start)
             self._ledger.begun(name, divergence)
             self._go(driver, name, divergence)
 
     @staticmethod
-    def _end(driver: Driver, name: str) -> int:
-        return driver.ends([name], "latest", ASK_SECONDS)[name]
+    def _end(driver: Driver, name: str, end: End) -> int:
+        found = driver.ends([name], end, ASK_SECONDS)
+        if name not in found:
+            raise KafkaTimeoutError(f"the leader of {name} did not name the {end} offset of its log in time")
+        return found[name]
 
     def _larger(
         self, name: str, own: int | None, told: CommittedPosition | None, began: tuple[int, ...]
@@ -375,20 +397,28 @@ class Placement:
             self._overlap += own - group
         return own
 
-    def _beginning(self, driver: Driver, name: str) -> int | None:
+    def _beginnings(self, driver: Driver, names: Collection[str]) -> dict[str, int]:
+        """Where partitions begin that nobody has read, as far as their leaders say so in time.
+
+        A leader that is away must not keep the other partitions waiting.
+        """
+        wanted: dict[End, list[str]] = {"earliest": [], "latest": []}
+        for name in names:
+            if self._is_new(name):
+                wanted["earliest"].append(name)
+            elif self._start != "none":
+                wanted[self._start].append(name)
+        found: dict[str, int] = {}
+        for end, part in wanted.items():
+            if part:
+                found |= driver.ends(part, end, ASK_SECONDS)
+        return found
+
+    def _is_new(self, name: str) -> bool:
+        """Return whether the partition was added to its topic since it was first read."""
         tp = partition_of(name)
         known = self._known.get(tp.topic)
-        end: End = "latest" if self._start == "latest" else "earliest"
-        if known is not None and tp.partition not in known:
-            log.info("source %s: %s is new; it is read from its start", self._source, name)
-            end = "earliest"
-        elif self._start == "none":
-            raise NoOffsetForPartitionError(tp)
-        try:
-            return driver.ends([name], end, ASK_SECONDS)[name]
-        except KafkaTimeoutError:
-            # A leader that is away must not keep the other partitions waiting for an exception's way up.
-            return None
+        return known is not None and tp.partition not in known
 
     def _id(self, name: str) -> str:
         return self._ids.get(partition_of(name).topic, "")

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient
+from kafka.net.manager import KafkaConnectionManager
 
+from connectors.kafka.drivers import native
 from connectors.kafka.drivers.base import CommittedPosition, Driver, End, Polled, RebalanceListener
 from connectors.kafka.source import source as source_module
 from connectors.kafka.source.ledger import PositionLedger
+from connectors.kafka.source.membership import MAX_ASKED
 from connectors.kafka.source.source import KafkaSource
 from monitor.base.source import SourceCounts
-from tests.services.kafka_reading import make_source
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import Reader, make_source
+from tests.services.process import DRIVERS
+from tests.services.process import Driver as DriverName
 
 FEW, MANY = 10_000, 100_000
 MOST_TIMES_AS_LONG = 30
 """A tenfold number takes ten times as long; the square of it would take a hundred times."""
 KIB = 1 << 10
+FEW_REQUESTS = 5
+"""One for all, and again where a coordinator or a leader is not there yet, and a look at the lag."""
 
 
 class MemoryDriver(Driver):
@@ -33,6 +44,7 @@ class MemoryDriver(Driver):
         self.ready: deque[str] = deque()
         self.committed: dict[str, int] = {}
         self.listener: RebalanceListener | None = None
+        self.asked = Counter[str]()
 
     def connect(self, timeout_seconds: float) -> bool:
         """Return at once."""
@@ -87,11 +99,13 @@ class MemoryDriver(Driver):
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
         """Return the ends."""
+        self.asked["ends"] += 1
         return dict.fromkeys(names, int(end == "latest"))
 
-    def told(self, name: str, timeout_seconds: float) -> CommittedPosition | None:
+    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
         """Return nothing: the group is new."""
-        return None
+        self.asked["told"] += 1
+        return {}
 
     def seek(self, name: str, position: int) -> None:
         """Read a partition from there."""
@@ -150,6 +164,8 @@ def test_a_hundred_thousand_partitions_take_ten_times_as_long_as_ten_thousand(
     assert driver.committed == dict.fromkeys(driver.names, 1)
     assert source.counts == SourceCounts()
     assert many < MOST_TIMES_AS_LONG * few
+    assert driver.asked["told"] == MANY / MAX_ASKED
+    assert driver.asked["ends"] <= 2 * MANY / MAX_ASKED, "where they begin, and a look at the lag"
 
 
 def test_a_position_of_a_hundred_thousand_takes_less_than_a_kibibyte() -> None:
@@ -167,3 +183,53 @@ def test_a_position_of_a_hundred_thousand_takes_less_than_a_kibibyte() -> None:
     assert not ledger.outstanding(names)
     print(f"{kept / MANY:.0f} bytes a partition")
     assert kept < KIB * MANY
+
+
+def count_requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count what both libraries ask for of positions."""
+    counts = Counter[str]()
+    send, list_offsets = KafkaConnectionManager.send, AdminClient.list_offsets
+
+    class Counting(Consumer):
+        def committed(self, *given: Any, **named: Any) -> Any:
+            counts["OffsetFetch"] += 1
+            return super().committed(*given, **named)
+
+        def get_watermark_offsets(self, *given: Any, **named: Any) -> Any:
+            counts["ListOffsets"] += not named.get("cached")
+            return super().get_watermark_offsets(*given, **named)
+
+    def sent(self: Any, request: Any, *given: Any, **named: Any) -> Any:
+        counts[type(request).__name__.removesuffix("Request")] += 1
+        return send(self, request, *given, **named)
+
+    def listed(self: Any, *given: Any, **named: Any) -> Any:
+        counts["ListOffsets"] += 1
+        return list_offsets(self, *given, **named)
+
+    monkeypatch.setattr(native, "Consumer", Counting)
+    monkeypatch.setattr(KafkaConnectionManager, "send", sent)
+    monkeypatch.setattr(AdminClient, "list_offsets", listed)
+    return counts
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_brokers_are_asked_for_the_positions_of_all_partitions_at_once(
+    kafka_broker: KafkaBroker, driver: DriverName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, filled = f"wide-{driver}", 100
+    kafka_broker.create_topic(topic, 2 * filled)
+    counts = count_requests(monkeypatch)
+    for beginnings in (1, 0):  # at first nothing is committed, and then all is
+        kafka_broker.produce(topic, [b"1"] * filled, partitions=filled)
+        counts.clear()
+        source = make_source(kafka_broker.address, topic, driver=driver, group=topic, stall_seconds=600)
+        source.open({})
+        reader = Reader(source)
+        reader.until_up()
+        assert 1 <= counts["OffsetFetch"] <= FEW_REQUESTS, counts
+        assert beginnings <= counts["ListOffsets"] <= FEW_REQUESTS, counts
+        reader.until(filled)
+        source.close()
+        assert source.counts == SourceCounts()

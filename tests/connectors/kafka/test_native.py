@@ -289,7 +289,7 @@ def test_a_note_of_any_length_is_read_whatever_memory_held_behind_it(kafka_broke
     options = settings_at(kafka_broker.address)
     driver = NativeDriver(native_options(options, checked_options(options)), ["notes"])
     for n in [*range(8, 90)] * 3:
-        told = driver.told(f"notes-{n}", PATIENCE_SECONDS)
+        told = driver.told([f"notes-{n}"], PATIENCE_SECONDS).get(f"notes-{n}")
         assert told is not None
         assert (told.position, told.note[:n]) == (n, "a" * n)
     driver.close(5)
