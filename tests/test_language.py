@@ -11,11 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
+    "monitor/agent",
     "monitor/base",
     "monitor/config",
+    "monitor/stats/charts",
     "monitor/store",
     "monitor/testing",
-    "monitor/agent",
 )
 """Folders whose docstrings and names are rewritten; pyproject.toml excuses the others from ruff's rules D."""
 

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from monitor.stats.charts.settings import LimitChart
 
 CHARTS: Mapping[str, type[LimitChart]] = registry.Classes(registry.CHARTS)
-"""The chart of each `kind`; the tests in `tests/stats/charts` check the same contract for all."""
+"""The chart class of each `kind`; the tests in `tests/stats/charts` check one contract for all of them."""

@@ -1,8 +1,8 @@
 """The base of every control chart: frozen settings that build a logic object around a baseline.
 
-The settings hold the promise (ARL0, rules). `build` takes the baseline: the estimates of windows from a time
-when the model was known to be good. It returns the logic, which judges one window after another and holds all
-state.
+The settings hold the promised ARL0 and the rules. `build` takes the baseline: the estimates of windows from a
+time when the model was known to be good. It returns the logic, which judges one window after another and
+holds all state.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Baseline:
     sizes : (m,) float64
         Rows of each window.
     row_sd : float
-        Standard deviation of one row: a window of n rows has the standard error row_sd/√n. For the mean
-        confidence it is the standard deviation of the confidences.
+        Standard deviation of one row: the estimate of a window of n rows has the standard error row_sd/√n.
+        For the mean confidence, row_sd is the standard deviation of the confidences.
     """
 
     values: Floats
@@ -49,7 +49,7 @@ class Verdict:
     out_of_control : bool
         Whether the alarm is on after this window.
     improved : bool
-        Whether the chart shows a change for the better after this window, and no alarm is on.
+        Whether, after this window, the chart shows a change for the better and no alarm is on.
     """
 
     center: float
@@ -61,9 +61,10 @@ class Verdict:
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The state of a chart: the memory of its kind, and the latches (`monitor.stats.charts.latch.Latch`).
+    """The stored state of a chart: the memory of its kind, and its two latches.
 
-    It does not contain the limits, so changed settings apply to a chart that goes on.
+    The state does not contain the limits, so changed settings apply to a chart that resumes from it. See
+    `monitor.stats.charts.latch.Latch`.
     """
 
     recent: list[float] | None = None
@@ -71,24 +72,24 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     cusum: list[float] | None = None
     others: dict[str, list[float]] = {}  # memories of kinds without a field, by kind
     quiet_windows: int | None
-    quiet_improved: int | None = None  # of the latch of changes for the better; older versions had none
+    quiet_improved: int | None = None  # the latch of changes for the better, which older versions lack
 
     @classmethod
-    def of(
+    def from_memory(
         cls, kind: str, memory: list[float], quiet_windows: int | None, quiet_improved: int | None = None
     ) -> ChartState:
-        """The state of a chart with a memory of this kind."""
+        """Return the state of a chart whose memory is of this kind."""
         own: dict[str, Any] = {kind: memory} if kind in cls.__struct_fields__ else {"others": {kind: memory}}
         return cls(quiet_windows=quiet_windows, quiet_improved=quiet_improved, **own)
 
     def memory(self, kind: str) -> list[float] | None:
-        """The memory of this kind; None for another kind."""
+        """Return the memory of this kind, or None if the state holds another kind's."""
         kept: list[float] | None = getattr(self, kind, None)
         return self.others.get(kind) if kept is None else kept
 
 
 class ChartLogic(ABC):
-    """The state of a chart on one series of windows."""
+    """A chart on one series of windows, with its state."""
 
     @abstractmethod
     def update(self, value: float, size: int) -> Verdict:
@@ -96,14 +97,14 @@ class ChartLogic(ABC):
 
     @abstractmethod
     def snapshot(self) -> ChartState:
-        """The state; `build` takes it back as `resume`."""
+        """Return the state, which `build` accepts as `resume`."""
 
 
 class Chart(ABC):
-    """A chart's settings: frozen, checked in the constructor."""
+    """The settings of a chart: frozen, and checked in the constructor."""
 
     kind: ClassVar[str]
 
     @abstractmethod
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """The logic around a baseline, from the start or from a snapshot."""
+        """Return a chart around a baseline, new or resumed from a snapshot."""

@@ -15,44 +15,45 @@ class Cusum(LimitChart):
 
     ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so windows of any
     size count alike; k is half of `shift`. The sums start at 0; a sum above the decision interval h raises
-    the alarm. `Verdict.lower` and `upper` are the limits of this window's estimate alone, given those before
-    it: they close in as a sum grows.
+    the alarm. `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, a sum passes
+    h. They close in as a sum grows.
 
-    h follows from `arl0`, k and the number of reference windows, by the integral equation of the run length
-    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that so many windows can give. The
-    mean of m windows is off by 1/√m of a sigma, and a sum adds that up: for an ARL0 of 370 at k = 1/2, h is
-    4.77 with known limits, 4.86 at m = 100, 6.12 at m = 20 and 8.75 at m = 10. With few reference windows a
-    larger `shift` costs less: for 1.5, h grows from 3.34 to 3.74 at m = 20.
+    h follows from `arl0`, k and the number m of reference windows, by the integral equation of the run length
+    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that m windows can give. The mean
+    of m windows is off by 1/√m of a sigma, and a sum accumulates that error: for an ARL0 of 370 at k = 1/2, h
+    is 4.77 with known limits, 4.86 at m = 100, 6.12 at m = 20 and 8.75 at m = 10. With few reference windows
+    a larger `shift` costs less: for 1.5, h grows from 3.34 to 3.74 at m = 20.
 
-    Compared with `Shewhart`: of all charts with its ARL0 it detects a lasting shift of `shift` sigma soonest
-    in the worst case (Moustakides, 1986): 1 sigma, with known limits, in 9.9 windows instead of 44. It
-    detects 3 sigma and more later (2.5 windows instead of 2.0).
+    Of all charts with the same ARL0, this one has the shortest delay to detect a lasting shift of `shift`
+    sigma in the worst case (Moustakides, 1986): for 1 sigma and known limits 9.9 windows, where `Shewhart`
+    needs 44. For 3 sigma it needs 2.5 windows, where `Shewhart` needs 2.0.
 
     False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt` has
     measurements.
 
     Assumptions: independent, near-normal windows and a reference in control.
 
-    It misleads under autocorrelation: at 0.3 it alarms once in 85 windows instead of 370, as windows that are
-    alike add up. Choose a larger window, or `shewhart`. One extreme window can raise a sum above h, as it
-    would break `we1`.
+    The chart misleads under autocorrelation: at 0.3 it alarms once in 85 windows instead of 370, because the
+    sums accumulate similar windows. Choose a larger window, or `shewhart`. One extreme window can lift a sum
+    above h, just as it breaks `we1`.
 
-    An alarm lasts as long as the shift: the sums go on, held within 1.5h. Eight windows in a row within h/2
+    An alarm lasts as long as the shift: the sums continue, limited to 1.5h. Eight windows in a row within h/2
     release the alarm, about 20 windows after the shift ended; then the sums start at 0 again.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows: 10 to 1,000,000. 370 if neither this nor `sigmas` is given.
+        The mean number of windows between false alarms, 10 to 1,000,000. The default is 370 unless `sigmas`
+        is set.
     sigmas : float, optional
-        h instead, in sigmas, above 0 and up to 10.
+        The decision interval h, in sigmas, instead of `arl0`: above 0 and up to 10.
     shift : float
-        The shift that it detects soonest, in standard deviations of one window: 0.25 to 5.
+        The shift that the chart detects soonest, in standard deviations of one window: 0.25 to 5.
 
     Raises
     ------
     ConfigError
-        Impossible settings, from the constructor; a reference too short for `arl0`, from `build`.
+        The settings are impossible (constructor), or the reference is too short for `arl0` (`build`).
 
     References
     ----------
@@ -85,4 +86,5 @@ class Cusum(LimitChart):
 
     @property
     def detector(self) -> CusumDetector:
+        """The detector of both sums, tuned to `shift`."""
         return CusumDetector(self.shift)

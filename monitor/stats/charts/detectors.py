@@ -1,7 +1,8 @@
 """Detectors: the patterns that charts look for in the standardised windows.
 
-A detector knows its rate of alarms in control, given the errors of the chart's centre and sigma.
-`monitor.stats.charts.limits` averages that rate over the errors of a reference of m windows, and inverts it.
+A detector computes its rate of alarms in control for known errors of the chart's centre and sigma.
+`monitor.stats.charts.limits` averages that rate over the errors that a reference of m windows can have, and
+solves for the threshold.
 """
 
 from __future__ import annotations
@@ -22,25 +23,26 @@ from monitor.stats.charts.sums import CusumMemory, EwmaMemory
 
 
 class Spread(StrEnum):
-    """The source of a chart's sigma; it decides how wrong sigma is after a short reference."""
+    """The source of a chart's sigma, which decides the error of sigma after a short reference."""
 
     KNOWN = "known"
-    """From a formula, the binomial's: exact, if the formula is right."""
+    """The binomial formula: exact if the windows are binomial."""
     REFERENCE = "reference"
     """The larger of the rows' variance and the reference windows' variance (`Limits.inflation`)."""
     MOVING_RANGE = "moving range"
-    """From the mean distance of neighbouring reference windows alone, as in Laney's chart."""
+    """The mean distance of neighbouring reference windows alone, as in Laney's chart."""
 
 
 class Detector(ABC):
-    """The judgement of windows, apart from the centre and the sigma.
+    """A pattern of standardised windows that raises an alarm, without the centre and the sigma of a chart.
 
     Attributes
     ----------
     rules : tuple of str
         The rules that a verdict may name.
     narrowest, widest : float
-        Ends of the threshold: half width of the limits in sigmas, or the CUSUM's decision interval.
+        The range of the threshold, which is the half width of the limits in sigmas, or the decision interval
+        of a CUSUM.
     """
 
     rules: tuple[str, ...]
@@ -49,7 +51,9 @@ class Detector(ABC):
 
     @abstractmethod
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Alarms a window in control, each alarm followed by a fresh start, for many baselines at once.
+        """Return the (g,) mean numbers of alarms per window in control, for g baselines.
+
+        The detector starts again after each alarm.
 
         Parameters
         ----------
@@ -57,24 +61,24 @@ class Detector(ABC):
         error : (g,) float64
             Error of the chart's centre, in the process's standard deviations.
         ratio : (g,) float64
-            The chart's sigma over the process's standard deviation.
+            The chart's sigma divided by the process's standard deviation.
         least : float
-            The least change that raises an alarm, in the process's standard deviations.
+            The smallest change that raises an alarm, in the process's standard deviations.
         """
 
     @abstractmethod
     def memory(self, threshold: float, state: list[float] | None) -> Memory:
-        """The judge of one series of standardised windows, new or from a `Memory.snapshot`."""
+        """Return the memory of one series of standardised windows, new or from a `Memory.snapshot`."""
 
     @property
     def fixed(self) -> float | None:
-        """The threshold, if no threshold changes the rate of alarms; else None."""
+        """The threshold to use if the rate of alarms does not depend on it; None if it does."""
         return None
 
 
 @dataclass(frozen=True)
 class RunRules(Detector):
-    """Western Electric and Nelson rules; their zones scale with the limits."""
+    """Western Electric and Nelson rules, whose zones scale with the limits."""
 
     rules: tuple[str, ...]
 
@@ -83,24 +87,28 @@ class RunRules(Detector):
         object.__setattr__(self, "rules", in_order(self.rules))
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """As in `Detector`: exact for `we1`, and at most so many for other rules with `least` above 0."""
+        """Return the rates as `Detector.rate` does.
+
+        With `least` above 0 they are exact for `we1`, and an upper bound for other rules.
+        """
         rate = alarm_rate(self.rules, error, threshold * ratio)
         return (
             rate if least == 0 else np.minimum(rate, alarm_rate(("we1",), error, np.full_like(rate, least)))
         )
 
     def memory(self, threshold: float, state: list[float] | None) -> RuleMemory:
+        """Return the memory of the rules, with limits of this half width."""
         return RuleMemory(self.rules, threshold, state or ())
 
     @property
     def fixed(self) -> float | None:
-        """The textbook's limits, if wider limits make none of the patterns rarer."""
+        """The textbook's 3 sigma if wider limits make none of the patterns rarer; else None."""
         return None if widens(self.rules) else 3.0
 
 
 @dataclass(frozen=True)
 class EwmaDetector(Detector):
-    """The exponentially weighted moving average leaves its limits; `weight` is λ, 0.05 to 1."""
+    """An exponentially weighted moving average outside its limits; `weight` is λ, 0.05 to 1."""
 
     weight: float
     rules: tuple[str, ...] = ("ewma",)
@@ -110,28 +118,32 @@ class EwmaDetector(Detector):
             raise ConfigError(f"weight: got {self.weight:g}; allowed is {LIGHTEST:g} to 1")
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
+        """Return the rates as `Detector.rate` does, from `smoothed.ewma_rate`."""
         own = math.sqrt(self.weight / (2 - self.weight))  # the average's standard deviation
         return ewma_rate(self.weight, error, np.maximum(threshold * ratio, least / own))
 
     def memory(self, threshold: float, state: list[float] | None) -> EwmaMemory:
+        """Return the memory of the average, with limits of this half width."""
         return EwmaMemory(self.weight, threshold, state)
 
 
 @dataclass(frozen=True)
 class CusumDetector(Detector):
-    """One of the two cumulative sums exceeds the decision interval; k is half of `shift`, 0.25 to 5."""
+    """One of two cumulative sums above the decision interval; k is half of `shift`, which is 0.25 to 5."""
 
     shift: float
     rules: tuple[str, ...] = ("cusum",)
-    widest: float = 25.0  # beyond it, a chart needs more than 25/k windows to detect a shift of twice k
+    widest: float = 25.0  # with a wider one, a chart needs more than 25/k windows to detect a shift of 2k
 
     def __post_init__(self) -> None:
         check_shift(self.shift)
 
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
+        """Return the rates as `Detector.rate` does, from `smoothed.cusum_rate`."""
         return cusum_rate(np.maximum(self.shift / 2 * ratio, least), error, threshold * ratio)
 
     def memory(self, threshold: float, state: list[float] | None) -> CusumMemory:
+        """Return the memory of both sums, with this decision interval."""
         return CusumMemory(self.shift / 2, threshold, state)
 
 
@@ -143,10 +155,10 @@ _BEST_WEIGHTS = (0.05, 0.05, 0.09, 0.14, 0.25, 0.38, 0.54, 0.7, 0.9, 0.98)
 
 
 def best_weight(shift: float) -> float:
-    """The λ of the EWMA chart that detects a shift soonest, at an ARL0 of 370 with known limits.
+    """Return the λ of the EWMA chart that detects a shift soonest, at an ARL0 of 370 with known limits.
 
-    It comes from a table of minima of `ewma_arls`, which `tests/stats/charts/test_smoothed.py` computes
-    again. The optimum is flat, so it serves other ARL0 nearly as well.
+    λ is interpolated in a table of minima of `ewma_arls`, which `tests/stats/charts/test_smoothed.py`
+    recomputes. The minima are flat, so the same λ is nearly the best one for other ARL0.
 
     Examples
     --------

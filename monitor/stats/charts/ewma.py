@@ -14,50 +14,51 @@ class Ewma(LimitChart):
     r"""Control chart of the moving average ``z ← (1 - λ)z + λy`` of the standardised windows y.
 
     ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so windows of any
-    size count alike. z starts at 0; \|z\| above ``L·√(λ/(2 - λ))`` raises the alarm. These are the limits of
-    an average that has run for long, from the first window on, so the first windows after a new baseline are
-    judged a little more mildly. `Verdict.lower` and `upper` are the limits of this window's estimate alone,
-    given those before it.
+    size count alike. z starts at 0; \|z\| above ``L·√(λ/(2 - λ))`` raises the alarm. The limits are those of
+    an average of many windows, from the first window on, so they are slightly too wide for the first windows
+    after a new baseline. `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, z
+    leaves its limits.
 
-    L follows from `arl0`, λ and the number of reference windows, by the integral equation of the run length
-    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that so many windows can give. The
-    mean of m windows is off by 1/√m of a sigma, which an average notices sooner than a single window does:
-    for an ARL0 of 370 at λ = 0.14, L is 2.78 with known limits, 2.86 at m = 100 and 3.25 at m = 20.
+    L follows from `arl0`, λ and the number m of reference windows, by the integral equation of the run length
+    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that m windows can give. The mean
+    of m windows is off by 1/√m of a sigma, and this error affects an average more than a single window: for
+    an ARL0 of 370 at λ = 0.14, L is 2.78 with known limits, 2.86 at m = 100 and 3.25 at m = 20.
 
-    Compared with `Shewhart`: on average it detects a lasting shift of `shift` sigma soonest (1 sigma, at an
-    ARL0 of 370 and known limits, in 9.6 windows instead of 44), and 3 sigma and more later (2.5 windows at
-    the default λ instead of 2.0). Compared with `Cusum`: nearly the same; a single extreme window has the
-    weight λ here, and cannot raise a sum.
+    The chart detects a lasting shift of `shift` sigma sooner than `Shewhart` (1 sigma, at an ARL0 of 370 and
+    known limits, in 9.6 windows instead of 44), and 3 sigma later (in 2.5 windows at the default λ instead of
+    2.0). It performs nearly as `Cusum` does; a single extreme window has only the weight λ here, while it can
+    lift a sum above its limit.
 
     False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt` has
     measurements.
 
-    Assumptions: independent windows and a reference in control. It needs near-normal windows less than the
-    other charts do, as an average of windows is nearer to normal.
+    Assumptions: independent windows and a reference in control. The chart tolerates windows that are not
+    normal better than the other charts, because their average is nearer to normal.
 
-    It misleads under autocorrelation: at 0.3 it alarms once in 94 windows instead of 370, as the average of
-    windows that are alike varies more than the limits assume. Choose a larger window, or `shewhart`. And its
-    memory of a shift up hides a shift down right after it.
+    The chart misleads under autocorrelation: at 0.3 it alarms once in 94 windows instead of 370, because the
+    average of similar windows varies more than the limits assume. Choose a larger window, or `shewhart`. A
+    shift down right after a shift up can stay hidden, because z still remembers the shift up.
 
-    An alarm lasts as long as the shift: z goes on, held within 1.5 times its limit. Eight windows in a row
+    An alarm lasts as long as the shift: z continues, limited to 1.5 times its limit. Eight windows in a row
     within half of the limit release the alarm, about 20 windows after the shift ended; then z starts at 0
     again.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows: 10 to 1,000,000. 370 if neither this nor `sigmas` is given.
+        The mean number of windows between false alarms, 10 to 1,000,000. The default is 370 unless `sigmas`
+        is set.
     sigmas : float, optional
-        L instead, above 0 and up to 10.
+        The half width L instead of `arl0`: above 0 and up to 10.
     shift : float
-        The shift that it detects soonest, in standard deviations of one window: 0.25 to 5.
+        The shift that the chart detects soonest, in standard deviations of one window: 0.25 to 5.
     weight : float, optional
-        λ, 0.05 to 1 (which is `Shewhart` with `we1`). By default the best λ for `shift`.
+        λ, 0.05 to 1; 1 is `Shewhart` with `we1`. The default is the best λ for `shift`.
 
     Raises
     ------
     ConfigError
-        Impossible settings, from the constructor; a reference too short for `arl0`, from `build`.
+        The settings are impossible (constructor), or the reference is too short for `arl0` (`build`).
 
     References
     ----------
@@ -91,4 +92,5 @@ class Ewma(LimitChart):
 
     @property
     def detector(self) -> EwmaDetector:
+        """The detector of an average with the set weight, or with the best one for `shift`."""
         return EwmaDetector(best_weight(self.shift) if self.weight is None else self.weight)

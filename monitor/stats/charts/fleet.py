@@ -1,4 +1,4 @@
-"""The false-alarm rate of a fleet of charts, each around its own baseline."""
+"""The mean false-alarm rate of many charts, each around its own baseline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from monitor.base.records import Floats
 from monitor.stats.charts.detectors import Detector, Spread
 
 MIN_REFERENCE_WINDOWS = 5
-"""With fewer, the reference shows next to nothing of the variation between windows."""
+"""Fewer windows say almost nothing about the variation between windows."""
 
-_TAIL = 1e-13  # probability of the dispersion's tail outside an integral whose value is 1e-6 or more
+_TAIL = 1e-13  # tail probability that the integral over the dispersion leaves out; its value is at least 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Limits:
     multiplier : float
         L: the half width of the limits in the chart's sigma; for a CUSUM the decision interval h.
     inflation : float
-        κ ≥ 1, which allows for few reference windows. The variance of one row is ``v0 + κ² · max(0, v_ref −
-        v0)``, with v0 from the rows of one window and v_ref from the differences between windows. 1 is
+        κ ≥ 1, a correction for few reference windows. The variance of one row is ``v0 + κ² · max(0, v_ref −
+        v0)``, with v0 from the rows of one window and v_ref from the differences between windows. κ = 1 gives
         Laney's p′.
     """
 
@@ -50,10 +50,16 @@ def check_reference(reference_windows: float) -> None:
 def mean_rate(
     detector: Detector, m: float, chosen: Limits, overdispersion: float, spread: Spread, least: float = 0.0
 ) -> float:
-    """Alarms a window, averaged over the errors of the centre and of the dispersion in the reference.
+    """Return the alarms per window, averaged over the centres and dispersions that a reference can give.
 
-    An infinite overdispersion stands for a sigma from the reference windows alone. `least` is the least
-    change that raises an alarm, in the process's standard deviations.
+    Parameters
+    ----------
+    m : float
+        Number of reference windows; infinity for known limits.
+    overdispersion : float
+        φ of the process. Infinity stands for a sigma from the reference windows alone.
+    least : float
+        The smallest change that raises an alarm, in the process's standard deviations.
     """
     error, error_weight = _centre_errors(m)
     if spread is Spread.KNOWN or math.isinf(m):
@@ -69,11 +75,12 @@ def mean_rate(
 
 @lru_cache(maxsize=256)
 def moving_range_ratios(m: float) -> tuple[Floats, Floats]:
-    """Nodes and weights for the mean moving range of m normal windows over 1.128 sigma.
+    """Return nodes and weights of the distribution of the mean moving range of m windows.
 
-    Its distribution has no closed form. The χ with its first two moments (Patnaik) has too heavy a lower
-    tail, which sets the limits: 10 % too few alarms at m = 20. So seeded draws, 100,000 up to m = 40 and
-    fewer beyond, are grouped by size, finely among the small ones.
+    The windows are normal, and the mean is divided by 1.128 sigma. Its distribution has no closed form. A χ
+    distribution with the same first two moments (Patnaik) has too heavy a lower tail, which decides the
+    limits: it gives 10 % too few alarms at m = 20. Instead, seeded draws (100,000 up to m = 40, fewer for
+    larger m) are sorted and grouped, into smaller groups at the lower end.
 
     Examples
     --------
@@ -81,21 +88,22 @@ def moving_range_ratios(m: float) -> tuple[Floats, Floats]:
     >>> round(float(weight @ ratio), 2), round(float(weight @ (ratio - 1) ** 2), 3)
     (1.0, 0.043)
     """
-    windows = min(int(m), 1000)  # beyond, sigma is known to 3 %, and better would change nothing
+    windows = min(int(m), 1000)  # with more windows sigma is known to 3 %, which suffices
     rng = np.random.default_rng(windows)
     draws = max(2000, min(100_000, 4_000_000 // windows))
     ranges = np.abs(np.diff(rng.standard_normal((draws, windows)), axis=1))
-    drawn = np.sort(ranges.mean(axis=1)) * math.sqrt(math.pi) / 2
+    mean_ranges = np.sort(ranges.mean(axis=1)) * math.sqrt(math.pi) / 2
     cuts = np.unique(draws * np.concatenate([np.geomspace(1 / draws, 0.1, 120), np.linspace(0.1, 1, 60)]))
     starts = np.unique(np.concatenate([[0], cuts[:-1].astype(np.int64)]))
     counts = np.diff(np.append(starts, draws))
-    return np.add.reduceat(drawn, starts) / counts, counts / draws
+    return np.add.reduceat(mean_ranges, starts) / counts, counts / draws
 
 
 @lru_cache(maxsize=256)
 def _centre_errors(m: float) -> tuple[Floats, Floats]:
-    """Nodes and weights for the centre's error, normal with variance 1/m; the rules are symmetric, so one
-    side.
+    """Return nodes and weights for the centre's error, which is normal with variance 1/m.
+
+    The nodes are positive, because the rules are symmetric.
     """
     if math.isinf(m):
         return np.zeros(1), np.ones(1)
@@ -110,10 +118,10 @@ def _legendre() -> tuple[Floats, Floats]:
 
 
 def _sigma_ratios(degrees: float, inflation: float, overdispersion: float) -> tuple[Floats, Floats]:
-    """Nodes and weights for the chart's sigma over the true one: φ̂/φ."""
+    """Return nodes and weights for φ̂/φ, the chart's sigma divided by the true one."""
     highest = math.sqrt(scipy.special.chdtri(degrees, _TAIL) / degrees)
     lowest = math.sqrt(scipy.special.chdtri(degrees, 1 - _TAIL) / degrees)
-    floor = 0.0 if math.isinf(overdispersion) else 1.0 / overdispersion  # below it the rows' variance stands
+    floor = 0.0 if math.isinf(overdispersion) else 1.0 / overdispersion  # the rows' variance is the minimum
     nodes, weights = _legendre()
     start, end = max(floor, lowest), max(floor, highest)
     s = start + (end - start) * (nodes + 1) / 2

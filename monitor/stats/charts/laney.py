@@ -12,36 +12,38 @@ from monitor.stats.charts.detectors import Spread
 from monitor.stats.charts.settings import LimitsAndRules
 
 _MEAN_RANGE = 2 / np.sqrt(np.pi)
-"""Mean distance of two standard normal numbers: 1.128, the d2 of two."""
+"""Mean distance of two independent standard normal numbers: 1.128, the constant d2 for samples of two."""
 
 
 @dataclass(frozen=True)
 class Laney(LimitsAndRules):
     """Control chart with the limits ``p ± L·σz·√(p(1-p)/n)``.
 
-    σz is the mean moving range of the reference windows' ``zᵢ = (xᵢ - p)/√(p(1-p)/nᵢ)`` over 1.128: the
-    variation from one window to the next, relative to a binomial. A label-free estimate varies less than
-    labels do, so σz is below 1 (0.62 on the data of Kivimäki et al., table 2), and the chart fits there too,
-    from the reference alone. `Shewhart` knows this from the rows, and needs fewer windows.
+    σz is the mean moving range of ``zᵢ = (xᵢ - p)/√(p(1-p)/nᵢ)`` over the reference windows, divided by
+    1.128: the variation from one window to the next, relative to a binomial. A label-free estimate varies
+    less than labels do, so its σz is below 1 (0.62 on the data of Kivimäki et al., table 2), and the chart
+    suits such estimates too. It measures σz on the reference windows alone; `Shewhart` also uses the rows,
+    and needs fewer windows.
 
-    Under an autocorrelation of 0.3 a promised 370 is 118 windows with m = 20 and 89 with m = 100. A drop of
-    three points at n = 500 takes 48 windows at m = 20 and 6 at m = 100 (`python -m
+    The chart looks at neighbouring windows only. So a slow wave or one shift in the reference widens its
+    limits less than those of `Shewhart`, and autocorrelation makes them too narrow: at 0.3, the mean number
+    of windows between false alarms is 118 with m = 20 and 89 with m = 100, instead of 370. A drop of three
+    points at n = 500 is detected after 48 windows with m = 20 and after 6 with m = 100 (`python -m
     tests.fidelity.all_charts`).
 
-    It compares neighbouring windows only: a slow wave or one shift in the reference widens the limits less
-    than those of `Shewhart`, and autocorrelation makes them too narrow. L follows from `arl0`, the rules and
-    m. The moving range of m windows knows sigma less well than their variance would, so L is larger than that
-    of `Shewhart`: 3.73 at m = 20, 3.13 at m = 100, for an ARL0 of 370. Unlike there, this promise does not
-    depend on the excess of the windows' variation over that of their rows.
+    L follows from `arl0`, the rules and the number m of reference windows. The moving range estimates sigma
+    less precisely than the variance of the windows does, so L is larger than for `Shewhart`: 3.73 at m = 20
+    and 3.13 at m = 100, for an ARL0 of 370. The ARL0 holds however much the windows vary beyond their rows,
+    unlike that of `Shewhart`.
 
     Assumptions: normal, independent windows whose variance is proportional to 1/n, and a reference in
-    control. It misleads as above; with few windows L is so large that it detects shifts late; realised
-    accuracy with np(1-p) below 10 is skewed.
+    control. The chart misleads under autocorrelation; with few reference windows it detects shifts late;
+    realised accuracy with np(1-p) below 10 is skewed.
 
     Parameters
     ----------
     arl0, sigmas, rules
-        As in `Shewhart`, with the same errors.
+        See `Shewhart`, also for the errors.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""One shift is one alarm: the latch, and the chart logic that uses it."""
+"""The latch, which makes one alarm of one shift, and the chart logic that uses it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from monitor.stats.charts.detectors import Detector
 from monitor.stats.charts.rules import FAR
 
 RELEASE_WINDOWS = 8
-"""Windows in a row without a broken rule that release an alarm: as many as `we4` uses."""
+"""Windows in a row without a broken rule that release an alarm, the number that `we4` uses."""
 
 RESOLUTION = 1e-9
-"""Estimates nearer to the centre count as equal to it: means of equal numbers differ by rounding."""
+"""Distance from the centre up to which an estimate equals it: means of equal numbers differ by rounding."""
 
 
 class Latch:
     """An alarm that stays on until eight windows in a row are in control.
 
-    A lasting shift breaks rules again and again, with quiet windows between; the latch makes one alarm of it.
-    It hides a second shift within eight windows.
+    A lasting shift breaks rules several times, with quiet windows between; the latch makes one alarm of it. A
+    second shift within eight windows raises no alarm of its own.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ class Latch:
 
     @property
     def on(self) -> bool:
-        """Whether the alarm is on."""
+        """True while the alarm is on."""
         return self._quiet_windows is not None
 
     def update(self, broken: bool) -> bool:
-        """Take the next window; return whether the alarm is on after it."""
+        """Add the next window, and return whether the alarm is on after it."""
         if broken:
             self._quiet_windows = 0
         elif self._quiet_windows is not None:
@@ -57,30 +57,30 @@ class Latch:
         return self.on
 
     def snapshot(self) -> int | None:
-        """The state, for `quiet_windows`."""
+        """Return the state, which the constructor accepts as `quiet_windows`."""
         return self._quiet_windows
 
 
-class Matters(NamedTuple):
-    """Which changes raise an alarm: of `least` at least, and away from the side that is `better`."""
+class RelevantChange(NamedTuple):
+    """The changes that raise an alarm: at least of size `least`, and not to the side that is `better`."""
 
     least: float = 0.0
     better: int = 0
 
 
 class LatchedLogic(ChartLogic):
-    """Judges windows by their distance from the centre in their own sigma, with two latches.
+    """A chart that judges windows by their distance from the centre in sigmas, with two latches.
 
     One latch is the alarm, the other shows a change for the better. A change for the better neither raises
     nor prolongs an alarm, and it shows only while no alarm is on.
 
     A window of n rows has ``σ = √(row_variance/n)``, so windows of any size count alike in a pattern, an
-    average or a sum. The limits of a verdict, within 0 to 1, are the rules' ``centre ± L·σ``. For EWMA and
-    CUSUM charts they are the limits of this window's estimate alone, given those before it, and never beyond
-    the centre.
+    average or a sum. The limits of a verdict, within 0 to 1, are ``centre ± L·σ`` for run rules. For EWMA and
+    CUSUM charts they limit the estimate of this window alone: outside them, the average or a sum passes its
+    own limit. The lower limit is never above the centre, the upper one never below it.
 
-    Without any variance (all reference rows and windows equal) there is no sigma: a window at the centre is
-    in control, and any other, more than 1e-9 away, lies beyond every limit.
+    If all reference rows and windows are equal, sigma is 0: a window within 1e-9 of the centre is in control,
+    and any other lies beyond every limit.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ class LatchedLogic(ChartLogic):
         Half width of the limits in sigmas; for a CUSUM its decision interval.
     detector : Detector
     resume : ChartState, optional
-        From a chart of another kind, only the latches are used.
-    matters : Matters, optional
-        Every change is an alarm without it.
+        The state to resume from. If its chart is of another kind, only the latches are used.
+    relevant : RelevantChange, optional
+        By default every change raises an alarm.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class LatchedLogic(ChartLogic):
         multiplier: float,
         detector: Detector,
         resume: ChartState | None = None,
-        matters: Matters | None = None,
+        relevant: RelevantChange | None = None,
     ) -> None:
         self.center = center
         self.row_variance = row_variance
@@ -120,22 +120,25 @@ class LatchedLogic(ChartLogic):
         kept = state.memory(self._memory.kind)
         if kept is not None:
             self._memory = detector.memory(multiplier, kept)
-        self._matters = matters or Matters()
+        self._relevant = relevant or RelevantChange()
         self._alarm = Latch(state.quiet_windows)
         self._improvement = Latch(state.quiet_improved)
 
     def update(self, value: float, size: int) -> Verdict:
-        """Judge the next window: its estimate, 0 to 1, and its rows, 1 or more.
+        """Judge the next window: its estimate, 0 to 1, and its number of rows, 1 or more.
 
-        Raises a ValueError for other numbers: a chart does not take a window whose estimate is unknown.
+        Raises
+        ------
+        ValueError
+            The estimate or the number of rows is out of range or NaN.
         """
         if not -RESOLUTION <= value <= 1 + RESOLUTION:
             raise ValueError(f"value: got {value}; a chart takes an estimate from 0 to 1, and no unknown one")
         if not size >= 1:
             raise ValueError(f"size: got {size}; a window has at least 1 row")
         sigma = math.sqrt(self.row_variance / size)
-        change = self._matters.least
-        alone = 0 < change >= FAR * sigma  # the change alone decides: the windows hardly vary
+        change = self._relevant.least
+        alone = 0 < change >= FAR * sigma  # the windows hardly vary, so the least change alone decides
         least = 0.0 if alone else max(change - RESOLUTION, 0.0) / sigma if change else 0.0
         lower, upper = (min(max(z, -FAR), FAR) for z in self._memory.bounds(least))
         rules = self._memory.update(self._standardised(value, sigma), least)
@@ -150,8 +153,8 @@ class LatchedLogic(ChartLogic):
         )
 
     def _latch(self, broken: bool) -> None:
-        """Move both latches on; the memory starts again once the last of them is released."""
-        better = self._matters.better
+        """Add the window to both latches, and restart the memory when the last of them is released."""
+        better = self._relevant.better
         improves = broken and better != 0 and self._memory.side == better
         were_on = self._alarm.on, self._improvement.on
         self._alarm.update((broken and not improves) or (were_on[0] and not self._memory.calm(-better)))
@@ -164,9 +167,10 @@ class LatchedLogic(ChartLogic):
         if abs(distance) <= RESOLUTION:
             return 0.0
         if abs(distance) >= FAR * sigma:
-            return math.copysign(FAR, distance) if abs(distance) >= self._matters.least - RESOLUTION else 0.0
+            return math.copysign(FAR, distance) if abs(distance) >= self._relevant.least - RESOLUTION else 0.0
         return distance / sigma
 
     def snapshot(self) -> ChartState:
+        """Return the state: the detector's memory and both latches."""
         latches = self._alarm.snapshot(), self._improvement.snapshot()
-        return ChartState.of(self._memory.kind, self._memory.snapshot(), *latches)
+        return ChartState.from_memory(self._memory.kind, self._memory.snapshot(), *latches)

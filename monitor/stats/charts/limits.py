@@ -1,11 +1,11 @@
-"""The width of limits for a promised ARL0, for all enabled rules and a short reference.
+"""The width of limits for a promised ARL0, for all enabled rules together and a short reference.
 
-The promise is the false-alarm rate of a fleet of models: averaged over the baselines that m reference windows
-can give, the alarms a window in control equal 1/ARL0. So ARL0 is the harmonic mean of the baselines' own mean
-run lengths. Their arithmetic mean would not do: the few baselines with far too wide limits, which never
-alarm, dominate it, so all others would alarm more often than promised. With about a dozen reference windows
-or fewer it is even infinite: 1/rate grows like exp(L²s²/2) in the dispersion s of the reference, and the
-probability of that s falls only like exp(−(m−1)s²/2).
+ARL0 is the mean number of windows between false alarms. The promise is for a fleet of models: averaged over
+the baselines that m reference windows can give, the alarms per window in control equal 1/ARL0. So ARL0 is the
+harmonic mean of the baselines' own mean run lengths. Their arithmetic mean is unsuitable: a few baselines
+with far too wide limits, which never alarm, dominate it, so all others would alarm more often than promised.
+With about a dozen reference windows or fewer the arithmetic mean is infinite: 1/rate grows like exp(L²s²/2)
+in the dispersion s of the reference, and the probability of that s falls only like exp(−(m−1)s²/2).
 """
 
 from __future__ import annotations
@@ -29,27 +29,42 @@ LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
 
 
 class LimitSettings(Protocol):
-    """The settings of a chart that decide its limits."""
+    """The settings that decide the limits of a chart; `settings.LimitChart` describes them."""
 
     @property
-    def spread(self) -> Spread: ...
+    def spread(self) -> Spread:
+        """The source of sigma."""
+        ...
+
     @property
-    def arl0(self) -> float | None: ...
+    def arl0(self) -> float | None:
+        """The promised mean number of windows between false alarms."""
+        ...
+
     @property
-    def sigmas(self) -> float | None: ...
+    def sigmas(self) -> float | None:
+        """The half width of the limits, if it is set instead of `arl0`."""
+        ...
+
     @property
-    def detector(self) -> Detector: ...
+    def detector(self) -> Detector:
+        """The detector of patterns."""
+        ...
+
     @property
-    def min_change(self) -> float: ...
+    def min_change(self) -> float:
+        """The smallest change that may raise an alarm."""
+        ...
 
 
 def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
-    """Refuse settings that are impossible with any reference.
+    """Raise a ConfigError for settings that are impossible with any reference.
 
     Raises
     ------
     ConfigError
-        Both `arl0` and `sigmas`, one of them out of range, or an ARL0 out of reach even with known limits.
+        Both `arl0` and `sigmas` are set, one is out of range, or the ARL0 is out of reach even with known
+        limits.
     """
     if arl0 is not None and sigmas is not None:
         raise ConfigError(f"arl0 and sigmas: got both ({arl0:g} and {sigmas:g}); give one of them")
@@ -65,48 +80,50 @@ def limits(
     reference_windows: float,
     spread: Spread = Spread.REFERENCE,
 ) -> Limits:
-    """Multiplier and inflation that make the false-alarm rate 1/ARL0, averaged over baselines.
+    """Return the multiplier and inflation whose false-alarm rate, averaged over baselines, is 1/ARL0.
 
-    With windows of one size, x = μ + φσ₀z for independent standard normal z, where σ₀ is the sigma of
-    independent rows and φ ≥ 1 the excess between windows (Laney's). A centre from m reference windows is off
-    by ε/√m standard deviations of the process. The reference shows the dispersion s²φ², where (m−1)s² is χ²
-    with m−1 degrees of freedom. The chart's sigma is φ̂σ₀ with φ̂² = 1 + κ²·max(0, s²φ²−1). So a baseline has
-    the run length of known limits of half width Lφ̂/φ, off by ε/√m, which `monitor.stats.charts.runlength`
-    and `monitor.stats.charts.smoothed` compute exactly. Quadrature integrates its inverse over ε and s.
+    For windows of one size, x = μ + φσ₀z with independent standard normal z, where σ₀ is the sigma of
+    independent rows and φ ≥ 1 is Laney's ratio for the excess variation between windows. The centre from m
+    reference windows is off by ε/√m standard deviations of the process. The reference shows the dispersion
+    s²φ², where (m−1)s² is χ² with m−1 degrees of freedom. The chart's sigma is φ̂σ₀ with φ̂² = 1 + κ²·max(0,
+    s²φ²−1). So a baseline has the run length of known limits with half width Lφ̂/φ and a centre off by ε/√m,
+    which `monitor.stats.charts.runlength` and `monitor.stats.charts.smoothed` compute exactly. Quadrature
+    integrates its inverse over ε and s.
 
-    Two conditions determine two numbers. L: the rate is 1/ARL0 at φ = 1. κ: the rate is 1/ARL0 again as φ
-    grows without bound, where only s tells the variance. (s alone in place of φ̂ would be exact for every φ,
-    but needs L = 3.53 for m = 20: of ten 3-sigma shifts that are now detected at once, two would be missed.)
+    Two conditions determine two numbers. L: the rate is 1/ARL0 at φ = 1. κ: the rate is 1/ARL0 also in the
+    limit of infinite φ, where the variance is known from s alone. (Using s alone instead of φ̂ would be exact
+    for every φ, but needs L = 3.53 at m = 20, which misses two of ten 3-sigma shifts that are now detected at
+    once.)
 
     Assumptions: normal, independent estimates, windows of one size, and a reference in control. At a moderate
     φ, false alarms are more frequent than promised: with m = 20 at most 2.3 times, at φ = 1.35; with m = 100
-    at most 1.4 times (with κ = 1: 3.4 and 1.5 times). The effects of skewed estimates and autocorrelation are
-    in `tests/fidelity/output/arl.txt`.
+    at most 1.4 times (with κ = 1: 3.4 and 1.5 times). `tests/fidelity/output/arl.txt` shows the effects of
+    skewed estimates and autocorrelation.
 
     Parameters
     ----------
     arl0 : float
-        Windows, 10 to 1,000,000.
+        Mean number of windows between false alarms, 10 to 1,000,000.
     rules : tuple of str or Detector
     reference_windows : float
         m, at least 5; infinity stands for known limits.
     spread : Spread
         `KNOWN`: sigma comes from a formula, not from the reference (`shewhart_p`), φ̂ = φ. `MOVING_RANGE`:
-        sigma comes from the reference alone (`laney`), so the promise is as good at every φ. Both have the
+        sigma comes from the reference alone (`laney`), so the promise holds equally at every φ. Both have the
         inflation 1.
 
     Raises
     ------
     ConfigError
-        Too few reference windows, or an ARL0 out of range or out of reach for these rules.
+        The reference has too few windows, or the ARL0 is out of range or out of reach for these rules.
 
     References
     ----------
     Champ, Woodall: Technometrics 29 (1987), 393-399 (run lengths). Laney: Improved control charts
     for attributes, Quality Engineering 14 (2002), 531-537 (φ). Jensen, Jones-Farmer, Champ,
     Woodall: Effects of parameter estimation on control chart properties, Journal of Quality
-    Technology 38 (2006), 349-364; there, and in Jones, Champ, Rigdon: Technometrics 43 (2001), 156-167
-    and Journal of Quality Technology 36 (2004), 95-108, what it does to EWMA and CUSUM. The
+    Technology 38 (2006), 349-364 (short references). Jones, Champ, Rigdon: Technometrics 43 (2001), 156-167,
+    and Journal of Quality Technology 36 (2004), 95-108 (short references for EWMA and CUSUM). The
     harmonic mean and κ are our own.
 
     Examples
@@ -123,7 +140,7 @@ def limits(
 
 
 def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spread: Spread) -> float:
-    """The ARL0, if a chart can promise it; else a ConfigError.
+    """Return the ARL0 as a float, or raise a ConfigError if no chart with this detector can promise it.
 
     Examples
     --------
@@ -136,7 +153,7 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
     if not LOWEST_ARL0 <= arl0 <= HIGHEST_ARL0:
         raise ConfigError(f"arl0: got {arl0:g}; allowed is {LOWEST_ARL0:g} to {HIGHEST_ARL0:,.0f} windows")
     if detector.rules == ("we1",) and spread is not Spread.MOVING_RANGE:
-        return float(arl0)  # reaches all that may be asked for, from five reference windows on
+        return float(arl0)  # `we1` reaches every allowed ARL0 with five reference windows or more
     rarest = _rarest(detector, float(reference_windows), spread)[1]
     if arl0 > 1.0 / rarest:
         raise ConfigError(_out_of_reach(arl0, detector, reference_windows, 1.0 / rarest))
@@ -144,7 +161,7 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
 
 
 def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
-    """The limits of a chart: from `arl0`, from `sigmas`, or by default from an ARL0 of 370."""
+    """Return the limits of a chart, from `sigmas` or from `arl0`, which is 370 by default."""
     check_reference(reference_windows)
     if settings.sigmas is not None:
         return Limits(settings.sigmas, 1.0)
@@ -155,25 +172,26 @@ def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
 def false_alarm_rate(
     settings: LimitSettings, reference_windows: float, window_sd: float | None = None
 ) -> float:
-    """False alarms a window of a chart in control, 0 to 1; `blindsight check` adds these up.
+    """Return the false alarms per window of a chart in control, 0 to 1.
 
-    It is ``1/arl0``, or the rate at `sigmas`; less where the least change that matters (`min_change`) lies
-    beyond the limits. Changes for the better count too.
+    The rate is ``1/arl0``, or the rate at `sigmas`; it is lower where the smallest relevant change
+    (`min_change`) lies beyond the limits. Changes for the better count too. `blindsight check` adds up these
+    rates.
 
     Parameters
     ----------
     settings : a chart
     reference_windows : float
-        m, at least 5; or infinity.
+        m, at least 5; infinity stands for known limits.
     window_sd : float, optional
-        Standard deviation of the estimates of windows in control, above 0. Without it `min_change` does not
-        count, so that the rate is an upper bound. With run rules it is one in any case: the smaller of the
-        rules' rate and that of windows beyond `min_change`.
+        Standard deviation of the estimates of windows in control, above 0. Without it, the rate leaves
+        `min_change` out and is an upper bound. With run rules, the rate is an upper bound in any case: the
+        smaller one of the rules' rate and the rate of windows beyond `min_change`.
 
     Raises
     ------
     ConfigError
-        See `limits`.
+        The limits cannot be computed: see `limits`.
 
     Examples
     --------
@@ -187,7 +205,7 @@ def false_alarm_rate(
     """
     detector, spread = settings.detector, settings.spread
     least = settings.min_change / window_sd if window_sd else 0.0
-    if settings.sigmas is None and detector.fixed is None:  # the limits are those that keep this promise
+    if settings.sigmas is None and detector.fixed is None:  # the limits are computed for this rate
         promised = 1.0 / checked_arl0(settings.arl0 or DEFAULT_ARL0, detector, reference_windows, spread)
         if least == 0.0:
             return promised
@@ -197,7 +215,7 @@ def false_alarm_rate(
 
 @lru_cache(maxsize=256)
 def _rarest(detector: Detector, m: float, spread: Spread) -> tuple[float, float]:
-    """The threshold with the fewest alarms, and its rate: the widest, except with nelson7."""
+    """Return the threshold with the fewest alarms, and its rate: the widest one, except with nelson7."""
     thresholds = [detector.widest if detector.fixed is None else detector.fixed]
     if "nelson7" in detector.rules and detector.fixed is None:
         thresholds = list(np.linspace(0.5, detector.widest, 28))
@@ -210,41 +228,41 @@ def _rarest(detector: Detector, m: float, spread: Spread) -> tuple[float, float]
 def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits:
     widest, _ = _rarest(detector, m, spread)
     if detector.fixed is not None:
-        return Limits(detector.fixed, 1.0)  # it looks at the centre only; the limits drawn are the textbook's
+        return Limits(detector.fixed, 1.0)  # the rules use the centre only; the limits are only displayed
 
     def excess(multiplier: float, inflation: float, over: float) -> float:
         rate = mean_rate(detector, m, Limits(multiplier, inflation), over, spread)
-        return math.log(max(rate, 1e-300) * arl0)  # we1 alone underflows to 0 when far out
+        return math.log(max(rate, 1e-300) * arl0)  # the rate of we1 alone underflows to 0 at wide limits
 
     def multiplier(inflation: Callable[[float], float]) -> float:
         ends = (detector.narrowest, widest)
-        return brentq(lambda found: excess(found, inflation(found), 1.0), *ends, xtol=1e-9)
+        return brentq(lambda half: excess(half, inflation(half), 1.0), *ends, xtol=1e-9)
 
     if math.isinf(m) or spread is not Spread.REFERENCE or "nelson7" in detector.rules:
         return Limits(multiplier(lambda _: 1.0), 1.0)
     if isinstance(detector, CusumDetector):
-        return _with_slope(multiplier, lambda found, kappa: excess(found, kappa, math.inf))
-    wide = 1000 * widest  # an ARL0 within a hair of its largest may ask for still more: this must do
+        return _with_slope(multiplier, lambda interval, kappa: excess(interval, kappa, math.inf))
+    wide = 1000 * widest  # an ARL0 very near its maximum may need still more: this must suffice
     far = 0.0  # L·κ, the multiplier of a sigma that is known from the reference windows alone
     if excess(wide, 1.0, math.inf) < 0:
-        far = brentq(lambda found: excess(found, 1.0, math.inf), detector.narrowest, wide)
+        far = brentq(lambda half: excess(half, 1.0, math.inf), detector.narrowest, wide)
     far = far or wide
-    found = multiplier(lambda at: far / at)
-    return Limits(found, max(1.0, far / found))
+    solved = multiplier(lambda at: far / at)
+    return Limits(solved, max(1.0, far / solved))
 
 
 def _with_slope(
     multiplier: Callable[[Callable[[float], float]], float], far: Callable[[float, float], float]
 ) -> Limits:
-    """Multiplier and inflation of a CUSUM, each from the other in turn; six rounds reach rounding."""
+    """Return the limits of a CUSUM, solving for multiplier and inflation in turn, six times at most."""
     inflation = 1.0
     for _ in range(6):
-        found = multiplier(lambda _, kappa=inflation: kappa)  # type: ignore[misc]
-        if far(found, 1.0) <= 0:
+        interval = multiplier(lambda _, kappa=inflation: kappa)  # type: ignore[misc]
+        if far(interval, 1.0) <= 0:
             return Limits(multiplier(lambda _: 1.0), 1.0)
         before, inflation = inflation, MOST_INFLATION
-        if far(found, inflation) < 0:
-            inflation = brentq(lambda kappa, at=found: far(at, kappa), 1.0, MOST_INFLATION)  # type: ignore[misc]
+        if far(interval, inflation) < 0:
+            inflation = brentq(lambda kappa, at=interval: far(at, kappa), 1.0, MOST_INFLATION)  # type: ignore[misc]
         if abs(inflation - before) < 1e-6:
             break
     return Limits(multiplier(lambda _: inflation), inflation)

@@ -18,46 +18,49 @@ WESTERN_ELECTRIC = ("we1", "we2", "we3", "we4")
 NELSON = tuple(f"nelson{number}" for number in range(1, 9))
 RULES = WESTERN_ELECTRIC + NELSON
 MEMORY = 15
-"""The windows that the rules use: the fifteen of `nelson7`, with the present one."""
+"""The number of windows that the rules use, the current one included: `nelson7` uses fifteen."""
 
 FAR = 1e6
-"""The bound of standardised values: beyond any limit, but still a number for JSON."""
+"""The largest standardised value: beyond any limit, and finite, because JSON has no infinity."""
 
 _PATTERNS = {
     "we1": (1, 1, 1.0), "we2": (2, 3, 2 / 3), "we3": (4, 5, 1 / 3), "we4": (8, 8, 0.0),
     "nelson1": (1, 1, 1.0), "nelson2": (9, 9, 0.0), "nelson5": (2, 3, 2 / 3), "nelson6": (4, 5, 1 / 3),
 }  # fmt: skip
-"""For each rule of one side: so many, out of so many windows, beyond so much of the limit."""
+"""The one-sided rules: the windows needed, the windows looked at, and the share of the limit they exceed."""
 
 _TREND, _ZIGZAG, _QUIET, _MIXED = 6, 14, 15, 8  # windows of nelson3, nelson4, nelson7, nelson8
 
 
 class Memory(Protocol):
-    """The memory of one series of standardised windows, and the judge of the next."""
+    """The memory of one series of standardised windows, which finds the broken rules of the next window."""
 
     kind: str
-    """The kind of its state; another kind's state is not used."""
+    """The kind of the state; a memory does not read the state of another kind."""
 
     side: int
-    """Where the rules that the last window broke point: 1 above the centre, -1 below, 0 to neither side."""
+    """The side that the last window's broken rules point to: 1 above the centre, -1 below, 0 neither."""
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Take the next window's standardised value; return the rules that it breaks.
+        """Add the next window's standardised value, and return the rules that it breaks.
 
-        A distance from the centre of less than `least` sigmas breaks none.
+        A value less than `least` sigmas from the centre breaks no rule.
         """
 
     def calm(self, side: int = 0) -> bool:
-        """Whether the last window counts towards the release of an alarm to this side (0: to either side)."""
+        """Return whether the last window counts towards the release of an alarm.
+
+        `side` is the side of the alarm: 1, -1, or 0 for an alarm to either side.
+        """
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """The limits of the next value, in sigmas from the centre; patterns do not count."""
+        """Return the limits of the next value, in sigmas from the centre; patterns are ignored."""
 
     def restart(self) -> None:
-        """Start again after an alarm was released."""
+        """Forget the past windows, after an alarm was released."""
 
     def snapshot(self) -> list[float]:
-        """The state, as numbers."""
+        """Return the state as numbers."""
 
 
 def check_rules(rules: Sequence[str]) -> None:
@@ -84,14 +87,15 @@ _ALLOWED = "allowed are we1 to we4 and nelson1 to nelson8, each once"
 
 
 def in_order(rules: Sequence[str]) -> tuple[str, ...]:
-    """The same rules in the order of `RULES`."""
+    """Return the rules in the order of `RULES`."""
     return tuple(rule for rule in RULES if rule in rules)
 
 
 class RuleMemory:
-    """The memory of the rules on one series: finds the rules that each window completes.
+    """The memory of run rules on one series, which finds the rules that each window completes.
 
-    With z the window's distance from the centre in its own sigma, and L the limits' half width:
+    The rules use z, the window's distance from the centre in its own sigma, and L, the half width of the
+    limits:
 
     * `we1`, `nelson1`: \\|z\\| beyond L;
     * `we2`, `nelson5`: two of three windows in a row beyond 2/3 L on the same side;
@@ -102,18 +106,19 @@ class RuleMemory:
     * `nelson7`: fifteen in a row within 1/3 L of the centre, but not on it;
     * `nelson8`: eight in a row beyond 1/3 L, on whichever side.
 
-    At L = 3 these are the textbook's 3, 2, 1 and 0 sigma. The reported window is the one that completes a
-    pattern, so a window back at the centre breaks no one-sided rule. A window exactly at the centre or on a
-    boundary is not beyond it; equal windows go neither up nor down.
+    At L = 3 the zones are the textbook's 3, 2, 1 and 0 sigma. A rule is broken by the window that completes
+    its pattern, so a window back at the centre breaks no one-sided rule. A window exactly at the centre or on
+    a boundary is not beyond it; equal windows go neither up nor down.
 
-    `we1` to `we3` detect a shift (longer patterns: a smaller one); `we4`, `nelson2` a small lasting one;
-    `nelson3` a drift; `nelson4` two sources in turn (two models behind one name); `nelson7` too wide limits,
-    as the windows vary less than the reference; `nelson8` a mixture, which avoids the centre.
+    `we1` to `we3` detect shifts, the longer patterns smaller ones; `we4` and `nelson2` detect a small lasting
+    shift; `nelson3` a drift; `nelson4` two alternating sources (two models behind one name); `nelson7` limits
+    that are too wide, because the windows vary less than the reference; `nelson8` a mixture of two processes,
+    whose windows avoid the centre.
 
     Parameters
     ----------
     rules : sequence of str
-        Of `RULES`, each once.
+        Rules of `RULES`, each once.
     multiplier : float
         L, above 0.
     recent : sequence of float
@@ -122,15 +127,15 @@ class RuleMemory:
     Raises
     ------
     ConfigError
-        Unknown rules.
+        A rule is unknown or repeated, or there is none.
     ValueError
-        A multiplier that is not above 0, or a memory that is too long or holds NaN.
+        The multiplier is not above 0, or `recent` is too long or contains NaN.
 
     Notes
     -----
     More rules detect small shifts sooner and raise more false alarms: with L = 3 and known limits `we1` alone
     alarms once in 370 windows in control, all four `we` rules once in 92. `monitor.stats.charts.limits`
-    computes L from the promise for the enabled rules together.
+    computes L from the promised ARL0 for all enabled rules together.
 
     References
     ----------
@@ -159,32 +164,32 @@ class RuleMemory:
         self.side = 0
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Take the next window's standardised value; return the rules that it completes.
+        """Add the next window's standardised value, and return the rules that it completes.
 
-        None where the value is nearer to the centre than `least`, though it counts in later patterns.
+        A value nearer to the centre than `least` completes no rule, but counts in later patterns.
         """
         if math.isnan(z):
             raise ValueError("z: got NaN; a window without an estimate is not given to the rules")
         self._recent = [*self._recent, min(max(z, -FAR), FAR)][-MEMORY:]
-        matters = abs(self._recent[-1]) >= least
-        broken = tuple(rule for rule in self._rules if matters and self._completed(rule))
+        relevant = abs(self._recent[-1]) >= least
+        broken = tuple(rule for rule in self._rules if relevant and self._completed(rule))
         self.side = self._side_of(broken)
         return broken
 
     def calm(self, side: int = 0) -> bool:
-        """Always true: a window that breaks no rule is in control."""
+        """Return True: a window that breaks no rule is in control."""
         return True
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """The limits, -L and L, and no nearer than `least`."""
+        """Return the limits -L and L, or -`least` and `least` if those are wider."""
         reach = max(self._multiplier, least)
         return -reach, reach
 
     def restart(self) -> None:
-        """Does nothing: patterns expire by age."""
+        """Do nothing, because patterns expire with age."""
 
     def _side_of(self, broken: Sequence[str]) -> int:
-        """The side of the last window; 0 if a broken rule is about the order or the spread of the windows.
+        """Return the side of the last window, or 0 if a broken rule is about the windows' order or spread.
 
         A trend (`nelson3`) points to a side if it leads away from the centre on that side.
         """
@@ -216,10 +221,10 @@ class RuleMemory:
         return len(recent) >= _MIXED and all(abs(z) > third for z in recent[-_MIXED:])
 
     def snapshot(self) -> list[float]:
-        """The last fifteen standardised values, oldest first."""
+        """Return the last fifteen standardised values, oldest first."""
         return list(self._recent)
 
 
 def _directions(values: Sequence[float]) -> list[int]:
-    """1 for a value above the one before, -1 for one below, 0 for an equal one."""
+    """Return 1 for each value above the one before it, -1 for one below, and 0 for an equal one."""
     return [(b > a) - (b < a) for a, b in pairwise(values)]

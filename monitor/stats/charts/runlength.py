@@ -1,8 +1,8 @@
 """Exact run lengths of a Shewhart chart with run rules, by the Markov chain of Champ and Woodall.
 
-The rules use only the zone of a window: its side of the centre, and the number of thirds of the limit. The
-zones of the last windows make a finite chain that ends in the alarm; its mean time to the end solves one
-linear system. Nothing is simulated.
+The rules use only the zone of a window: its side of the centre, and the number of thirds of the limit that it
+exceeds. The zones of the last windows are the states of a finite chain that ends in the alarm; the mean time
+to its end solves one linear system. Nothing is simulated.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import scipy
 from monitor.base.records import Floats, Ints
 from monitor.stats.charts.rules import check_rules
 
-_ZONES = 8  # four a side: up to L/3, 2L/3, L, and beyond
+_ZONES = 8  # four on each side: up to L/3, 2L/3, L, and beyond L
 
 
 class _State(NamedTuple):
-    """Sides beyond 2/3 and 1/3 of the limit, the run on one side, and the runs beyond and within 1/3."""
+    """A state of the chain; what no rule uses is empty or 0."""
 
-    outer: tuple[int, ...]
-    inner: tuple[int, ...]
-    run: int
-    far: int
-    near: int
+    outer: tuple[int, ...]  # sides (1, -1, or 0) of the last windows beyond 2/3 of the limit
+    inner: tuple[int, ...]  # sides of the last windows beyond 1/3 of the limit
+    run: int  # windows in a row above the centre; negative: below it
+    far: int  # windows in a row beyond 1/3 of the limit
+    near: int  # windows in a row within 1/3 of the limit
 
 
 _ORDER_RATES = {
@@ -36,15 +36,15 @@ _ORDER_RATES = {
     ("nelson4",): 1 / 601.0078,
     ("nelson3", "nelson4"): 1 / 248.8016,
 }
-"""Alarms a window of the rules about order: exact, from `python -m tests.stats.charts.order_rates`."""
+"""Alarms per window of the rules about order: exact, from `python -m tests.stats.charts.order_rates`."""
 _SAME = {"nelson1": "we1", "nelson5": "we2", "nelson6": "we3"}
 
 NARROWEST, WIDEST = 0.05, 7.25
-"""Half widths in standard deviations; beyond them no relevant rate changes. Below, nearly every window
-alarms; above, rates are under 1e-11, and the linear system has lost half of its digits."""
+"""The range of half widths in standard deviations. With narrower limits nearly every window alarms; with
+wider ones rates are under 1e-11, and the linear system has lost half of its digits."""
 _WIDTHS = np.concatenate([np.linspace(NARROWEST, 0.75, 8), np.linspace(1.0, WIDEST, 26)])
 # Up to six standard errors of the centre at five reference windows; dense near 0, where the logarithm of
-# the rate bends within 1/width.
+# the rate curves on a scale of 1/width.
 _ERRORS = 2.7 * np.linspace(0.0, 1.0, 20) ** 1.5
 
 
@@ -54,7 +54,10 @@ _NEVER = 1e13
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The system ``(I - Q) a = 1`` of one set of rules; its sparse entries are ``identity - moves @ p``."""
+    """The linear system ``(I - Q) a = 1`` of one set of rules.
+
+    Its sparse entries are ``identity - moves @ p`` for the probabilities p of the zones.
+    """
 
     states: int
     rows: Ints
@@ -64,7 +67,7 @@ class _Chain:
 
 
 def _step(state: _State, zone: int, rules: frozenset[str]) -> _State | None:
-    """The memory after one more window, or None if a rule is broken."""
+    """Return the state after one more window, or None if the window breaks a rule."""
     side = 1 if zone >= _ZONES // 2 else -1
     thirds = zone - 4 if side > 0 else 3 - zone
     beyond_two = side if thirds >= 2 else 0
@@ -93,7 +96,10 @@ def _step(state: _State, zone: int, rules: frozenset[str]) -> _State | None:
 
 
 def _reachable(rules: frozenset[str]) -> Ints:
-    """(S, 8) table of the next state for each state and zone, -1 for the alarm, by breadth-first search."""
+    """Return the (S, 8) table of the next state for each state and zone, with -1 for the alarm.
+
+    A breadth-first search numbers the states; 0 is the fresh start.
+    """
     start = _State((0, 0), (0, 0, 0, 0), 0, 0, 0)
     number = {start: 0}
     waiting = [start]
@@ -111,9 +117,9 @@ def _reachable(rules: frozenset[str]) -> Ints:
 
 
 def _merged(table: Ints) -> Ints:
-    """The same table, with equivalent states merged (Moore's refinement)."""
+    """Return the table with equivalent states merged, by Moore's partition refinement."""
     part = np.zeros(len(table) + 1, dtype=np.int64)
-    part[-1] = 1  # the alarm, which index -1 points at
+    part[-1] = 1  # the alarm, at index -1
     groups = 1
     while True:
         signature = np.column_stack([part[:-1], part[table]])
@@ -143,28 +149,29 @@ def _chain(rules: frozenset[str]) -> _Chain:
 
 
 def widens(rules: tuple[str, ...]) -> bool:
-    """Whether wider limits make some of these rules rarer."""
+    """Return whether wider limits make some of these rules break less often."""
     return bool(_split(rules)[0] - {"we4", "nelson2", "nelson7"})
 
 
 def _split(rules: tuple[str, ...]) -> tuple[frozenset[str], float]:
-    """The rules about zones, each under one name, and the alarm rate of the rules about order."""
+    """Return the rules about zones, each under one name, and the alarm rate of the rules about order."""
     zones = frozenset(_SAME.get(rule, rule) for rule in rules) - {"nelson3", "nelson4"}
     return zones, _ORDER_RATES[tuple(rule for rule in ("nelson3", "nelson4") if rule in rules)]
 
 
 def _arls(chain: _Chain, error: Floats, width: Floats) -> Floats:
-    """(g,) mean windows from a fresh start to the first alarm, for independent normal windows.
+    """Return the (g,) mean windows from a fresh start to the first alarm, for independent normal windows.
 
-    Solves ``(I - Q) a = 1``, where Q holds the probabilities of moving between the chain's states without an
-    alarm. It is exact for known limits (error 0): 370.4 for ``we1`` at width 3, and 91.75 for all four rules,
-    as in Champ and Woodall, Technometrics 29 (1987), 393-399, table 1. Above about 1e11 rounding dominates.
+    The function solves ``(I - Q) a = 1``, where Q holds the probabilities of moving between the chain's
+    states without an alarm. The solution is exact: with a known centre (error 0) it is 370.4 for ``we1`` at
+    width 3, and 91.75 for all four rules, as in Champ and Woodall, Technometrics 29 (1987), 393-399, table 1.
+    Above about 1e11 rounding dominates.
     """
     entries = chain.identity - _zone_probabilities(error, width) @ chain.moves.T
     ones = np.ones(chain.states)
     shape = (chain.states, chain.states)
-    # a sparse solver, though the systems are small: it is 5 times as fast as the dense one, and starts no
-    # threads that would compete with the agent's other work
+    # The systems are small, but a sparse solver is 5 times as fast as the dense one, and starts no threads
+    # that would compete with the agent's other work.
     return np.array(
         [
             scipy.sparse.linalg.splu(
@@ -176,12 +183,10 @@ def _arls(chain: _Chain, error: Floats, width: Floats) -> Floats:
 
 
 def _zone_probabilities(error: Floats, width: Floats) -> Floats:
-    """(g, 8) probabilities that a standard normal window falls into each zone, each to full relative
-    accuracy.
-    """
+    """Return the (g, 8) probabilities of a standard normal window in each zone, to full relative accuracy."""
     thirds = np.array([-1.0, -2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3, 1.0])
     edges = width[:, None] * thirds + error[:, None]
-    # a difference of lower tails loses the digits of the upper tail, so each side uses its own tail
+    # A difference of lower tails loses the digits of the upper tail, so each side uses its own tail.
     low = np.diff(scipy.special.ndtr(edges[:, :4]), axis=1, prepend=0.0)
     high = -np.diff(scipy.special.ndtr(-edges[:, 3:]), axis=1, append=0.0)
     return np.concatenate([low, high], axis=1)
@@ -189,12 +194,12 @@ def _zone_probabilities(error: Floats, width: Floats) -> Floats:
 
 @lru_cache(maxsize=32)
 def _log_rate_table(rules: frozenset[str]) -> scipy.interpolate.RectBivariateSpline:
-    """Spline of log(1/ARL) over (error, width): one table serves every number of reference windows."""
+    """Return a spline of log(1/ARL) over (error, width), for any number of reference windows."""
     chain = _chain(rules)
     arls = np.array([_arls(chain, np.full(len(_WIDTHS), error), _WIDTHS) for error in _ERRORS])
-    # nelson7 between narrow limits is so rare that the system is singular to rounding
+    # With narrow limits nelson7 is so rare that the system is singular to rounding.
     rows = -np.log(np.where((arls > 0) & (arls < _NEVER), arls, _NEVER))
-    # the mirror image keeps the spline even at error 0, where most of the weight lies
+    # The mirror image keeps the spline symmetric about error 0, where most of the weight lies.
     errors = np.concatenate([-_ERRORS[:0:-1], _ERRORS])
     return scipy.interpolate.RectBivariateSpline(
         errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0
@@ -202,13 +207,13 @@ def _log_rate_table(rules: frozenset[str]) -> scipy.interpolate.RectBivariateSpl
 
 
 def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
-    """(g,) alarms a window, ``1/ARL``, for many centre errors and limit widths at once.
+    """Return the (g,) alarms per window, ``1/ARL``, for g centre errors and limit widths.
 
     `we1` alone has a closed form. For run rules a spline over 680 exact solutions gives the rate to 0.1 %; it
-    is built once for each rule set (a second at most). `nelson3` and `nelson4` depend on the order of the
-    windows only, so limits and baseline do not change their rate; it is added. That counts windows twice that
-    would break rules of both kinds: alarms come up to 5 % less often than stated (all eight of Nelson's at 3
-    sigma).
+    is built once for each rule set, in at most a second. `nelson3` and `nelson4` depend on the order of the
+    windows only, so their rate is independent of limits and baseline, and is added. The sum counts windows
+    that break rules of both kinds twice, so alarms are up to 5 % rarer than stated (all eight Nelson rules at
+    3 sigma).
 
     Parameters
     ----------

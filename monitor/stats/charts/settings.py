@@ -1,4 +1,4 @@
-"""The common settings of charts, and the way from a baseline to a centre and limits."""
+"""The common settings of charts, and the computation of a centre and limits from a baseline."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.stats.charts.base import Baseline, Chart, ChartLogic, ChartState
 from monitor.stats.charts.detectors import Detector, RunRules, Spread
-from monitor.stats.charts.latch import LatchedLogic, Matters
+from monitor.stats.charts.latch import LatchedLogic, RelevantChange
 from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_limits
 
 
 @dataclass(frozen=True)
 class LimitChart(Chart):
-    """Settings of a chart whose limits follow from an ARL0; builds the chart's logic from a baseline.
+    """The settings of a chart whose limits follow from an ARL0 or from a number of sigmas.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows: 10 to 1,000,000. 370 if neither this nor `sigmas` is given.
+        The mean number of windows between false alarms, 10 to 1,000,000. The default is 370 unless `sigmas`
+        is set.
     sigmas : float, optional
-        Half width of the limits instead, above 0 and up to 10.
+        The half width of the limits instead of `arl0`: above 0 and up to 10.
     min_change : float
-        The least change that may raise an alarm, in the unit of the estimates, 0 or more: a window
-        (`ewma`: the average, `cusum`: the mean of the windows that its sum holds) that is nearer to the
-        centre breaks no rule.
+        The smallest change that may raise an alarm, in the unit of the estimates, 0 to 1. A window nearer to
+        the centre breaks no rule. `ewma` compares the average, and `cusum` the mean of the windows that its
+        sum holds.
     better : {1, -1, 0}
-        Whether larger values are better (1) or smaller ones (-1): a change to that side is no alarm, but an
-        improvement. 0: neither, and changes to both sides are alarms.
+        The side of an improvement, which raises no alarm: 1 if larger values are better, -1 if smaller ones
+        are. With 0, changes to both sides raise alarms.
 
     Raises
     ------
     ConfigError
-        Impossible settings: see `monitor.stats.charts.limits.check_settings`.
+        The settings are impossible: see `monitor.stats.charts.limits.check_settings`.
     """
 
     spread: ClassVar[Spread] = Spread.REFERENCE
     of_counts: ClassVar[bool] = False
-    """Whether it uses the variation of a share of successes, so it fits the accuracy only."""
+    """Whether the chart assumes the variation of a share of successes, so it suits only the accuracy."""
 
     arl0: float | None = None
     sigmas: float | None = None
@@ -63,30 +64,30 @@ class LimitChart(Chart):
         """The detector of patterns in the standardised windows."""
 
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """The logic around a baseline, from the start or from a snapshot.
+        """Return a chart around a baseline, new or resumed from a snapshot.
 
-        To rebaseline, build anew without `resume`: the latch and the memory start afresh.
+        To rebaseline, build another chart without `resume`, whose latches and memory are empty.
 
         Raises
         ------
         ConfigError
-            Fewer than five reference windows, or an `arl0` out of reach with so few.
+            The baseline has fewer than five windows, or too few for this `arl0`.
         ValueError
-            A wrong baseline: shapes differ, or numbers are not finite or out of range.
+            The baseline is invalid: shapes differ, or numbers are not finite or out of range.
         """
         check_baseline(baseline)
         chosen = chosen_limits(self, len(baseline.values))
         center = _center(baseline)
         variance = self._row_variance(baseline, center, chosen.inflation)
-        matters = Matters(self.min_change, self.better)
-        return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume, matters)
+        relevant = RelevantChange(self.min_change, self.better)
+        return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume, relevant)
 
     def row_variance(self, baseline: Baseline) -> float:
-        """The variance of one row that the baseline shows: a window of n rows varies by this over n."""
+        """Return the variance of one row of the baseline; a window of n rows has this variance over n."""
         return self._row_variance(baseline, _center(baseline), 1.0)
 
     def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
-        """The variance of one row: ``v = v0 + κ²·max(0, v_ref - v0)``, as in `Shewhart`."""
+        """Return the variance of one row, ``v = v0 + κ²·max(0, v_ref - v0)``: see `Shewhart`."""
         rows = baseline.row_sd**2
         seen = np.sum(baseline.sizes * (baseline.values - center) ** 2) / (len(baseline.values) - 1)
         return float(rows + inflation**2 * max(0.0, seen - rows))
@@ -94,12 +95,12 @@ class LimitChart(Chart):
 
 @dataclass(frozen=True)
 class LimitsAndRules(LimitChart):
-    """Settings of a chart with limits and run rules.
+    """The settings of a chart with limits and run rules.
 
     Parameters
     ----------
     arl0, sigmas : float, optional
-        As in `LimitChart`, all rules together.
+        See `LimitChart`; `arl0` counts the alarms of all rules together.
     rules : tuple of str
         `we1` to `we4`, `nelson1` to `nelson8`.
     """
@@ -108,11 +109,12 @@ class LimitsAndRules(LimitChart):
 
     @property
     def detector(self) -> RunRules:
+        """The detector of the enabled rules."""
         return RunRules(self.rules)
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Raise a ValueError that names the wrong part of a baseline."""
+    """Raise a ValueError that names the invalid part of a baseline, if there is one."""
     values, sizes = np.asarray(baseline.values), np.asarray(baseline.sizes)
     if values.ndim != 1 or values.shape != sizes.shape:
         raise ValueError(
@@ -133,7 +135,7 @@ def check_baseline(baseline: Baseline) -> None:
 
 
 def _center(baseline: Baseline) -> float:
-    """The mean of the reference windows, weighted by size."""
+    """Return the mean of the reference windows, weighted by size."""
     mean = np.average(baseline.values, weights=baseline.sizes)
-    # rounding must not move the centre of equal values
+    # Rounding must not move the centre of equal values.
     return float(np.clip(mean, baseline.values.min(), baseline.values.max()))

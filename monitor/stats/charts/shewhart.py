@@ -10,53 +10,53 @@ from monitor.stats.charts.settings import LimitsAndRules
 
 @dataclass(frozen=True)
 class Shewhart(LimitsAndRules):
-    """Control chart with limits from the estimate's own variation.
+    """Control chart with limits from the variation of the estimate itself.
 
     For a window of n rows the limits are ``centre ± L·√(v/n)``, where
 
     * centre is the mean of the reference windows, weighted by their sizes nᵢ;
     * ``v = v0 + κ²·max(0, v_ref − v0)``: v0 = row_sd² is the variance of independent rows, and
       ``v_ref = Σ nᵢ(xᵢ − centre)²/(m − 1)`` the variance between the m reference windows. v/v0 is the square
-      of Laney's p′ inflation, never below 1; κ ≥ 1 allows for few reference windows;
+      of Laney's p′ inflation, but never below 1; κ ≥ 1 corrects for few reference windows;
     * L and κ follow from `arl0`, the rules and m (`monitor.stats.charts.limits`), or L is `sigmas` and κ = 1.
 
     The mean confidence varies less than the share of correct answers: on the data of Kivimäki et al. (table
     2) row_sd is 0.62 of √(p(1−p)). The textbook's p-chart (`ShewhartP`) is too wide by that factor.
 
     Assumptions: estimates of different windows are independent and nearly normal, and the reference is in
-    control. Windows may have different sizes; the promise is computed for equal ones.
+    control. Windows may have different sizes; the ARL0 is computed for equal ones.
 
-    False alarms: one in 370 windows in control at the defaults. This is the rate over many baselines; with m
-    = 20 a single baseline's rate lies between twice as many and nearly none. Measured over 1,000 baselines of
-    2,000 windows each (`python -m tests.fidelity.arl`), with m = 20, 50, 100 and known limits: once in 372
-    (±9), 371, 375 and 372 windows; under an autocorrelation of 0.3, which is not promised, once in 295, 341,
-    362 and 373. On mean confidences of the paper's data, m = 20: once in 348 at n = 500, and in 280 at n =
-    100, where they are more skewed.
+    False alarms: one in 370 windows in control at the defaults. This is the mean rate over many baselines;
+    with m = 20 the rate of a single baseline lies between twice that and nearly zero. Measurements with 1,000
+    baselines of 2,000 windows each (`python -m tests.fidelity.arl`), for m = 20, 50, 100 and known limits:
+    one alarm in 372 (±9), 371, 375 and 372 windows; under an autocorrelation of 0.3, which violates the
+    assumptions, one in 295, 341, 362 and 373. On mean confidences of the paper's data with m = 20: one in 348
+    at n = 500, and one in 280 at n = 100, where the means are more skewed.
 
     Run rules suffer far more from autocorrelation. All four `we` rules at the textbook's 3 sigma (`sigmas=3`)
     alarm once in 92 windows with known limits, once in 72 with 20 reference windows, and once in 43 with
     known limits under an autocorrelation of 0.3.
 
-    It misleads in these cases. Autocorrelated windows alarm too often, the more rules the more. Reference
-    windows that vary moderately more than their rows raise up to 2.3 times the false alarms at m = 20
-    (`monitor.stats.charts.limits.limits`). Small windows of skewed confidences alarm too often on the low
-    side. A reference with a shift inside gives wide limits. And the chart shows only what the estimate shows:
-    not a model that errs more at unchanged confidence.
+    The chart misleads in these cases. Autocorrelated windows alarm too often, and more so with more rules.
+    Reference windows that vary moderately more than their rows raise up to 2.3 times the false alarms at m =
+    20 (`monitor.stats.charts.limits.limits`). Small windows of skewed confidences alarm too often on the low
+    side. A reference that contains a shift gives too wide limits. And the chart sees only the estimate: it
+    misses a model that makes more errors at unchanged confidence.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 if neither this nor
-        `sigmas` is given.
+        The mean number of windows between false alarms of all rules together, 10 to 1,000,000. The default is
+        370 unless `sigmas` is set.
     sigmas : float, optional
-        Half width of the limits in sigmas instead, above 0 and up to 10.
+        The half width of the limits in sigmas instead of `arl0`: above 0 and up to 10.
     rules : tuple of str
         `we1` to `we4`, `nelson1` to `nelson8`: see `monitor.stats.charts.rules`.
 
     Raises
     ------
     ConfigError
-        Impossible settings, from the constructor; too few reference windows, from `build`.
+        The settings are impossible (constructor), or there are too few reference windows (`build`).
 
     References
     ----------

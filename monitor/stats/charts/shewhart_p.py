@@ -14,24 +14,25 @@ from monitor.stats.charts.settings import LimitsAndRules
 class ShewhartP(LimitsAndRules):
     """Control chart with binomial limits ``p ± L·√(p(1−p)/n)``.
 
-    p is the mean of the reference windows weighted by their sizes, n the size of the judged window. L follows
-    from `arl0`, the rules and the number of reference windows, which give p only: sigma follows from p.
+    p is the mean of the reference windows weighted by their sizes, and n the size of the judged window. L
+    follows from `arl0`, the rules and the number of reference windows. The reference gives p only; sigma
+    follows from p.
 
     Assumptions: the value is the share of successes among n independent rows with one common probability, and
     np(1−p) is at least 10, so the share is nearly normal.
 
-    It misleads on a label-free estimate. The mean confidence varies less than labels do, so the limits lie
-    further out than they claim: on the data of Kivimäki et al. (table 2) 3 sigma are really 4.8, an alarm
-    once in 642,000 windows instead of 370 (if the mean were normal; it is skewed, and alarms once in 172,000
-    at n = 500). The chart detects a drift late or never; take `Shewhart` there. For shares, too, discreteness
-    and skewness change the rate of false alarms: with p = 0.897 and n = 500 a promised 370 is 351 with m = 20
-    and 301 with known limits (`python -m tests.fidelity.arl`; standard errors 8 and 4). Shares that vary more
-    between windows than a binomial alarm too often (take Laney's p′, or `Shewhart`).
+    The chart misleads on a label-free estimate. The mean confidence varies less than labels do, so the limits
+    are too wide: on the data of Kivimäki et al. (table 2) nominal 3 sigma are 4.8 sigma of the estimate,
+    which gives one alarm in 642,000 windows instead of 370 (for a normal mean; the skewed mean at n = 500
+    alarms once in 172,000). The chart then detects a drift late or never; use `Shewhart` instead. For shares,
+    too, discreteness and skewness change the rate of false alarms: with p = 0.897 and n = 500 an ARL0 of 370
+    becomes 351 with m = 20 and 301 with known limits (`python -m tests.fidelity.arl`; standard errors 8 and
+    4). Shares that vary more between windows than a binomial alarm too often; use `Laney` or `Shewhart`.
 
     Parameters
     ----------
     arl0, sigmas, rules
-        As in `Shewhart`, with the same errors.
+        See `Shewhart`, also for the errors.
 
     References
     ----------
@@ -60,10 +61,10 @@ class ShewhartP(LimitsAndRules):
 class ShewhartNp(ShewhartP):
     """The textbook's np-chart: the number of successes between ``np ± L·√(np(1-p))``.
 
-    It raises the same alarms as the p-chart with the same settings, as both sides of the comparison have the
-    factor n. Centre and limits are shares, so windows of different sizes have one scale and the exported
-    series are ratios; multiply by the window's size for counts. Assumptions and warnings are those of
-    `ShewhartP`.
+    The chart raises the same alarms as the p-chart with the same settings, because both sides of the
+    comparison have the factor n. Centre and limits are shares, so windows of different sizes have one scale
+    and the exported series are ratios; multiply by the window's size for counts. Assumptions and warnings are
+    the same as for `ShewhartP`.
 
     References
     ----------

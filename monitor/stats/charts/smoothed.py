@@ -1,11 +1,11 @@
-"""Run lengths of the charts that add up or average windows, EWMA and CUSUM, by their integral equations.
+"""Run lengths of EWMA and CUSUM charts, by their integral equations.
 
-Both are Markov processes on an interval: one number holds all that matters of the past. The mean run length
-as a function of that number solves a Fredholm equation of the second kind, here by Nyström's method on
-Gauss-Legendre nodes. The kernel is a normal density, so the error falls faster than any power of the number
-of nodes; with those below it is under 1e-6 of the run length for any useful limit. Nothing is simulated. The
+Both charts are Markov processes on an interval: one number summarises the past. The mean run length as a
+function of that number solves a Fredholm equation of the second kind. Nyström's method on Gauss-Legendre
+nodes solves it here. The kernel is a normal density, so the error falls faster than any power of the number
+of nodes; with 80 nodes it is under 1e-6 of the run length for any useful limit. Nothing is simulated. The
 Markov chains of Brook and Evans (1972) and Lucas and Saccucci (1990) use step functions for the kernel, and
-need several times the states for three digits.
+need several times as many states for three digits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from monitor.base.records import Floats
 
 @cache
 def _quadrature() -> tuple[Floats, Floats]:
-    """Nodes and weights on -1 to 1."""
+    """Return Gauss-Legendre nodes and weights on -1 to 1."""
     nodes, weights = np.polynomial.legendre.leggauss(80)
     return nodes, weights
 
@@ -32,22 +32,24 @@ _SLOPES = np.concatenate([np.linspace(-4.0, -1.25, 12), np.linspace(-1.0, 1.0, 4
 _INTERVALS = 0.05 + 49.95 * np.linspace(0.0, 1.0, 44) ** 2
 
 LONGEST = 1e9
-"""Windows; above it rounding in the linear systems shows, and an asymptotic formula replaces them."""
+"""The longest run length, in windows, from a linear system: longer ones show rounding errors."""
 
 
 def ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
-    """Mean windows until the first alarm of two-sided EWMA charts, started at their centre, (g,).
+    """Return the (g,) mean windows until the first alarm of two-sided EWMA charts.
 
-    The statistic ``z ← (1 - λ)z + λy`` takes independent normal windows y of variance 1 whose mean lies
-    `error` off the chart's centre. It alarms outside ``±width·√(λ/(2 - λ))``, the limits of a statistic that
-    has run for long. Above 1e9 windows rounding shows.
+    The statistic ``z ← (1 - λ)z + λy`` starts at 0, the centre. The windows y are independent and normal with
+    variance 1, and their mean lies `error` off the centre. z raises an alarm outside ``±width·√(λ/(2 - λ))``,
+    the limits of an average of many windows. Run lengths above 1e9 windows show rounding errors.
 
     Parameters
     ----------
     weight : float
-        λ, above 0 and up to 1, which is the Shewhart chart.
-    error, width : (g,) float64
-        `error` in the windows' standard deviations; `width` is L, in those of the statistic, above 0.
+        λ, above 0 and up to 1; 1 is the Shewhart chart.
+    error : (g,) float64
+        Distance of the mean from the centre, in standard deviations of a window.
+    width : (g,) float64
+        L, above 0, in the statistic's own standard deviations.
 
     References
     ----------
@@ -82,7 +84,9 @@ def _ewma_table(weight: float) -> scipy.interpolate.RectBivariateSpline:
 
 
 def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
-    """Alarms a window, 1/`ewma_arls`, from a table of exact solutions; widths are clipped to 0.05 to 7.25.
+    """Return the alarms per window, 1/`ewma_arls`, from a table of exact solutions.
+
+    Widths are clipped to 0.05 to 7.25.
 
     Examples
     --------
@@ -94,16 +98,18 @@ def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
 
 
 def cusum_arls(slope: Floats, interval: Floats) -> Floats:
-    """Mean windows until the first alarm of one-sided CUSUM charts, started at 0, (g,).
+    """Return the (g,) mean windows until the first alarm of one-sided CUSUM charts.
 
-    The sum ``S ← max(0, S + y - slope)`` takes independent standard normal windows y, and alarms above
-    `interval`. Above 1e9 windows it uses Siegmund's approximation, within about 3 %.
+    The sum ``S ← max(0, S + y - slope)`` starts at 0. The windows y are independent and standard normal, and
+    a sum above `interval` is an alarm. Run lengths above 1e9 windows come from Siegmund's approximation, with
+    an error of about 3 % at most.
 
     Parameters
     ----------
-    slope, interval : (g,) float64
-        `slope` is k minus the shift of the windows' mean, and may be negative; `interval` is h, above 0. Both
-        in the windows' standard deviations.
+    slope : (g,) float64
+        k minus the shift of the windows' mean, in standard deviations of a window; may be negative.
+    interval : (g,) float64
+        The decision interval h, above 0, in standard deviations of a window.
 
     References
     ----------
@@ -120,15 +126,15 @@ def cusum_arls(slope: Floats, interval: Floats) -> Floats:
     between, mass = _quadrature()
     nodes = interval[:, None] * (between + 1) / 2
     mass = interval[:, None] * mass / 2
-    nodes = np.concatenate([np.zeros((len(slope), 1)), nodes], axis=1)  # 0 first: the sum stays there
+    nodes = np.concatenate([np.zeros((len(slope), 1)), nodes], axis=1)  # 0 is a state with mass of its own
     kernel = np.empty((len(slope), nodes.shape[1], nodes.shape[1]))
     kernel[:, :, 0] = scipy.special.ndtr(slope[:, None] - nodes)
     kernel[:, :, 1:] = (
         _density(nodes[:, None, 1:] - nodes[:, :, None] + slope[:, None, None]) * mass[:, None, :]
     )
-    found = _solved(kernel)[:, 0]
-    good = (found >= 1) & (found < LONGEST)
-    return np.asarray(np.where(good, found, _siegmund(slope, interval)))
+    exact = _solved(kernel)[:, 0]
+    good = (exact >= 1) & (exact < LONGEST)
+    return np.asarray(np.where(good, exact, _siegmund(slope, interval)))
 
 
 def _siegmund(slope: Floats, interval: Floats) -> Floats:
@@ -144,11 +150,19 @@ def _cusum_table() -> scipy.interpolate.RectBivariateSpline:
 
 
 def cusum_rate(reference: Floats, error: Floats, interval: Floats) -> Floats:
-    """Alarms a window of a two-sided CUSUM chart, for many at once, from a table of exact solutions.
+    """Return the alarms per window of two-sided CUSUM charts, from a table of exact solutions.
 
     The two sums cannot both stay above 0 for long, so their alarm rates add up (exactly, for a reference
-    value above 0). The reference value k, the mean's distance from the chart's centre, and h are in the
-    windows' standard deviations; h is clipped to 0.05 to 50.
+    value above 0).
+
+    Parameters
+    ----------
+    reference : (g,) float64
+        The reference value k, in standard deviations of a window, like the other two.
+    error : (g,) float64
+        Distance of the windows' mean from the chart's centre.
+    interval : (g,) float64
+        The decision interval h, clipped to 0.05 to 50.
 
     Examples
     --------
@@ -169,11 +183,11 @@ def _density(z: Floats) -> Floats:
 
 
 def _solved(kernel: Floats) -> Floats:
-    """(g, k) solutions of ``(I - K) a = 1`` for (g, k, k) kernels."""
+    """Return the (g, k) solutions of ``(I - K) a = 1`` for (g, k, k) kernels."""
     system = np.eye(kernel.shape[1]) - kernel
     return np.asarray(np.linalg.solve(system, np.ones((*kernel.shape[:2], 1)))[:, :, 0])
 
 
 def _long(arls: Floats) -> Floats:
-    """Run lengths, at most 1e13: doubles do not resolve longer ones."""
+    """Return the run lengths, at most 1e13, because doubles do not resolve longer ones."""
     return np.asarray(np.where((arls >= 1) & (arls < 1e13), arls, 1e13))

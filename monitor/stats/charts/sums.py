@@ -1,11 +1,11 @@
 """The memory of EWMA and CUSUM charts on standardised values.
 
-Both go on during an alarm, so a lasting shift keeps the alarm on. They are held at 1.5 times the threshold,
-so the alarm ends soon after the shift. Only values below half of the threshold count as calm: a shift of the
-size that a chart is tuned to brings the average back within its limits every few windows, and would raise
-three alarms in 120 windows where it now raises 1.01 (0.75 of that shift: 1.2). The price is an alarm that
-outlasts its shift by about 20 windows. After the release both start again, as the run lengths of the promise
-assume.
+Average and sums continue during an alarm, so a lasting shift keeps the alarm on. They are limited to 1.5
+times the threshold, so the alarm ends soon after the shift. Only values below half of the threshold count as
+calm. Otherwise a shift of the size that a chart is tuned to, whose average returns within its limits every
+few windows, would raise three alarms in 120 windows instead of 1.01 (instead of 1.2 at 0.75 of that size).
+The price is an alarm that outlasts its shift by about 20 windows. After the release, average and sums start
+at 0 again, as the run lengths behind ARL0 assume.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _HELD, _CALM = 1.5, 0.5  # in thresholds
 
 
 class EwmaMemory:
-    """The exponentially weighted moving average ``z ← (1 - λ)z + λy`` of standardised windows y.
+    """An exponentially weighted moving average ``z ← (1 - λ)z + λy`` of standardised windows y.
 
     Parameters
     ----------
     weight : float
-        λ, above 0, up to 1.
+        λ, above 0 and up to 1.
     threshold : float
         L: half width of the limits in the average's own standard deviations √(λ/(2 - λ)), above 0.
     state : sequence of float, optional
-        From `snapshot`; a wrong one raises a ValueError.
+        A result of `snapshot`; an invalid one raises a ValueError.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class EwmaMemory:
         self.side = 0
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Take the next window's standardised value; return ``("ewma",)`` if the average is outside.
+        """Add the next window's standardised value, and return ``("ewma",)`` if the average is outside.
 
-        The limits lie `least` from the centre at least.
+        The limits are at least `least` away from the centre.
         """
         average = (1 - self._weight) * self._average + self._weight * z
         self._reach = max(self._limit, least)
@@ -58,11 +58,11 @@ class EwmaMemory:
         return (self.kind,) if self.side else ()
 
     def calm(self, side: int = 0) -> bool:
-        """Whether the average is within half of its limits, on this side."""
+        """Return whether the average is within half of its limits, on this side."""
         return (abs(self._average) if side == 0 else side * self._average) <= _CALM * self._reach
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """The values of the next window that leave the average within its limits."""
+        """Return the smallest and largest next value that keep the average within its limits."""
         kept, reach = (1 - self._weight) * self._average, max(self._limit, least)
         return (-reach - kept) / self._weight, (reach - kept) / self._weight
 
@@ -71,7 +71,7 @@ class EwmaMemory:
         self._average = 0.0
 
     def snapshot(self) -> list[float]:
-        """The average."""
+        """Return the average."""
         return [self._average]
 
 
@@ -85,7 +85,7 @@ class CusumMemory:
     threshold : float
         h, the decision interval, above 0.
     state : sequence of float, optional
-        From `snapshot`; a wrong one raises a ValueError.
+        A result of `snapshot`; an invalid one raises a ValueError.
 
     Examples
     --------
@@ -105,9 +105,9 @@ class CusumMemory:
         self.side = 0
 
     def update(self, z: float, least: float = 0.0) -> tuple[str, ...]:
-        """Take the next window's standardised value; return ``("cusum",)`` if a sum is above h.
+        """Add the next window's standardised value, and return ``("cusum",)`` if a sum is above h.
 
-        The sums grow by what lies beyond k, or beyond `least` if that is more: where one is above h, the
+        A sum grows by the distance beyond k, or beyond `least` if that is larger. So if a sum is above h, the
         windows since it left 0 are on average further than `least` from the centre.
         """
         held, k = _HELD * self._interval, max(self._reference, least)
@@ -117,12 +117,12 @@ class CusumMemory:
         return (self.kind,) if max(self._up, self._down) > self._interval else ()
 
     def calm(self, side: int = 0) -> bool:
-        """Whether both sums, or the one of this side, are within half of the interval."""
+        """Return whether both sums, or the sum of this side, are within half of the interval."""
         largest = max(self._up, self._down) if side == 0 else self._up if side > 0 else self._down
         return largest <= _CALM * self._interval
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """The values of the next window that leave both sums within the interval."""
+        """Return the smallest and largest next value that keep both sums within the interval."""
         reach = self._interval + max(self._reference, least)
         return self._down - reach, reach - self._up
 
@@ -131,7 +131,7 @@ class CusumMemory:
         self._up = self._down = 0.0
 
     def snapshot(self) -> list[float]:
-        """The upper and the lower sum."""
+        """Return the upper and the lower sum."""
         return [self._up, self._down]
 
 

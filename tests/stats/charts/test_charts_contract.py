@@ -197,7 +197,7 @@ def test_a_snapshot_that_is_none_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="quiet_windows must be None or 0 to 7, got 9"):
         CHARTS[kind]().build(reference(), replace(state, quiet_windows=9))
     with pytest.raises(ValueError, match=f"{own} must hold .* numbers, got"):
-        CHARTS[kind]().build(reference(), ChartState.of(own, [math.nan] * 2, state.quiet_windows))
+        CHARTS[kind]().build(reference(), ChartState.from_memory(own, [math.nan] * 2, state.quiet_windows))
 
 
 def own_memory(logic: ChartLogic) -> str:
@@ -209,10 +209,10 @@ def own_memory(logic: ChartLogic) -> str:
 
 
 def test_a_memory_of_a_kind_without_a_field_is_kept_by_its_kind() -> None:
-    state = ChartState.of("calm", [0.5], 3)
+    state = ChartState.from_memory("calm", [0.5], 3)
     assert through_json(state) == state
     assert (state.memory("calm"), state.memory("ewma"), state.quiet_windows) == ([0.5], None, 3)
-    assert ChartState.of("ewma", [0.5], None) == ChartState(ewma=[0.5], quiet_windows=None)
+    assert ChartState.from_memory("ewma", [0.5], None) == ChartState(ewma=[0.5], quiet_windows=None)
 
 
 @KINDS

@@ -13,7 +13,7 @@ from monitor import Cusum, Ewma, Shewhart, ShewhartP
 from monitor.base.errors import ConfigError
 from monitor.stats.charts.detectors import RunRules, Spread
 from monitor.stats.charts.fleet import Limits
-from monitor.stats.charts.latch import LatchedLogic, Matters
+from monitor.stats.charts.latch import LatchedLogic, RelevantChange
 from monitor.stats.charts.limits import HIGHEST_ARL0, check_settings, false_alarm_rate, limits
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
 from monitor.stats.charts.settings import LimitChart
@@ -235,8 +235,8 @@ def test_false_alarms_with_a_least_change_by_simulation(chart: LimitChart) -> No
 
 def known_limits(chart: LimitChart, sd: float) -> LatchedLogic:
     """The chart's logic around 0.5, windows of one row."""
-    matters = Matters(chart.min_change)
-    return LatchedLogic(0.5, sd**2, chart.sigmas or 0.0, chart.detector, matters=matters)
+    relevant = RelevantChange(chart.min_change)
+    return LatchedLogic(0.5, sd**2, chart.sigmas or 0.0, chart.detector, relevant=relevant)
 
 
 def test_the_p_chart_takes_its_sigma_as_known() -> None:
