@@ -179,7 +179,7 @@ class Reference:
         return found
 
     def _prepared(self, rows: Ints, features: Mapping[str, FeatureKind]) -> CovariateReference:
-        return CovariateReference.of(
+        return CovariateReference.from_rows(
             self.scores[rows],
             self.predicted[rows],
             self.labels[rows],

@@ -47,7 +47,7 @@ def seconds(reference: int, many: int, n: int, shifted: bool) -> tuple[float, fl
     score = rng.random(reference)
     rows = np.column_stack((1 - score, score)), (score > 0.5) * 1, (rng.random(reference) < score) * 1
     features = features_of(rng, reference, many, shifted=False)
-    prepared = CovariateReference.of(*rows, features, kinds, [str(k) for k in range(many)])
+    prepared = CovariateReference.from_rows(*rows, features, kinds, [str(k) for k in range(many)])
     base, plain = fit_predictive(IsotonicCalibrator(), *rows), IsotonicCalibrator().fit(*rows)
     window, claimed = features_of(rng, n, many, shifted), rng.random(n)
     scores = np.column_stack((1 - claimed, claimed))

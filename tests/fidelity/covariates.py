@@ -124,7 +124,7 @@ class Judge:
         self.values = realised_values(*fit[:2], np.eye(2)[rows.labels])
         self.plain = IsotonicCalibrator().fit(*fit)
         self.base = fit_predictive(IsotonicCalibrator(), *fit)
-        self.reference = CovariateReference.of(*fit, rows.features, kinds, names)
+        self.reference = CovariateReference.from_rows(*fit, rows.features, kinds, names)
         n, many = len(rows.labels), len(self.reference)
         self.used = rows.at(np.arange(many) * n // many)
         self.categories = [kind == "text" for kind in kinds]

@@ -42,7 +42,10 @@ def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
         Fitted on the rows of the job, and not refused.
     """
     answered = [not np.isnan(job.scores[:, m, 0]).all() for m in range(len(job.models))]
-    new = [SSMECalibration.of(fit.calibration(m)) if there else None for m, there in enumerate(answered)]
+    new = [
+        SSMECalibration.from_isotonic(fit.calibration(m)) if there else None
+        for m, there in enumerate(answered)
+    ]
     given = job.references or (None,) * len(job.models)
     old = {
         m: IsotonicCalibration.from_snapshot(reference)

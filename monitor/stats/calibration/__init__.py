@@ -1,4 +1,4 @@
-"""Calibration: from raw scores to probabilities. `monitor.base.registry` lists the methods, one a module."""
+"""Calibration of raw scores to probabilities; each method of `monitor.base.registry` is a module here."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _FITTING = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.ref
 _FITTED = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.chooses)
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(_FITTING)
-"""Every method that fits a calibration on a reference, by its name in the configuration."""
+"""The class of each method that fits a calibration on a reference, by its name in the configuration."""
 
 CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
     _FITTED,
     convert=lambda code: getattr(code, "calibration", code),
 )
-"""Every fitted calibration by its method; `auto` returns one of the others, and `ssme` comes from refits."""
+"""The class of a fitted calibration of each method, with `ssme`, and without `auto`, which fits another."""
 
 
 def calibration_from_snapshot(snapshot: Mapping[str, Any]) -> Calibration:
-    """The calibration in a snapshot, of any method. Raises a ValueError if the method is unknown.
+    """Return the calibration in a snapshot, or raise a ValueError if its method is unknown.
 
     Examples
     --------

@@ -27,15 +27,15 @@ _SIMPLEST_FIRST: tuple[type[Calibrator], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen method, with the losses of all methods.
+    """The chosen method and the losses of all methods.
 
     Parameters
     ----------
     method : str
         Key in `CALIBRATORS`.
     losses : mapping of str to float
-        Mean log loss of each method on rows outside the fit, in nats a row. `none` (the raw scores) is there
-        only for comparison.
+        Mean log loss of each method on rows outside the fit, in nats per row. `none` (the raw scores) is
+        included for comparison only.
     """
 
     method: str
@@ -43,16 +43,16 @@ class Choice:
 
 
 def log_loss(calibrated: Floats, labels: Ints, smallest: float) -> Floats:
-    """Minus the logarithm of each row's probability of its true class, (n,) in nats.
+    """Return each row's negative log-probability of its true class, (n,) in nats.
 
     Parameters
     ----------
     calibrated : (n, K) float64
-        Class probabilities; K = 1: the probability of being right.
+        Class probabilities; for K = 1, the probability that the prediction is right.
     labels : (n,) int64
         True class; for K = 1, 0 is correct and 1 is wrong.
     smallest : float
-        Smaller probabilities count as this one: an isotonic curve gives 0 to an event that it has never seen.
+        The lower bound of probabilities: an isotonic curve gives 0 to an event that its rows do not contain.
 
     Examples
     --------
@@ -61,30 +61,30 @@ def log_loss(calibrated: Floats, labels: Ints, smallest: float) -> Floats:
     """
     if calibrated.shape[1] == 1:
         calibrated = np.column_stack((calibrated[:, 0], 1.0 - calibrated[:, 0]))
-    given = np.take_along_axis(calibrated, labels[:, None], axis=1)[:, 0]
-    loss: Floats = -np.log(np.maximum(given, smallest))
+    of_label = np.take_along_axis(calibrated, labels[:, None], axis=1)[:, 0]
+    loss: Floats = -np.log(np.maximum(of_label, smallest))
     return loss
 
 
 def choose(
     scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None, folds: int = 5
 ) -> Choice:
-    """Choose a method by its cross-validated log loss.
+    """Choose a calibration method by its cross-validated log loss.
 
-    Each method calibrates every row by a fit on other rows (`cross_fit_in_time`). The simplest method wins
-    whose mean loss is within one standard error of the least. The order is temperature, platt, vector (three
-    classes or more; for two it is beta), beta, isotonic. The standard error is the one of the mean difference
-    between the two methods, row by row. `none` is no candidate: a temperature near 1 is the same map, and is
-    calibrated.
+    Each method calibrates every row by a fit on other rows (`cross_fit_in_time`). The choice is the simplest
+    method whose mean loss is within one standard error of the smallest. From simple to complex, the methods
+    are temperature, platt, vector (for three classes or more; for two it equals beta), beta and isotonic. The
+    standard error is that of the mean row-by-row difference between the two methods. `none` is no candidate,
+    because a temperature near 1 is nearly the same map.
 
-    A probability counts as at least 1 / (n + 2), Laplace's rule for an event that n rows have never shown. It
-    assumes independent rows; if neighbours are alike, it finds too few ties. It measures past losses: under
-    drift another method may be better.
+    A probability counts as at least 1 / (n + 2), Laplace's rule for an event that n rows do not contain. The
+    standard error assumes independent rows; if neighbouring rows are similar, it is too small, and the choice
+    too complex. The losses are those of the past: after a drift another method may be better.
 
     Parameters
     ----------
     scores, predicted, labels, weights
-        As in `Calibrator.fit`, in time order.
+        See `Calibrator.fit`; in time order.
     folds : int
         2 to n.
 
@@ -103,8 +103,8 @@ def choose(
     >>> rng = np.random.default_rng(0)
     >>> score = rng.random(2000)
     >>> labels = (rng.random(2000) < np.where(score > 0.4, 0.9, 0.1)).astype(int)  # no smooth curve
-    >>> found = choose(np.column_stack((1 - score, score)), labels, labels)
-    >>> found.method, round(found.losses["isotonic"], 2), round(found.losses["platt"], 2)
+    >>> choice = choose(np.column_stack((1 - score, score)), labels, labels)
+    >>> choice.method, round(choice.losses["isotonic"], 2), round(choice.losses["platt"], 2)
     ('isotonic', 0.33, 0.44)
     """
     check_fit_input(scores, predicted, labels, weights)
@@ -129,7 +129,7 @@ def choose(
 
 
 def _standard_error(difference: Floats, weight: Floats) -> float:
-    """The standard error of the weighted mean of these rows."""
+    """Return the standard error of the weighted mean of independent rows."""
     share = weight / weight.sum()
     away = difference - share @ difference
     return float(np.sqrt((share * share) @ (away * away)))
@@ -137,9 +137,9 @@ def _standard_error(difference: Floats, weight: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AutoCalibrator(Calibrator):
-    """Fits the method that `choose` selects; the fitted map has the name of that method.
+    """Calibration by the method that `choose` selects; the fitted map has the name of that method.
 
-    It costs six fits of each method: about half a second on 40,000 rows.
+    A fit costs six fits of each method, about half a second on 40,000 rows.
 
     Examples
     --------
@@ -151,11 +151,12 @@ class AutoCalibrator(Calibrator):
     """
 
     method: ClassVar[str] = "auto"
-    calibration: ClassVar[type[Calibration]] = IsotonicCalibration  # or that of any other method
+    calibration: ClassVar[type[Calibration]] = IsotonicCalibration  # or the class of another method
 
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Calibration:
-        found = choose(scores, predicted, labels, weights)
-        calibrator = next(each for each in _SIMPLEST_FIRST if each.method == found.method)
+        """Choose a method, and fit it on all rows."""
+        choice = choose(scores, predicted, labels, weights)
+        calibrator = next(each for each in _SIMPLEST_FIRST if each.method == choice.method)
         return calibrator().fit(scores, predicted, labels, weights)

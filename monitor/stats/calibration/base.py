@@ -1,4 +1,4 @@
-"""The base of every calibration: frozen settings that fit a frozen map from raw scores to probabilities."""
+"""The base classes of calibration: frozen settings that fit a frozen map from raw scores to probabilities."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from monitor.base.records import Floats, Ints
 
 
 class Calibration(ABC):
-    """A fitted map from raw scores to class probabilities. Immutable; `apply` costs microseconds.
+    """An immutable fitted map from raw scores to class probabilities.
 
     Attributes
     ----------
     method : str
-        Key of its calibrator in `CALIBRATORS`.
+        Key in `CALIBRATIONS`.
     width : int
-        Columns of the scores in its fit: one for each class, or 1 for a confidence.
+        Number of columns of the fitted scores: one for each class, or 1 for a confidence.
     """
 
     method: ClassVar[str]
@@ -28,24 +28,29 @@ class Calibration(ABC):
 
     @abstractmethod
     def apply(self, scores: Floats) -> Floats:
-        """Calibrated class probabilities, (n, K) float64.
+        """Return calibrated class probabilities, (n, K) float64.
 
-        Each row sums to 1; for K = 1 the value is the calibrated probability of being right. Raises a
-        ValueError if the scores do not have `width` columns.
+        Each row sums to 1; for K = 1 the value is the calibrated probability that the prediction is right. A
+        call takes microseconds.
 
         Parameters
         ----------
         scores : (n, K) float64
-            Raw scores from 0 to 1, K = `width`; not changed.
+            Raw scores from 0 to 1, K = `width`; not modified.
+
+        Raises
+        ------
+        ValueError
+            The scores do not have `width` columns.
         """
 
     def snapshot(self) -> dict[str, Any]:
-        """The map as plain numbers, strings, lists and mappings, with its `method`."""
+        """Return the map as plain numbers, strings, lists and mappings, with its `method`."""
         return {"method": self.method, **plain(self)}
 
     @classmethod
     def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Self:
-        """The map from its `snapshot`, equal to the last bit."""
+        """Return the map of a `snapshot`, equal to the last bit."""
         return restored(snapshot, cls)
 
     def _check_width(self, scores: Floats) -> None:
@@ -57,7 +62,7 @@ class Calibration(ABC):
 
 
 class Calibrator(ABC):
-    """Settings of a calibration method: frozen, checked in the constructor.
+    """The settings of a calibration method: frozen, and checked in the constructor.
 
     Attributes
     ----------
@@ -74,7 +79,7 @@ class Calibrator(ABC):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Calibration:
-        """Learn the map from labelled rows.
+        """Fit the map on labelled rows.
 
         Parameters
         ----------
@@ -85,7 +90,7 @@ class Calibrator(ABC):
         labels : (n,) int64
             True class; for K = 1, 0 is correct and 1 is wrong.
         weights : (n,) float64, optional
-            0 or more, 1 by default: a weight of 2 equals the row twice. Scale inverse probabilities of
+            0 or more, 1 by default: a row of weight 2 counts as two rows. Scale inverse probabilities of
             labelling to a mean of 1 first.
 
         Raises
@@ -95,19 +100,19 @@ class Calibrator(ABC):
             the remedy.
         """
 
-    def prepared(self, scores: Floats, predicted: Ints, labels: Ints) -> Callable[[Floats], Calibration]:
-        """A fit on these rows that takes their weights, for many fits on parts of the same rows.
+    def prepare_fit(self, scores: Floats, predicted: Ints, labels: Ints) -> Callable[[Floats], Calibration]:
+        """Return a function that fits these rows for any weights, to fit many parts of the same rows.
 
         Parameters
         ----------
         scores, predicted, labels
-            As in `fit`.
+            See `fit`.
 
         Returns
         -------
         callable
-            From (n,) weights to what `fit` gives on the rows whose weight is above 0, to the last bit. It
-            raises what `fit` raises.
+            A function of (n,) weights. It returns the result of `fit` on the rows with a weight above 0, to
+            the last bit, and raises the same errors.
         """
 
         def fit(weights: Floats) -> Calibration:
@@ -118,7 +123,7 @@ class Calibrator(ABC):
 
 
 def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None) -> None:
-    """Refuse rows that allow no fit: see the errors of `Calibrator.fit`."""
+    """Raise a ValueError if the rows allow no fit: see the errors of `Calibrator.fit`."""
     if scores.ndim != 2 or scores.shape[1] < 1:
         raise ValueError(f"scores must have the shape (n, K) with K at least 1, got {scores.shape}")
     n, width = scores.shape
@@ -143,7 +148,7 @@ def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floa
 
 
 def check_weights(weights: Floats, n: int) -> None:
-    """Refuse weights of n rows that allow no fit."""
+    """Raise a ValueError if the weights of n rows allow no fit."""
     if weights.shape != (n,):
         raise ValueError(
             f"weights must have the shape ({n},), one entry for each row of scores, got {weights.shape}"
@@ -156,14 +161,15 @@ def check_weights(weights: Floats, n: int) -> None:
 
 
 def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
-    """Calibrated probability of the predicted class, (n,).
+    """Return the calibrated probability of the predicted class, (n,).
 
-    It is not always the largest one: the predicted class comes from the raw scores or from the record.
+    It is not always the largest probability: the predicted class comes from the raw scores or from the
+    record.
 
     Parameters
     ----------
     calibrated : (n, K) float64
-        Result of `Calibration.apply`; K = 1 is the confidence itself.
+        Result of `Calibration.apply`; for K = 1, the confidence itself.
     predicted : (n,) int64
         The model's class, 0 to K − 1.
 
@@ -179,7 +185,7 @@ def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
 
 
 def fold_edges(n: int, folds: int) -> Ints:
-    """(folds + 1,) the edges of contiguous folds of nearly equal length."""
+    """Return the (folds + 1,) edges of contiguous folds of n rows with nearly equal lengths."""
     edges: Ints = np.arange(folds + 1) * n // folds
     return edges
 
@@ -192,17 +198,17 @@ def cross_fit_in_time(
     folds: int = 5,
     weights: Floats | None = None,
 ) -> Floats:
-    """Calibrate each row of the reference by a map that was not fitted on its neighbours in time.
+    """Calibrate each row of the reference with a map that is fitted on other folds in time.
 
-    The rows are cut into contiguous folds in time order; the map for each fold is fitted on the other folds.
-    On its own rows a map looks better than it is; and random folds would leak, because rows near in time are
-    alike.
+    The function cuts the rows into contiguous folds in time order, and calibrates each fold with a map that
+    is fitted on the other folds. A map looks better than it is on the rows of its own fit; random folds would
+    leak, because rows that are near in time are similar.
 
     Parameters
     ----------
     calibrator : Calibrator
     scores, predicted, labels, weights
-        As in `Calibrator.fit`, in time order.
+        See `Calibrator.fit`; in time order.
     folds : int
         From 2 to the number of rows.
 
@@ -231,7 +237,10 @@ def cross_fit_in_time(
         raise ValueError(f"folds must lie from 2 to the number of rows ({n}), got {folds}")
     calibrated = np.empty(scores.shape)
     edges = fold_edges(n, folds)
-    fit, counts = calibrator.prepared(scores, predicted, labels), np.ones(n) if weights is None else weights
+    fit, counts = (
+        calibrator.prepare_fit(scores, predicted, labels),
+        np.ones(n) if weights is None else weights,
+    )
     for first, past in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         others = counts.copy()
         others[first:past] = 0.0

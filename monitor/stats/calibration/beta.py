@@ -18,13 +18,17 @@ _FLOORS = np.array([0.0, 0.0, -np.inf])
 
 
 class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
-    """1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)), with a, b ≥ 0; the identity has a = b = 1 and c = 0."""
+    """The curve 1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)) with a, b ≥ 0.
+
+    The identity has a = b = 1 and c = 0.
+    """
 
     a: float
     b: float
     c: float
 
     def __call__(self, score: Floats) -> Floats:
+        """Return the curve's value at each score."""
         log, rest = clipped_logs(score)
         return sigmoid(self.a * log - self.b * rest + self.c)
 
@@ -36,9 +40,9 @@ class BetaCalibration(Calibration):
     Parameters
     ----------
     width : int
-        Columns of the scores.
+        Number of columns of the scores.
     curves : tuple of BetaCurve
-        One for a confidence or for two classes (of the second class), else one for each class.
+        One curve for a confidence, one for two classes (for the second class), else one for each class.
 
     Examples
     --------
@@ -51,6 +55,7 @@ class BetaCalibration(Calibration):
     method: ClassVar[str] = "beta"
 
     def apply(self, scores: Floats) -> Floats:
+        """Apply the curves, and normalise the rows of three classes or more."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
@@ -59,16 +64,16 @@ class BetaCalibration(Calibration):
 class BetaCalibrator(Calibrator):
     """Logistic regression of the outcome on ln s and −ln(1 − s), with both coefficients at least 0.
 
-    Three parameters for each class. It is exact if the scores of each class follow a beta distribution. It
-    bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are special cases.
-    Two classes: it fits the second class against its score. A confidence: it fits being right. More classes:
-    it fits each against the rest and renormalises the rows.
+    The map has three parameters for each class. It is exact if the scores of each class follow a beta
+    distribution. It bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are
+    special cases. For two classes the fit is the second class on its score; for a confidence, the event that
+    the prediction is right; for more classes, each class against the rest, with normalised rows.
 
-    If the free fit has a coefficient below 0 (a falling curve), the paper drops that coefficient and fits
-    again. We take the maximum over a, b ≥ 0, which is the better of these fits. A weak prior (standard
-    deviation 10 around the identity) keeps the fit finite for separable classes.
+    If the unconstrained fit has a negative coefficient (a falling curve), the paper drops that coefficient
+    and fits again. This class maximises over a, b ≥ 0, which gives the better of these fits. A weak prior
+    (standard deviation 10 around the identity) keeps the fit finite for separable classes.
 
-    It misleads on saturated scores: it clips scores to 10⁻⁶ and 1 − 10⁻⁶.
+    The map misleads on saturated scores: scores are clipped to 10⁻⁶ and 1 − 10⁻⁶.
 
     References
     ----------
@@ -91,6 +96,7 @@ class BetaCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> BetaCalibration:
+        """Fit a curve for each column of `column_problems`."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_beta(score, success, rows.weights) for score, success in column_problems(rows)]
         return BetaCalibration(rows.scores.shape[1], tuple(curves))

@@ -1,49 +1,49 @@
-"""Calibration `covariates`: the reference's rows, weighted until they resemble the window's features.
+"""Calibration `covariates`, which weights the reference's rows to match the features of a window.
 
-A calibration holds where the features are distributed as in its reference. Of two segments with the same
-score, one may be right more often: then the frequency of right answers at this score moves with the segments'
-shares. Under covariate shift p(y | features) stays, and only p(features) moves. So the reference's rows are
-weighted by the ratio of the densities of window and reference, and a rising curve is fitted on the weighted
-rows, for each window anew.
+A calibration is valid where the features have the same distribution as in its reference. If one of two
+segments with the same score is right more often, the frequency of right answers at this score depends on the
+segments' shares. Under covariate shift p(y | features) stays, and only p(features) changes. So for each
+window, the reference's rows are weighted by the ratio of the densities of window and reference, and a rising
+curve is fitted on the weighted rows.
 
-**The ratio** comes from a classifier between the N rows of the reference and the n of the window. Where it
-gives a row the probability p of being the window's, the row's weight is (N/n) · p / (1 − p). It is a logistic
-regression with a parameter for each bin of a number (20 quantiles, and finer tails) and for each category,
-fitted by Newton's method. A normal prior holds neighbouring bins of a number together, and categories near 0.
-So with few rows, or without a shift, the weights stay near 1.
+**The ratio** comes from a classifier that separates the N rows of the reference from the n rows of the
+window. A row that the classifier assigns to the window with probability p has the weight (N/n) · p / (1 − p).
+The classifier is a logistic regression with a parameter for each bin of a number (20 quantiles, and finer
+tails) and for each category, fitted by Newton's method. A normal prior keeps the parameters of neighbouring
+bins close to each other, and those of categories close to 0. So with few rows, or without a shift, the
+weights stay near 1.
 
-**Pairs of features.** A sum over features is blind to a shift of two together: their correlation turns, or
-the numbers of one segment move. So each pair's table of coarse bins is tested, the window's counts against
-those of the weighted reference. The pairs that differ most (at most `_MOST_PAIRS`) get parameters of their
-own, and all is fitted again.
+**Pairs of features.** A model that is additive in the features misses joint shifts of two features: a change
+of their correlation, or of the numbers of one segment. So for each pair, a test compares the window's counts
+in a table of coarse bins with those of the weighted reference. The pairs that differ most (at most
+`_MOST_PAIRS`) get additional parameters, and the regression is fitted again.
 
-**Weights** have mean 1 over the reference. Those above √N are cut to it (truncated importance sampling),
-which bounds what one row can do.
+**Weights** have mean 1 over the reference. Weights above √N are truncated to √N (truncated importance
+sampling), which bounds the influence of one row.
 
-**The curve** rises in the score, within the answers of each class if there are two and a threshold tells
-them apart. Over the threshold it may fall: where a segment is worse than a coin near the threshold, one
-rising curve would flatten both sides, and the mean confidence would be off by points. Within a class the
-mean confidence of the weighted rows is their weighted share of right answers, whatever the curve's true
-shape.
+**The curve** rises in the score. With two classes that a threshold of the score separates, it rises within
+the answers of each class, and may fall across the threshold: where a segment is worse than chance near the
+threshold, one rising curve would flatten both sides, and the mean confidence would be off by points. Within
+a class, the mean confidence of the weighted rows equals their weighted share of right answers, whatever the
+true shape of the curve.
 
-**Effective size:** (Σw)² / Σw², Kish's number of equally weighted rows that tell as much.
+**Effective size** is (Σw)² / Σw², Kish's number of equally weighted rows that are as informative.
 
-A row of the window says nothing on the ratio if it lacks a feature (NaN or infinite), if it has a category
-that the reference never had, or a number beyond the reference's range by more than a tenth of it. Nor does a
-row of the reference tell how often such rows are right. Up to `MOST_UNUSABLE` of the rows are left out;
-above, the window has no calibration. Nor has it below an effective size of `FEWEST_EFFECTIVE`, or if
-the weights leave the reference unlike the window (`MOST_APART`).
+A row of the window is unusable for the ratio if it lacks a feature (NaN or infinite), has a category that the
+reference lacks, or has a number beyond the reference's range by more than a tenth of that range; the
+reference does not show how often such rows are right either. The fit ignores up to `MOST_UNUSABLE` of the
+rows; if more are unusable, the window has no calibration. It has none either if the effective size is below
+`FEWEST_EFFECTIVE`, or if the weighted reference still differs from the window (`MOST_APART`).
 
-It misleads
+The calibration misleads
 
-* if p(y | features) changes (concept shift): features do not show it, and nothing without labels does;
-* if the shift depends on a feature that is not configured, and the score does not carry it;
-* if bins and pairs are too coarse for the shift: within a bin, and for three features together, the mixture
-  of the reference stays;
-* if the true frequency falls with the score within one predicted class: metrics of the ranking then miss
-  it;
-* if the window has rows where the reference has hardly any: the curve rests on few rows there. The effective
-  size and the interval tell most of this, not all.
+* if p(y | features) changes (concept shift), which only labels can show;
+* if the shift depends on a feature that is not configured and that the score does not reflect;
+* if bins and pairs are too coarse for the shift: within a bin, and for three features together, the
+  proportions of the reference remain;
+* if the true frequency falls with the score within one predicted class: ranking metrics then miss the fall;
+* if the window has rows where the reference has hardly any: the curve depends on few rows there, which
+  effective size and interval show only in part.
 
 References
 ----------
@@ -70,32 +70,33 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.stats.calibration.base import Calibration, check_fit_input, confidence_of
-from monitor.stats.calibration.isotonic import Curve, fit_placed_curve
+from monitor.stats.calibration.isotonic import Curve, fit_ranked_curve
 from monitor.stats.calibration.rows import apply_by_column, column_problems, fit_rows
 from monitor.stats.estimate.predictive import Predictive
 
 Kind = Literal["number", "text"]
 
 FEWEST_ROWS = 200
-"""Rows of a reference with all features, at least."""
+"""The smallest number of rows of a reference with all features."""
 
 FEWEST_EFFECTIVE = 100.0
-"""Effective size of the weighted reference, at least."""
+"""The smallest effective size of the weighted reference."""
 
 MOST_UNUSABLE = 0.05
-"""Share of a window's rows that may lack a feature or lie beyond the reference."""
+"""The largest share of a window's rows that may lack a feature or lie beyond the reference."""
 
 MOST_APART = 0.25
-"""Standardised difference that the weights may leave between the means of a number in window and reference,
-as usual for balance in studies that match by propensity; at least three standard errors of the window's mean.
-Beyond it weights do not make the reference resemble the window, whatever their effective size."""
+"""The largest standardised difference between the means of a number in the window and in the weighted
+reference; three standard errors of the window's mean are always allowed. The value is the usual one for
+balance in propensity-score matching. With a larger difference the weighted reference does not resemble the
+window, whatever its effective size."""
 
 MOST_ROWS = 10_000
-"""Rows of the reference in use; of more, so many evenly spread ones."""
+"""The largest number of reference rows in use; a longer reference is thinned evenly."""
 
-_MOST_LEVELS = 40  # of a text; rarer ones share a parameter
+_MOST_LEVELS = 40  # categories of a text with a parameter; rarer ones share one
 _QUANTILES = np.concatenate([[0.01, 0.03], np.arange(1, 20) / 20, [0.97, 0.99]])
-_BEYOND = 0.1  # of the range of a number
+_BEYOND = 0.1  # share of the range of a number
 _COARSE = 4  # bins of a number in a pair
 _COARSE_LEVELS = 6
 _CATEGORY = 1.0  # precisions of the prior, in 1 / nats²
@@ -104,28 +105,28 @@ _LEVEL = 0.3
 _PAIR = 3.0
 _MOST_PAIRS = 4
 _PAIR_SURE = 4.0  # standard errors
-_FITTED_ROWS = 5000  # of the reference: more tell little beside a window of some hundred rows
+_FITTED_ROWS = 5000  # reference rows in the regression: more add little beside a window of some hundred rows
 _NEWTON_STEPS = 30
 _LEAST_STEP = 1e-4  # share of Newton's step
-_LARGEST_LOG = 500.0  # whose exponential is finite
-_CLOSE = 1e-4  # nats that a step promised: Newton's next would gain the square of it
+_LARGEST_LOG = 500.0  # its exponential is finite
+_CLOSE = 1e-4  # predicted gain of a step in nats; Newton's next step would gain about its square
 _FEWEST_IN_PIECE = 50  # rows
-_BINS = 50  # of the curve's error
+_BINS = 50  # bins for the error of the curve
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovariatesCalibration(Calibration):
-    """A curve fitted on the reference, weighted as one window's features are distributed.
+    """A calibration for one window, fitted on the reference with weights that match the window's features.
 
     Parameters
     ----------
     width : int
-        Columns of the scores.
+        Number of columns of the scores.
     curves : tuple of Curve
-        As in `IsotonicCalibration`, but that of two classes may fall from the last score of one predicted
-        class to the first of the other.
+        The curves of `IsotonicCalibration`; the one for two classes may fall from the last score of one
+        predicted class to the first score of the other.
     effective : float
-        Equally weighted rows of the reference that tell as much as the weighted ones.
+        Effective size of the weighted reference, in equally weighted rows.
 
     Examples
     --------
@@ -141,6 +142,7 @@ class CovariatesCalibration(Calibration):
     method: ClassVar[str] = "covariates"
 
     def apply(self, scores: Floats) -> Floats:
+        """Apply the curves, and normalise the rows of three classes or more."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
@@ -153,13 +155,13 @@ class _Feature:
     ----------
     kind : {"number", "text"}
     values : float64 array
-        Of a number, the edges between its bins; of a text, its categories. Rising.
+        The edges between the bins of a number, or the categories of a text, in ascending order.
     column : int64 array
         The parameter of each bin or category.
     coarse : int64 array
         The coarse bin of each parameter.
     low, high : float
-        A number outside is beyond the reference.
+        The range of a number; values outside are beyond the reference.
     """
 
     kind: Kind
@@ -170,11 +172,12 @@ class _Feature:
     high: float = np.inf
 
     @classmethod
-    def of(cls, kind: Kind, values: Floats) -> _Feature:
-        return cls._of_number(values) if kind == "number" else cls._of_text(values)
+    def from_values(cls, kind: Kind, values: Floats) -> _Feature:
+        """Return the bins of a feature with these finite values in the reference."""
+        return cls._from_numbers(values) if kind == "number" else cls._from_texts(values)
 
     @classmethod
-    def _of_number(cls, values: Floats) -> _Feature:
+    def _from_numbers(cls, values: Floats) -> _Feature:
         edges = np.unique(np.quantile(values, _QUANTILES, method="inverted_cdf"))
         count = np.bincount(edges.searchsorted(values), minlength=len(edges) + 1)
         before = (count.cumsum() - count / 2) / len(values)
@@ -184,7 +187,7 @@ class _Feature:
         return cls("number", edges, np.arange(len(count)), coarse, low - beyond, high + beyond)
 
     @classmethod
-    def _of_text(cls, values: Floats) -> _Feature:
+    def _from_texts(cls, values: Floats) -> _Feature:
         levels, count = np.unique(values, return_counts=True)
         rank = np.empty(len(levels), dtype=np.int64)
         rank[np.argsort(-count, kind="stable")] = np.arange(len(levels))
@@ -194,47 +197,47 @@ class _Feature:
 
     @property
     def size(self) -> int:
-        """How many parameters it has."""
+        """The number of parameters."""
         return len(self.coarse)
 
     def unseen(self, values: Floats) -> NDArray[np.bool_]:
-        """(n,) whether each value, none of them NaN, is one that the reference tells nothing of."""
-        found: NDArray[np.bool_]
+        """Return whether each of the (n,) finite values is beyond the reference."""
+        outside: NDArray[np.bool_]
         if self.kind == "number":
-            found = (values < self.low) | (values > self.high)
+            outside = (values < self.low) | (values > self.high)
         else:
             place = np.minimum(self.values.searchsorted(values), len(self.values) - 1)
-            found = self.values[place] != values
-        return found
+            outside = self.values[place] != values
+        return outside
 
-    def placed(self, values: Floats) -> Ints:
-        """(n,) the parameter of each value."""
-        found: Ints = self.column[self.values.searchsorted(values)]
-        return found
+    def parameters(self, values: Floats) -> Ints:
+        """Return the index of the parameter of each value, (n,)."""
+        columns: Ints = self.column[self.values.searchsorted(values)]
+        return columns
 
     def prior(self) -> Floats:
-        """(size, size) precision of the parameters."""
+        """Return the (size, size) prior precision of the parameters."""
         if self.kind == "text":
             return _CATEGORY * np.eye(self.size)
         step = np.diff(np.eye(self.size), axis=0)
-        found: Floats = _STEP * (step.T @ step) + _LEVEL * np.eye(self.size)
-        return found
+        precision: Floats = _STEP * (step.T @ step) + _LEVEL * np.eye(self.size)
+        return precision
 
 
 class _Block(NamedTuple):
-    """Parameters of which each row has one: (rows,) `place` among `size`, with their prior's precision."""
+    """A group of `size` parameters: (rows,) `place` is the one of each row, `prior` their prior precision."""
 
     place: Ints
     size: int
     prior: Floats
 
-    def of(self, rows: Ints) -> _Block:
-        """The same for some of the rows."""
+    def select(self, rows: Ints) -> _Block:
+        """Return the block with some of the rows."""
         return self._replace(place=self.place[rows])
 
 
 class _Piece(NamedTuple):
-    """A rising piece of a curve: `rows`, their `distinct` scores, each row's `place` there, `success`."""
+    """A rising piece of a curve: its `rows`, their `distinct` scores, the `place` of each, and `success`."""
 
     rows: Ints
     distinct: Floats
@@ -242,27 +245,29 @@ class _Piece(NamedTuple):
     success: Floats
 
     @classmethod
-    def of(cls, rows: Ints, score: Floats, success: Floats) -> _Piece:
+    def from_rows(cls, rows: Ints, score: Floats, success: Floats) -> _Piece:
+        """Return the piece with the rows of these indices."""
         distinct, place = np.unique(score[rows], return_inverse=True)
         return cls(rows, distinct, place, success[rows])
 
     def fit(self, weights: Floats) -> Curve:
-        return fit_placed_curve(self.distinct, self.place, self.success, weights[self.rows])
+        """Fit the isotonic curve of the piece, with weights of all rows of the reference."""
+        return fit_ranked_curve(self.distinct, self.place, self.success, weights[self.rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CovariateReference:
-    """A labelled reference with features, prepared once for all windows: see `of`.
+    """A labelled reference with features, which `from_rows` prepares once for all windows.
 
     Parameters
     ----------
     scores : (N, K) float64
     predicted, labels : (N,) int64
-        Its rows in use, in their order.
+        The rows in use, in their original order.
     names : tuple of str
-        Of the features.
+        The names of the features.
     left_out : int
-        Rows that lack a feature.
+        The number of rows that lack a feature.
     """
 
     scores: Floats
@@ -276,7 +281,7 @@ class CovariateReference:
     _curves: tuple[tuple[_Piece, ...], ...]
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         scores: Floats,
         predicted: Ints,
@@ -291,21 +296,22 @@ class CovariateReference:
         Parameters
         ----------
         scores, predicted, labels
-            As in `Calibrator.fit`.
+            See `Calibrator.fit`.
         features : (N, F) float64
-            A text as a number that stands for it, of which only equality counts. NaN and infinite numbers are
-            missing: rows with any are left out.
+            A text is encoded as a number, of which only equality counts. NaN and infinite numbers are
+            missing; rows with a missing feature are left out.
         kinds : sequence of {"number", "text"}
         names : sequence of str
-            Of the features, for messages.
+            The names of the features, for messages.
         most_rows : int
-            Of more rows than these, so many evenly spread ones are used: they bound the cost of a window.
+            The largest number of rows in use, which bounds the cost of a window. A longer reference is
+            thinned evenly.
 
         Raises
         ------
         ValueError
-            There is no feature, shapes differ, fewer than `FEWEST_ROWS` rows have all features, or the errors
-            of `Calibrator.fit`.
+            There is no feature, shapes differ, fewer than `FEWEST_ROWS` rows have all features, or
+            `Calibrator.fit` would raise an error.
 
         Examples
         --------
@@ -313,9 +319,10 @@ class CovariateReference:
         >>> segment = rng.integers(0, 2, 4000).astype(float)  # one score, right in 9 or 5 of 10
         >>> wrong = (rng.random(4000) > np.where(segment == 0, 0.9, 0.5)).astype(int)
         >>> scores, zeros = np.full((4000, 1), 0.7), np.zeros(4000, int)
-        >>> reference = CovariateReference.of(scores, zeros, wrong, segment[:, None], ["text"], ["segment"])
-        >>> found = reference.adapt(np.ones((1000, 1)))
-        >>> found.calibration.apply(np.array([[0.7]])).round(1).tolist(), found.reason
+        >>> features = segment[:, None]
+        >>> reference = CovariateReference.from_rows(scores, zeros, wrong, features, ["text"], ["segment"])
+        >>> adapted = reference.adapt(np.ones((1000, 1)))
+        >>> adapted.calibration.apply(np.array([[0.7]])).round(1).tolist(), adapted.reason
         ([[0.5]], None)
         """
         check_fit_input(scores, predicted, labels)
@@ -334,12 +341,12 @@ class CovariateReference:
         rows = fit_rows(CovariatesCalibration.method, scores[kept], predicted[kept], labels[kept], None)
         sides = _sides(rows.scores, predicted[kept])
         curves = tuple(
-            tuple(_Piece.of(side, score, success) for side in sides)
+            tuple(_Piece.from_rows(side, score, success) for side in sides)
             for score, success in column_problems(rows)
         )
         values = np.ascontiguousarray(features[kept].T)
-        every = tuple(_Feature.of(kind, column) for kind, column in zip(kinds, values, strict=True))
-        places = np.stack([feature.placed(column) for feature, column in zip(every, values, strict=True)])
+        every = tuple(_Feature.from_values(kind, column) for kind, column in zip(kinds, values, strict=True))
+        places = np.stack([feature.parameters(column) for feature, column in zip(every, values, strict=True)])
         left = len(features) - len(whole)
         used = rows.scores, predicted[kept], labels[kept]
         return cls(*used, tuple(names), left, every, values, places, curves)
@@ -348,12 +355,12 @@ class CovariateReference:
         return len(self.labels)
 
     def adapt(self, features: Floats) -> Adapted:
-        """The calibration for a window with these features.
+        """Fit the calibration for a window with these features.
 
         Parameters
         ----------
         features : (n, F) float64
-            As in `of`.
+            See `from_rows`.
 
         Raises
         ------
@@ -365,7 +372,7 @@ class CovariateReference:
         >>> rng = np.random.default_rng(0)
         >>> scores, number = rng.random((500, 1)), rng.normal(size=(500, 1))
         >>> wrong = (rng.random(500) > scores[:, 0]).astype(int)
-        >>> reference = CovariateReference.of(scores, 0 * wrong, wrong, number, ["number"], ["age"])
+        >>> reference = CovariateReference.from_rows(scores, 0 * wrong, wrong, number, ["number"], ["age"])
         >>> str(reference.adapt(number + 9.0).reason), str(reference.adapt(number * np.nan).reason)
         ('features beyond the reference', 'features missing')
         >>> reference.adapt(number + 0.5).effective < 500
@@ -411,9 +418,9 @@ class CovariateReference:
         return CovariatesCalibration(self.scores.shape[1], tuple(curves), effective)
 
     def _weights(self, features: Floats) -> Floats:
-        """(N,) the estimated ratio of densities at each row, mean 1."""
+        """Return the estimated ratio of densities at each row of the reference, (N,) with mean 1."""
         n = len(features)
-        own = [feature.placed(features[:, k]) for k, feature in enumerate(self._features)]
+        own = [feature.parameters(features[:, k]) for k, feature in enumerate(self._features)]
         places = [np.concatenate(each) for each in zip(self._places, own, strict=True)]
         blocks = [
             _Block(place, feature.size, feature.prior())
@@ -421,59 +428,61 @@ class CovariateReference:
         ]
         old = len(self)
         rows = np.append(_evenly(old, _FITTED_ROWS), np.arange(old, old + n))
-        at = _Regression([block.of(rows) for block in blocks], n).fit()
+        at = _Regression([block.select(rows) for block in blocks], n).fit()
         weights = _as_weights(_line(blocks, at)[:old])
         pairs = self._pairs(places, weights, n)
         if not pairs:
             return weights
         blocks += pairs
-        at = _Regression([block.of(rows) for block in blocks], n).fit(at)
+        at = _Regression([block.select(rows) for block in blocks], n).fit(at)
         return _as_weights(_line(blocks, at)[:old])
 
     def _apart(self, features: Floats, weights: Floats) -> float:
-        """The largest distance between the means of a number in window and weighted reference, in standard
-        deviations pooled over the two without weights.
+        """Return the largest standardised difference of a number's mean in window and weighted reference.
+
+        The unit is the standard deviation pooled over window and unweighted reference.
         """
-        found = 0.0
+        largest = 0.0
         for k, feature in enumerate(self._features):
             before, now = self._values[k], features[:, k]
             spread = math.sqrt((float(now.var()) + float(before.var())) / 2)
             if feature.kind == "number" and spread > 0:
                 away = float(now.mean()) - float(before @ weights) / len(weights)
-                found = max(found, abs(away) / spread)
-        return found
+                largest = max(largest, abs(away) / spread)
+        return largest
 
     def _pairs(self, places: Sequence[Ints], weights: Floats, n: int) -> list[_Block]:
-        """The pairs of features whose table differs most between window and weighted reference."""
+        """Return blocks for the pairs of features that differ most between window and weighted reference."""
         coarse = [feature.coarse[place] for feature, place in zip(self._features, places, strict=True)]
         many = [int(feature.coarse.max()) + 1 for feature in self._features]
-        found = []
+        different = []
         for a, b in combinations(range(len(coarse)), 2):
             size = many[a] * many[b]
             place = coarse[a] * many[b] + coarse[b]
             sure = _difference(place, size, weights, n, (many[a] - 1) * (many[b] - 1))
             if sure > _PAIR_SURE:
-                found.append((sure, _Block(place, size, _PAIR * np.eye(size))))
-        found.sort(key=lambda each: -each[0])
-        return [block for _, block in found[:_MOST_PAIRS]]
+                different.append((sure, _Block(place, size, _PAIR * np.eye(size))))
+        different.sort(key=lambda each: -each[0])
+        return [block for _, block in different[:_MOST_PAIRS]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adapted:
-    """What a window's features make of the reference.
+    """The result of adapting a reference to the features of a window.
 
     Parameters
     ----------
     calibration : CovariatesCalibration or None
-        None where it is unknown.
+        None if no calibration is possible.
     reason : Reason or None
-        Why it is unknown.
+        The reason why there is no calibration.
     missing, unseen : (F,) int64
-        The window's rows that lack each feature, and those whose value the reference tells nothing of.
+        For each feature, the number of the window's rows that lack it, and of those whose value is beyond the
+        reference.
     effective : float
         Effective size of the weighted reference.
     weights : (N,) float64
-        Of the reference's rows, mean 1; all 1 where the window tells no ratio.
+        Weights of the reference's rows, with mean 1; all 1 if the window allows no estimate of the ratio.
     """
 
     calibration: CovariatesCalibration | None
@@ -484,20 +493,21 @@ class Adapted:
     weights: Floats
 
     def predictive(self, base: Predictive, reference: CovariateReference, number: int) -> Predictive:
-        """The error of this calibration, with the variation between windows of another of the same reference.
+        """Return the predictive error of this calibration.
 
-        The curve's error is the variance c(1 − c) Σw² / (Σw)² of the weighted frequency in each bin of raw
-        scores, the bins independent of each other: it grows as the effective size falls. All windows of a
-        reference have the same bins of raw scores, so they may share a `number`: their errors then add up as
-        those of the same rows.
+        The variation between windows is that of `base`. The error of the curve is the variance
+        c(1 − c) Σw² / (Σw)² of the weighted frequency c in each bin of raw scores, independent between bins;
+        it grows as the effective size falls. All windows of a reference have the same bins of raw scores, so
+        they may share a `number`: their errors then add up like errors from the same rows.
 
         Parameters
         ----------
         base : Predictive
-            Of a calibration fitted on the same reference.
+            The error of a calibration fitted on the same reference.
         reference : CovariateReference
-            That of `adapt`.
+            The reference that was adapted.
         number : int
+            The number of the calibration, which results of one calibration share.
 
         Raises
         ------
@@ -544,7 +554,10 @@ def _check_features(features: Floats, kinds: Sequence[str], names: Sequence[str]
 
 
 def _sides(scores: Floats, predicted: Ints) -> list[Ints]:
-    """The rows of each rising piece: those of each of two predicted classes that a threshold tells apart."""
+    """Return the rows of each rising piece.
+
+    There is a piece for each of two predicted classes if a threshold of the score separates them; else one.
+    """
     below, above = np.flatnonzero(predicted == 0), np.flatnonzero(predicted == 1)
     enough = scores.shape[1] == 2 and min(len(below), len(above)) >= _FEWEST_IN_PIECE
     if enough and scores[below, 1].max() < scores[above, 1].min():
@@ -553,35 +566,35 @@ def _sides(scores: Floats, predicted: Ints) -> list[Ints]:
 
 
 def _as_weights(ratio: Floats) -> Floats:
-    """Weights of mean 1 from logarithms of the ratio, none above √N before the last division."""
+    """Return weights with mean 1 from logarithms of the ratio, truncated at √N before the last division."""
     weights = np.exp(ratio - ratio.max())
     weights /= weights.mean()
     weights = np.minimum(weights, np.sqrt(len(weights)))
-    found: Floats = weights / weights.mean()
-    return found
+    normalised: Floats = weights / weights.mean()
+    return normalised
 
 
 def _evenly(n: int, most: int) -> Ints:
-    """At most so many of n rows, evenly spread."""
+    """Return the indices of at most `most` of n rows, evenly spaced."""
     many = min(n, most)
-    found: Ints = np.arange(many) * n // many
-    return found
+    rows: Ints = np.arange(many) * n // many
+    return rows
 
 
 def _line(blocks: Sequence[_Block], at: Floats) -> Floats:
-    """(rows,) log-odds of being the window's: the intercept, and each block's parameter of the row."""
-    found = np.full(len(blocks[0].place), at[0])
+    """Return each row's log-odds of belonging to the window: the intercept plus a parameter of each block."""
+    log_odds = np.full(len(blocks[0].place), at[0])
     first = 1
     for block in blocks:
-        found += at[first : first + block.size][block.place]
+        log_odds += at[first : first + block.size][block.place]
         first += block.size
-    return found
+    return log_odds
 
 
 class _Regression:
-    """A logistic regression of being the window's on one parameter of each block, with a normal prior.
+    """A logistic regression of membership in the window on one parameter of each block, with a normal prior.
 
-    The last n rows are the window's. Parameter 0 is the intercept, which has no prior.
+    The last n rows belong to the window. Parameter 0 is the intercept, which has no prior.
     """
 
     def __init__(self, blocks: Sequence[_Block], n: int) -> None:
@@ -597,9 +610,10 @@ class _Regression:
         ]
 
     def fit(self, start: Floats | None = None) -> Floats:
-        """The parameters of the largest posterior density.
+        """Return the parameters with the largest posterior density.
 
-        Newton's method, with a step that is halved until the objective falls. `start`: the first parameters.
+        Newton's method halves each step until the objective decreases. `start` has values of the first
+        parameters.
         """
         at = np.zeros(len(self._prior))
         if start is None:
@@ -622,14 +636,14 @@ class _Regression:
         return at
 
     def _objective(self, at: Floats) -> tuple[float, Floats]:
-        """Minus the logarithm of the posterior density in nats, and (rows,) the odds."""
+        """Return the negative log-posterior density in nats, and the (rows,) odds."""
         line = _line(self._blocks, at)
         odds = np.exp(np.minimum(line, _LARGEST_LOG))
         value = np.log1p(odds).sum() - line[-self._n :].sum() + at @ self._prior @ at / 2
         return float(value), odds
 
     def _slopes(self, at: Floats, odds: Floats) -> tuple[Floats, Floats]:
-        """The gradient, and the upper triangle of the second derivatives."""
+        """Return the gradient, and the upper triangle of the second derivatives."""
         residual = odds / (1.0 + odds)
         spread = residual * (1.0 - residual)
         residual[-self._n :] -= 1.0
@@ -649,8 +663,9 @@ class _Regression:
 
 
 def _difference(place: Ints, size: int, weights: Floats, n: int, free: int) -> float:
-    """How many standard errors of chance the window's table is away from the weighted reference's, for `free`
-    degrees of freedom.
+    """Return the distance between the tables of window and weighted reference, in standard errors of chance.
+
+    The χ² distance of the tables has `free` degrees of freedom.
     """
     old, new = place[:-n], place[-n:]
     total = float(weights.sum())
@@ -663,8 +678,9 @@ def _difference(place: Ints, size: int, weights: Floats, n: int, free: int) -> f
 
 
 def _bin_errors(raw: Floats, confidence: Floats, weights: Floats, bins: int) -> tuple[Floats, Floats]:
-    """Edges between bins of confidence, and the (bins, edges + 1) errors of the curve over them, by bins of
-    about equal count of the raw score.
+    """Return edges between bins of confidence, and the (bins, edges + 1) errors of the curve.
+
+    The rows of the errors are bins of the raw score with about equal counts, the columns bins of confidence.
     """
     cuts = np.unique(np.sort(raw)[np.arange(1, bins) * len(raw) // bins])
     part = cuts.searchsorted(raw, side="right")
@@ -676,7 +692,7 @@ def _bin_errors(raw: Floats, confidence: Floats, weights: Floats, bins: int) -> 
     mass = np.bincount(place, weights, many)
     mean = np.bincount(place, weights * confidence, many) / np.maximum(mass, 1e-300)
     effective = weights.sum() ** 2 / (weights @ weights)
-    mean = (mean * effective + 0.5) / (effective + 1.0)  # no curve is sure of 0 or 1
+    mean = (mean * effective + 0.5) / (effective + 1.0)  # no curve is certain of 0 or 1
     square = np.bincount(part * many + place, weights * weights, bins * many).reshape(bins, many)
     error: Floats = np.sqrt(mean * (1 - mean) * square) / np.maximum(mass, 1e-300)
     return edges, error

@@ -1,25 +1,26 @@
-"""The reference's calibration, followed through drift by the few labels since then.
+"""The calibration curve of the reference, adjusted to drift by a few newer labels.
 
-Drift mostly changes the whole curve smoothly, so two numbers describe it. In log-odds, the reference's curve
-is shifted by a and stretched by b,
+Drift mostly changes the whole curve smoothly, so two numbers describe the change. In log-odds, the
+reference's curve is shifted by a and stretched by b,
 
     logit p(s) = ℓ(s) + a + b ℓ(s),    ℓ(s) = logit of the reference's curve at score s,
 
-where (a, b) starts near (0, 0) and walks at random from label to label. `WALKS` lists the spreads of the
-start and of the steps; the first walk stands still and is the reference's own curve. For each walk an
-extended Kalman filter takes one label after the other. The product of its probabilities of the next label is
-the walk's evidence (A. P. Dawid's prequential principle). The published curve is the mean of all walks'
-curves, weighted by prior times evidence. Labels of one request count for all models, so the models share the
-evidence: the mean of theirs.
+where (a, b) starts near (0, 0) and follows a random walk from label to label. `WALKS` lists the variances of
+the start and of the steps; the first walk never moves and is the reference's own curve. For each walk an
+extended Kalman filter processes the labels in order. The product of its one-step-ahead probabilities of the
+labels is the walk's evidence (A. P. Dawid's prequential principle). The published curve is the mean of all
+walks' curves, weighted by prior times evidence. Labels of one request count for all models, so the models
+share the evidence: its logarithm is the mean over the models.
 
-Noise limits the gain: 500 labels know an accuracy to 1.7 points (one standard error), so a correction from
-them alone is worse than none if the change is smaller. The prior shrinks it. Labels of real streams also come
-in clusters (a day of bad weather), so each tells less than an independent one: it counts as `WORTH` of one.
+Noise limits the gain: 500 labels estimate an accuracy to 1.7 points (one standard error), so an unshrunk
+correction is worse than none if the change is smaller; the prior shrinks it. Labels of real streams also
+arrive in clusters (a day of bad weather), so each label is less informative than an independent one: it
+counts as `WORTH` of one.
 
-`WALKS`, `NEWEST` and `WORTH` were chosen on simulated streams of other seeds, and on flights with other draws
-of labels, than `tests.fidelity.refit` reports. Labels older than the newest 500 improved no window there.
-With labels at full weight, single windows of the flights were no nearer to the truth than by the reference
-alone; at a quarter, the curve followed only half of the drift.
+`WALKS`, `NEWEST` and `WORTH` were chosen on simulated streams with other seeds, and on flights with other
+samples of labels, than those that `tests.fidelity.refit` reports. Labels older than the newest 500 improved
+no window there. With labels at full weight, the estimates of single windows of the flights were no nearer to
+the truth than those by the reference alone; at a quarter, the curve followed only half of the drift.
 
 References
 ----------
@@ -42,17 +43,17 @@ from monitor.base.records import Floats
 from monitor.stats.calibration.isotonic import Curve
 
 NEWEST = 500
-"""The number of newest labelled rows in use; older ones tell of a past that the walks have left."""
+"""The number of newest labelled rows in use; older ones describe a past state of the walks."""
 
 WORTH = 0.5
-"""Independent labels that one label counts for."""
+"""The number of independent labels that one label counts for."""
 
 LEAST = 1e-3
-"""Smallest distance of probabilities from 0 and 1: a curve gives 0 to an event that it has never seen."""
+"""Smallest distance of probabilities from 0 and 1: a curve gives 0 to an event that its rows do not have."""
 
 
 class Walk(NamedTuple):
-    """Variances of shift and stretch, at the oldest labelled row (around 0) and per labelled row."""
+    """The variances of a walk: of shift and stretch at the oldest labelled row, and of each step."""
 
     shift: float
     stretch: float
@@ -75,7 +76,7 @@ WALKS = (
 STILL_PRIOR = 0.5
 """Prior probability that nothing has changed; the other walks share the rest."""
 
-_LEAST_STRETCH = 0.1  # of 1 + b: a curve may become flat, but may not fall
+_LEAST_STRETCH = 0.1  # smallest 1 + b: a curve may become nearly flat, but may not fall
 _NEWTON_STEPS = 4  # for one label: the third step changes the sixth digit
 _GRID = np.linspace(0.0, 1.0, 101)  # knots besides the curve's own knots
 
@@ -101,11 +102,11 @@ class FollowedCurves:
 
     @property
     def still(self) -> float:
-        """The probability that nothing has changed."""
+        """The posterior probability that nothing has changed."""
         return float(self.weight[0])
 
     def curve(self, reference: Curve, at: int) -> Curve:
-        """The present form of the reference's curve with number `at` among the C."""
+        """Return the adjusted form of `reference`, which is curve number `at` of the C."""
         knots = np.union1d(reference.x, _GRID)
         logit = _logit(reference(knots))
         stretch = np.maximum(1.0 + self.stretch[:, at], _LEAST_STRETCH)
@@ -120,20 +121,20 @@ def follow(
     share: float = 1.0,
     walks: Sequence[Walk] = WALKS,
 ) -> FollowedCurves:
-    """Follow C curves through n labelled rows.
+    """Filter the shift and stretch of C curves through n labelled rows.
 
     Parameters
     ----------
     chance : (n, C) float64
-        Each reference curve's probability for the row, from 0 to 1; NaN if its model did not answer. From the
-        oldest labelled row to the newest.
+        Each reference curve's probability for the row, from 0 to 1; NaN if its model did not answer. The rows
+        are in time order.
     happened : (n, C) float64
-        1 if the event came true, else 0.
+        1 if the event occurred, else 0.
     weights : (n,) float64
-        The number of independent labels that each row counts for, before `WORTH`.
+        The number of independent labels that each row counts for, before the factor `WORTH`.
     share : float
-        Factor of a row's evidence, which is the mean over its curves: the curves of several classes tell more
-        together than one curve does.
+        Factor of a row's evidence, which is the mean over its curves. It is above 1 where a model has curves
+        for several classes, which are more informative together than one curve.
     walks : sequence of Walk
         The first must be `STILL`.
 
@@ -158,14 +159,14 @@ def follow(
         if not answered.any():
             continue
         logit = _logit(np.where(answered, row, 0.5))
-        forecast = state.take(logit, came, weight * answered)
+        forecast = state.update(logit, came, weight * answered)
         evidence += weight * share * forecast[:, answered].mean(axis=1)
     total = float(scipy.special.logsumexp(evidence))
     return FollowedCurves(np.exp(evidence - total), state.shift, state.stretch, total)
 
 
 class _States:
-    """(walks, C) normal distributions of shift and stretch."""
+    """The (walks, C) bivariate normal distributions of shift and stretch."""
 
     def __init__(self, walks: Sequence[Walk], curves: int) -> None:
         shape = (len(walks), curves)
@@ -175,8 +176,8 @@ class _States:
         self._stretch_variance = np.broadcast_to(start[:, 1], shape).copy()
         self._steps = start[:, 2], start[:, 3]
 
-    def take(self, logit: Floats, happened: Floats, weight: Floats) -> Floats:
-        """Take a label; return the (walks, C) log-probability of this label before the step."""
+    def update(self, logit: Floats, happened: Floats, weight: Floats) -> Floats:
+        """Add a labelled row, and return the (walks, C) log-probabilities that the walks gave its outcome."""
         self._shift_variance += self._steps[0]
         self._stretch_variance += self._steps[1]
         of_shift = self._shift_variance + logit * self._both  # covariance with the row's log-odds
@@ -185,7 +186,7 @@ class _States:
         mean = logit + self.shift + logit * self.stretch
         chance = scipy.special.expit(mean / np.sqrt(1.0 + np.pi * variance / 8.0))
         forecast = np.log(np.where(happened == 1.0, chance, 1.0 - chance))
-        pull = np.zeros_like(mean)  # the mode's distance in log-odds, over their variance
+        pull = np.zeros_like(mean)  # the distance of the mode from the mean in log-odds, over their variance
         for _ in range(_NEWTON_STEPS):
             p = scipy.special.expit(mean + variance * pull)
             pull += (weight * (happened - p) - pull) / (1.0 + weight * p * (1.0 - p) * variance)
@@ -202,5 +203,5 @@ class _States:
 
 def _logit(chance: Floats) -> Floats:
     kept = np.clip(chance, LEAST, 1.0 - LEAST)
-    found: Floats = np.log(kept / (1.0 - kept))
-    return found
+    logits: Floats = np.log(kept / (1.0 - kept))
+    return logits

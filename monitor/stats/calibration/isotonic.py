@@ -1,4 +1,4 @@
-"""Isotonic calibration: the best rising curve from raw score to observed frequency."""
+"""Isotonic calibration: the least-squares non-decreasing curve from raw score to observed frequency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input, check_weights
-from monitor.stats.calibration.order import refuse_reversed_places
+from monitor.stats.calibration.order import refuse_reversed_ranks
 from monitor.stats.calibration.rows import (
     apply_by_column,
     column_problems,
@@ -23,15 +23,23 @@ from monitor.stats.calibration.rows import (
 )
 
 _FEW = 8
-"""A pass over all blocks that merges fewer than one in so many is slower than one block after the other."""
+"""A vectorised pass that merges fewer than one in 8 blocks is slower than a loop over the blocks."""
 
 
-def pool_adjacent_violators(y: Floats, weight: Floats, of: Ints | None = None) -> tuple[Ints, Floats]:
-    """The weighted least-squares fit of a rising sequence to `y`, (n,), with weights above 0.
+def pool_adjacent_violators(y: Floats, weight: Floats, group: Ints | None = None) -> tuple[Ints, Floats]:
+    """Fit a non-decreasing sequence to `y` by weighted least squares.
 
-    With `of`, (n,) int64 and never falling, each stretch of one number has a fit of its own.
+    Parameters
+    ----------
+    y, weight : (n,) float64
+        Weights are above 0.
+    group : (n,) int64, optional
+        A non-decreasing group number for each entry; each group gets a separate fit.
 
-    Returns the (blocks,) start of each block of equal values, and the (blocks,) strictly rising values.
+    Returns
+    -------
+    (blocks,) int64, (blocks,) float64
+        The start of each block of equal values, and its value. Values rise strictly within a group.
 
     References
     ----------
@@ -47,37 +55,37 @@ def pool_adjacent_violators(y: Floats, weight: Floats, of: Ints | None = None) -
     sums, rows = total, weight
     while True:
         blocks = len(starts)
-        while not (rising := _rising(sums, rows, starts, of)).all():
-            few = of is None and _FEW * np.count_nonzero(~rising) < len(rising)
+        while not (rising := _rising(sums, rows, starts, group)).all():
+            few = group is None and _FEW * np.count_nonzero(~rising) < len(rising)
             kept = np.array(_pooled(sums, rows)) if few else _firsts(rising)
             starts, sums, rows = starts[kept], np.add.reduceat(sums, kept), np.add.reduceat(rows, kept)
         if len(starts) == blocks:
             return starts, sums / rows
-        # Sums of sums are quick. Those of the rows round alike, whatever merged first.
+        # Sums of sums are fast. Sums of the rows do not depend on the order of the merges in their rounding.
         sums, rows = np.add.reduceat(total, starts), np.add.reduceat(weight, starts)
 
 
 def _firsts(rising: NDArray[np.bool_]) -> Ints:
-    """The blocks that stay: the first, and those that lie above the one before."""
+    """Return the blocks that begin a merged block: the first, and each that lies above the one before."""
     places = rising.nonzero()[0]
-    found = np.zeros(len(places) + 1, dtype=np.int64)
-    np.add(places, 1, out=found[1:])
-    return found
+    firsts = np.zeros(len(places) + 1, dtype=np.int64)
+    np.add(places, 1, out=firsts[1:])
+    return firsts
 
 
-def _rising(sums: Floats, rows: Floats, starts: Ints, of: Ints | None) -> np.ndarray:
-    """Whether each block's mean is above that of the block before, or the block of another fit."""
+def _rising(sums: Floats, rows: Floats, starts: Ints, group: Ints | None) -> np.ndarray:
+    """Return whether each block has a larger mean than the block before, or another group."""
     # Products instead of quotients: with integer sums, blocks of equal means merge exactly.
-    found: np.ndarray = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
-    if of is not None:
-        found |= of[starts[1:]] != of[starts[:-1]]
-    return found
+    rises: np.ndarray = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
+    if group is not None:
+        rises |= group[starts[1:]] != group[starts[:-1]]
+    return rises
 
 
 def _pooled(sums: Floats, rows: Floats) -> list[int]:
-    """The starts of the solution's blocks, in one pass, for sequences in which few blocks merge at a time."""
+    """Return the starts of the solution's blocks, by one loop, for sequences in which few blocks merge."""
     kept: list[tuple[float, float, int]] = []
-    before, more, first = -math.inf, 1.0, -1  # the newest block, at first one that nothing merges with
+    before, more, first = -math.inf, 1.0, -1  # the newest block; the initial one merges with no other
     for place, (total, weight) in enumerate(zip(sums.tolist(), rows.tolist(), strict=True)):
         start = place
         while before * weight >= total * more:
@@ -90,23 +98,24 @@ def _pooled(sums: Floats, rows: Floats) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """A rising piecewise linear curve, flat beyond its ends: `x` rises strictly, `y` does not fall."""
+    """A non-decreasing piecewise linear curve, flat beyond its ends: `x` rises strictly, `y` never falls."""
 
     x: Floats
     y: Floats
 
     def __call__(self, score: Floats) -> Floats:
+        """Return the curve's value at each score."""
         values: Floats = np.interp(score, self.x, self.y)
         return values
 
 
 def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> Curve:
-    """The isotonic curve of success against score.
+    """Fit the isotonic curve of success against score.
 
     Equal scores are averaged first, so the order of rows does not matter. The curve is flat over the scores
-    of a block, and linear from the last score of a block to the first of the next. On the fitted rows it is
-    the isotonic solution itself, so its mean equals the observed frequency, as the mean confidence needs;
-    interpolation between block centres would lose that.
+    of a block, and linear from the last score of a block to the first score of the next. On the fitted rows
+    the curve is the isotonic solution, so its mean equals the observed frequency, which the mean confidence
+    relies on; interpolation between block centres would lose that.
 
     Parameters
     ----------
@@ -124,13 +133,13 @@ def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> 
     ([0.1, 0.2, 0.6, 0.9], [0.0, 0.5, 0.5, 1.0])
     """
     distinct, inverse = np.unique(score, return_inverse=True)
-    return fit_placed_curve(distinct, inverse, success, np.ones(len(score)) if weights is None else weights)
+    return fit_ranked_curve(distinct, inverse, success, np.ones(len(score)) if weights is None else weights)
 
 
-def fit_placed_curve(distinct: Floats, place: Ints, success: Floats, weights: Floats) -> Curve:
-    """`fit_curve` of rows whose scores are sorted already: row i has the score `distinct[place[i]]`.
+def fit_ranked_curve(distinct: Floats, place: Ints, success: Floats, weights: Floats) -> Curve:
+    """Fit the curve of `fit_curve` to rows whose scores are ranked already.
 
-    Rows of weight 0 are no rows.
+    Row i has the score `distinct[place[i]]`. Rows of weight 0 are ignored.
     """
     weight = np.bincount(place, weights=weights, minlength=len(distinct)).astype(np.float64)
     hits = np.bincount(place, weights=success * weights, minlength=len(distinct))
@@ -141,7 +150,7 @@ def fit_placed_curve(distinct: Floats, place: Ints, success: Floats, weights: Fl
     knots = np.empty((len(starts), 2), dtype=np.int64)
     knots[:, 0], knots[:-1, 1], knots[-1, 1] = starts, starts[1:] - 1, len(distinct) - 1
     first = np.ones(knots.shape, dtype=np.bool_)
-    first[:, 1] = knots[:, 1] > starts  # the end of a block of one score is its start
+    first[:, 1] = knots[:, 1] > starts  # a block of one score has one knot, its start
     y = np.minimum(np.maximum(values, 0.0), 1.0)
     return Curve(distinct[knots[first]], y.repeat(2)[first.ravel()])
 
@@ -153,9 +162,9 @@ class IsotonicCalibration(Calibration):
     Parameters
     ----------
     width : int
-        Columns of the scores.
+        Number of columns of the scores.
     curves : tuple of Curve
-        One for a confidence or for two classes (of the second class), else one for each class.
+        One curve for a confidence, one for two classes (for the second class), else one for each class.
 
     Examples
     --------
@@ -169,6 +178,7 @@ class IsotonicCalibration(Calibration):
     method: ClassVar[str] = "isotonic"
 
     def apply(self, scores: Floats) -> Floats:
+        """Apply the curves, and normalise the rows of three classes or more."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
@@ -177,13 +187,14 @@ class IsotonicCalibration(Calibration):
 class IsotonicCalibrator(Calibrator):
     """Isotonic regression of the outcome on the raw score.
 
-    Two classes: it fits the second class against its score. A confidence: it fits being right (label 0). More
-    classes: it fits each against the rest and renormalises the rows; a row of zeros becomes uniform. A class
-    without labels gets the probability 0. Scores beyond the range of the reference get the value at its end.
+    For two classes the fit is the second class on its score; for a confidence, the event that the prediction
+    is right (label 0); for more classes, each class against the rest, with normalised rows, where a row of
+    zeros becomes uniform. A class without labels gets the probability 0. Scores beyond the range of the
+    reference get the value at its end.
 
-    It assumes only that a higher score does not mean a smaller probability. It misleads on small references:
-    below about 1,000 rows the ends of the curve rest on a few rows and may be exactly 0 or 1. With more than
-    two classes, renormalising loses the exact match of means.
+    The only assumption is that a higher score does not mean a smaller probability. The map misleads on small
+    references: below about 1,000 rows the ends of the curve depend on a few rows and may be exactly 0 or 1.
+    With more than two classes, normalising the rows loses the exact match of means.
 
     References
     ----------
@@ -204,31 +215,33 @@ class IsotonicCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> IsotonicCalibration:
+        """Fit a curve for each column of `column_problems`."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [fit_curve(score, success, rows.weights) for score, success in column_problems(rows)]
         return IsotonicCalibration(rows.scores.shape[1], tuple(curves))
 
-    def prepared(
+    def prepare_fit(
         self, scores: Floats, predicted: Ints, labels: Ints
     ) -> Callable[[Floats], IsotonicCalibration]:
+        """Return a function that fits these rows for any weights, and sorts each column once."""
         check_fit_input(scores, predicted, labels)
         width = scores.shape[1]
         success = [(labels == k).astype(np.float64) for k in range(width)]
 
-        @cache  # of two columns mostly one alone is looked at
+        @cache  # mostly only one of two columns is used
         def column(k: int) -> tuple[Floats, Ints]:
             return np.unique(scores[:, k], return_inverse=True)
 
-        @cache  # several weights are tried on the same rows
-        def check_rows(of: bytes) -> None:
-            kept = np.frombuffer(of, dtype=np.bool_)
+        @cache  # the same rows are fitted with several weights
+        def check_rows(mask: bytes) -> None:
+            kept = np.frombuffer(mask, dtype=np.bool_)
             refuse_one_outcome(self.method, labels[kept], width)
-            refuse_reversed_places(self.method, lambda k: column(k)[1], success, kept)
+            refuse_reversed_ranks(self.method, lambda k: column(k)[1], success, kept)
 
         def fit(weights: Floats) -> IsotonicCalibration:
             check_weights(weights, len(labels))
             check_rows((weights > 0).tobytes())
-            curves = [fit_placed_curve(*column(k), success[k], weights) for k in fitted_columns(width)]
+            curves = [fit_ranked_curve(*column(k), success[k], weights) for k in fitted_columns(width)]
             return IsotonicCalibration(width, tuple(curves))
 
         return fit

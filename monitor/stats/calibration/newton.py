@@ -1,4 +1,4 @@
-"""Newton's method for convex functions with lower bounds: the fit of every parametric calibration."""
+"""Newton's method for convex functions with bounded parameters, which fits every parametric calibration."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from monitor.base.records import Floats
 
 PRIOR = 0.01
 """Precision of the normal prior around the identity map (a standard deviation of 10). If the likelihood alone
-has a finite maximum, the prior hardly changes it (0.01 against about 0.1 for each row). With separable
-classes, constant scores or an absent class it keeps the result finite and unique."""
+has a finite maximum, the prior hardly changes it, because each row adds a precision of about 0.1. With
+separable classes, constant scores or an absent class the prior keeps the result finite and unique."""
 
-_SETTLED = 1e-13  # a few times what float64 resolves
-_NEAR = 1e-9  # relative gain: below it rounding blurs comparisons, so steps are full
-_SHORTEST = 1e-12  # fraction of a step: below it rounding hides the fall of the value
-_SUFFICIENT = 1e-4  # Armijo's fraction of the slope's gain
+_SETTLED = 1e-13  # a few times the resolution of float64
+_NEAR = 1e-9  # relative gain; below it rounding makes comparisons unreliable, so steps are full
+_SHORTEST = 1e-12  # fraction of a step; below it rounding hides a decrease of the value
+_SUFFICIENT = 1e-4  # Armijo's fraction of the gain that the slope predicts
 
 Values = tuple[float, Floats, Floats]
 Objective = Callable[[Floats], Values]
@@ -24,11 +24,21 @@ Objective = Callable[[Floats], Values]
 
 
 def minimise(objective: Objective, start: Floats, floors: Floats, iterations: int = 200) -> Floats:
-    """The minimum of a strictly convex `objective` (see `Objective`) above its floors (−inf: no floor), (p,).
+    """Return the (p,) minimum of a strictly convex `objective` subject to lower bounds.
 
-    Parameters on their floor stay there while the slope holds them; the others take a Newton step, cut off at
-    the floors and halved until the value falls enough. Raises a ValueError if it has not settled after
-    `iterations` steps.
+    A parameter at its floor stays there while the gradient points below the floor. The others take a Newton
+    step, which is projected on the floors, and halved until the value decreases enough.
+
+    Parameters
+    ----------
+    objective : Objective
+    start, floors : (p,) float64
+        A floor of −inf means no bound.
+
+    Raises
+    ------
+    ValueError
+        The steps have not converged after `iterations` steps.
 
     References
     ----------
@@ -69,21 +79,21 @@ def minimise(objective: Objective, start: Floats, floors: Floats, iterations: in
 def _fallen(
     objective: Objective, at: Floats, known: Values, step: Floats, floors: Floats
 ) -> tuple[Floats, Values]:
-    """The point on the step, cut off at the floors, with a sufficiently smaller value, and its values."""
+    """Return a point on the projected step whose value is sufficiently smaller, and its `Values`."""
     (value, slope, _), length = known, 1.0
     while length > _SHORTEST:
         following = np.maximum(at + length * step, floors)
         promised = float(slope @ (at - following))
-        if promised > 0.0 and (found := objective(following))[0] <= value - _SUFFICIENT * promised:
-            return following, found
+        if promised > 0.0 and (values := objective(following))[0] <= value - _SUFFICIENT * promised:
+            return following, values
         length /= 2.0
     return at, known
 
 
 def logistic_fit(design: Floats, success: Floats, weight: Floats, centre: Floats, floors: Floats) -> Floats:
-    """The (p,) parameters of a logistic regression, most probable under the prior `PRIOR` around `centre`.
+    """Fit a logistic regression with a normal prior of precision `PRIOR` around `centre`.
 
-    Minimises Σ weightᵢ·log(1 + exp(xᵢ·θ)) − successᵢ·xᵢ·θ + PRIOR/2·‖θ − centre‖².
+    The result minimises Σ weightᵢ·log(1 + exp(xᵢ·θ)) − successᵢ·xᵢ·θ + PRIOR/2·‖θ − centre‖².
 
     Parameters
     ----------
@@ -92,13 +102,18 @@ def logistic_fit(design: Floats, success: Floats, weight: Floats, centre: Floats
         Weight of the successes in each row, 0 to `weight`.
     weight : (n,) float64
     centre, floors : (p,) float64
-        `centre` lies above `floors`; it is also the start.
+        `centre` lies above `floors`, the lower bounds of θ; it is also the start.
+
+    Returns
+    -------
+    (p,) float64
+        θ.
 
     Examples
     --------
     >>> one = np.ones(1)
-    >>> found = logistic_fit(one[:, None], 730 * one, 1000 * one, 0 * one, -np.inf * one)
-    >>> round(float(sigmoid(found)[0]), 3)
+    >>> theta = logistic_fit(one[:, None], 730 * one, 1000 * one, 0 * one, -np.inf * one)
+    >>> round(float(sigmoid(theta)[0]), 3)
     0.73
     """
 
@@ -115,6 +130,6 @@ def logistic_fit(design: Floats, success: Floats, weight: Floats, centre: Floats
 
 
 def sigmoid(x: Floats) -> Floats:
-    """1 / (1 + exp(−x)), without overflow."""
+    """Return 1 / (1 + exp(−x)), without overflow."""
     values: Floats = 0.5 * (1.0 + np.tanh(0.5 * x))
     return values

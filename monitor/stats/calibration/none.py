@@ -1,4 +1,4 @@
-"""No calibration: the raw scores are the probabilities."""
+"""Calibration `none`, which uses the raw scores as probabilities."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 
 @dataclass(frozen=True, slots=True)
 class Uncalibrated(Calibration):
-    """Returns the raw scores. Estimates are as wrong as the model is over- or underconfident.
+    """The identity map; estimates are as wrong as the model is over- or underconfident.
 
     Parameters
     ----------
     width : int
-        Columns of the scores.
+        Number of columns of the scores.
 
     Examples
     --------
@@ -29,13 +29,14 @@ class Uncalibrated(Calibration):
     method: ClassVar[str] = "none"
 
     def apply(self, scores: Floats) -> Floats:
+        """Return a copy of the raw scores."""
         self._check_width(scores)
         return scores.copy()
 
 
 @dataclass(frozen=True, slots=True)
 class NoCalibrator(Calibrator):
-    """Returns `Uncalibrated`, whatever the data."""
+    """The calibrator that returns the identity map for any rows."""
 
     method: ClassVar[str] = "none"
     calibration: ClassVar[type[Calibration]] = Uncalibrated
@@ -43,5 +44,6 @@ class NoCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> Uncalibrated:
+        """Check the rows, and return the identity map."""
         check_fit_input(scores, predicted, labels, weights)
         return Uncalibrated(scores.shape[1])

@@ -18,12 +18,16 @@ _FLOORS = np.array([0.0, -np.inf])
 
 
 class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
-    """1 / (1 + exp(−slope·logit(s) − intercept)), slope ≥ 0; the identity has slope 1 and intercept 0."""
+    """The curve 1 / (1 + exp(−slope·logit(s) − intercept)) with slope ≥ 0.
+
+    The identity has slope 1 and intercept 0.
+    """
 
     slope: float
     intercept: float
 
     def __call__(self, score: Floats) -> Floats:
+        """Return the curve's value at each score."""
         log, rest = clipped_logs(score)
         return sigmoid(self.slope * (log - rest) + self.intercept)
 
@@ -35,9 +39,9 @@ class PlattCalibration(Calibration):
     Parameters
     ----------
     width : int
-        Columns of the scores.
+        Number of columns of the scores.
     curves : tuple of SigmoidCurve
-        One for a confidence or for two classes (of the second class), else one for each class.
+        One curve for a confidence, one for two classes (for the second class), else one for each class.
 
     Examples
     --------
@@ -50,6 +54,7 @@ class PlattCalibration(Calibration):
     method: ClassVar[str] = "platt"
 
     def apply(self, scores: Floats) -> Floats:
+        """Apply the curves, and normalise the rows of three classes or more."""
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
 
@@ -58,16 +63,17 @@ class PlattCalibration(Calibration):
 class PlattCalibrator(Calibrator):
     """Logistic regression of the outcome on the logit of the score, with Platt's targets.
 
-    Two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of 1 and 0,
-    against overconfidence on few rows. Two classes: it fits the second against its score. A confidence: it
-    fits being right. More classes: it fits each against the rest and renormalises the rows.
+    The map has two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of
+    1 and 0, against overconfidence on few rows. For two classes the fit is the second class on its score; for
+    a confidence, the event that the prediction is right; for more classes, each class against the rest, with
+    normalised rows.
 
-    Platt's score is a margin; a probability's margin is its logit (clipped at 10⁻⁶). So the identity is one
-    of the maps, unlike with a sigmoid of the probability itself. A score that ranks slightly the wrong way
-    round gets the slope 0: the frequency for every row.
+    Platt's score is a margin; the margin of a probability is its logit (clipped at 10⁻⁶). So the identity is
+    one of the maps, which a sigmoid of the probability itself does not include. A score that ranks the rows
+    slightly in reverse gets the slope 0, which gives every row the observed frequency.
 
-    It corrects over- and underconfidence that is symmetric around one half, and a shift of the prevalence. It
-    misleads for other distortions (take beta or isotonic).
+    The map corrects over- and underconfidence that is symmetric around one half, and a shift of the
+    prevalence. It misleads for other distortions; use beta or isotonic calibration for them.
 
     References
     ----------
@@ -92,6 +98,7 @@ class PlattCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> PlattCalibration:
+        """Fit a curve for each column of `column_problems`."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         curves = [_fit_sigmoid(score, success, rows.weights) for score, success in column_problems(rows)]
         return PlattCalibration(rows.scores.shape[1], tuple(curves))

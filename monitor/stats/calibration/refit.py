@@ -1,4 +1,4 @@
-"""Fits a calibration again as labels come; the labels decide the weight of the reference."""
+"""Refits of a calibration on new labels, which decide the weight of the reference."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 from monitor.stats.calibration.order import refuse_reversed_scores
 
 FEWEST_LABELS = 50
-"""With fewer labelled rows there is no refit: they cannot show the present value of the reference."""
+"""The smallest number of labelled rows for a refit: fewer cannot show whether the reference still holds."""
 
 RATIOS = (0.25, 1.0, 4.0, 16.0)
-"""Candidate weights of the reference, in multiples of the labelled rows, besides none and its full weight."""
+"""Candidate weights of the whole reference, in multiples of the labelled rows, besides 0 and full weight."""
 
 _FOLDS = 5
 
 
 class LabelledRows(NamedTuple):
-    """Labelled answers of one model in time order, n rows.
+    """The n labelled answers of one model, in time order.
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class LabelledRows(NamedTuple):
         Raw scores.
     predicted, labels : (n,) int64
     time : (n,) float64
-        Times of the answers in seconds since the epoch; they do not fall.
+        Times of the answers in seconds since the epoch, non-decreasing.
     weights : (n,) float64
-        1 over the probability of being labelled, up to a factor; all 1 for the reference.
+        Inverse probabilities of being labelled, up to a common factor; all 1 for the reference.
     """
 
     scores: Floats
@@ -47,21 +47,20 @@ class LabelledRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Refitted:
-    """A calibration fitted on the reference and on the labels since then.
+    """A calibration fitted on the reference and on newer labels.
 
     Parameters
     ----------
     fit : callable
-        Fits `calibration`, which is not wanted where the held-out losses speak against it.
+        Function that fits `calibration`; it is not called if the held-out losses are too large.
     weight : float
-        Weight of a row of the reference: 0 for nothing, 1 for the same as a labelled row.
+        Weight of a row of the reference: with 0 it is ignored, with 1 it counts as a labelled row.
     losses : mapping of float to float
-        Log loss on the held-out labelled rows by weight, in nats a row; without the weights that allowed no
-        fit.
+        Mean log loss on the held-out labelled rows for each weight that allows a fit, in nats per row.
     until : float
-        Time of the newest answer in the fit: only later answers may judge it.
+        Time of the newest answer in the fit; only later answers may evaluate it.
     held_out : (n,) float64
-        Log loss in nats of each labelled row, under the fit without it, at the chosen weight.
+        Log loss in nats of each labelled row, by a fit without its fold, at the chosen weight.
     """
 
     fit: Callable[[], Calibration]
@@ -72,7 +71,7 @@ class Refitted:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The fit on all rows; raises a ValueError if they allow none."""
+        """The fit on all rows; a ValueError is raised if they allow none."""
         return self.fit()
 
 
@@ -82,36 +81,37 @@ def refitted(
     calibrator: Calibrator,
     allowed: Callable[[float], bool] = lambda weight: True,
 ) -> Refitted:
-    """Fit a calibration on the labelled rows and the reference, whose weight the labels choose.
+    """Fit a calibration on the labelled rows and the reference, with a weight that the labels choose.
 
-    Each row of the reference counts as w, each labelled row as 1 on average. The candidates for w are 0, 1
-    and the weights that make the reference worth a quarter, once, four and sixteen times as many rows as
-    there are labels. For each w the labelled rows are cut into five contiguous folds in time order; the fit
-    on the reference and the other four folds predicts each fold. The w with the least mean log loss wins (of
-    equal ones the largest); `Refitted.calibration` then fits everything with it. No fit judges a row that it
-    saw.
+    Each row of the reference has the weight w, each labelled row 1 on average. The candidates for w are 0, 1
+    and the weights with which the whole reference counts as a quarter, one, four and sixteen times the number
+    of labels. For each w the function cuts the labelled rows into five contiguous folds in time order, and
+    predicts each fold by a fit on the reference and the other four folds. It chooses the w with the smallest
+    mean log loss, and the largest such w in a tie; `Refitted.calibration` then fits all rows with it. No row
+    is evaluated by a fit that includes it.
 
-    If nothing has changed, the reference keeps its weight and the labels add to it. After drift the reference
-    loses weight as fast as the labels' log loss can show it; small drifts need many labels. It misleads if
-    labelling depends on more than the score and `weights` are wrong about it, and if the model drifts after
-    the newest label. It averages over drift among the labelled rows: give it only the newest ones.
+    If nothing has changed, the reference keeps its weight and the labels add information. After a drift the
+    reference loses weight as soon as the log loss shows the drift; small drifts need many labels. The result
+    misleads if labelling depends on more than the score and `weights` do not correct for it, or if the model
+    drifts after the newest label. It averages over drift among the labelled rows, so pass only the newest
+    ones.
 
-    It costs 26 to 31 fits. `AutoCalibrator` would choose again in each of them; give it the chosen calibrator
-    instead (``CALIBRATORS[calibration.method]()``).
+    The function costs 26 to 31 fits. `AutoCalibrator` would choose a method in each of them; pass the chosen
+    calibrator instead (``CALIBRATORS[calibration.method]()``).
 
     Parameters
     ----------
     reference, labelled : LabelledRows
-        Without common rows. Reference None: the labelled rows are fitted alone.
+        They share no rows. With `reference` None, the labelled rows are fitted alone.
     calibrator : Calibrator
     allowed : callable, optional
-        Whether a weight of the reference below 1 is a candidate; all are by default.
+        Predicate for weights of the reference below 1 that may be candidates; by default all may.
 
     Raises
     ------
     ValueError
-        There are fewer than `FEWEST_LABELS` labelled rows, their scores rank the wrong way round, times fall,
-        a column is out of range, or no weight allows a fit.
+        There are fewer than `FEWEST_LABELS` labelled rows, their scores are reversed, times decrease, a
+        column is out of range, or no weight allows a fit.
 
     Examples
     --------
@@ -121,8 +121,8 @@ def refitted(
     ...     score = rng.uniform(0.5, 1.0, n)
     ...     wrong = (rng.random(n) > score - shift).astype(int)
     ...     return LabelledRows(score[:, None], wrong * 0, wrong, np.arange(float(n)), np.ones(n))
-    >>> found = refitted(rows(5000, 0.0), rows(500, 0.2), PlattCalibrator())
-    >>> found.weight, found.calibration.apply(np.array([[0.75]])).round(2).tolist()
+    >>> refit = refitted(rows(5000, 0.0), rows(500, 0.2), PlattCalibrator())
+    >>> refit.weight, refit.calibration.apply(np.array([[0.75]])).round(2).tolist()
     (0.0, [[0.54]])
     """
     if reference is not None:
@@ -143,14 +143,14 @@ def refitted(
     if not held_out:
         raise ValueError(f"the calibration cannot be fitted again: {refusal}") from refusal
     n = len(labelled.labels)
-    losses = {weight: float(found @ labelled.weights) / n for weight, found in held_out.items()}
+    losses = {weight: float(loss @ labelled.weights) / n for weight, loss in held_out.items()}
     best = min(losses, key=lambda weight: (losses[weight], -weight))
     until = max(float(rows.time[-1]) for rows in (reference, labelled) if rows is not None)
     return Refitted(partial(fit, best, slice(0)), best, losses, until, held_out[best])
 
 
 def _refuse_misleading(labelled: LabelledRows, method: str) -> None:
-    """Refuse labels that are too few, or whose scores rank the wrong way round."""
+    """Raise a ValueError for too few labels, or for reversed scores."""
     n = len(labelled.labels)
     if n < FEWEST_LABELS:
         raise ValueError(
@@ -172,7 +172,7 @@ def _check(name: str, rows: LabelledRows) -> None:
 
 
 def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[float]:
-    """The candidate weights of a row of the reference, in falling order."""
+    """Return the candidate weights of a row of the reference, in descending order."""
     if reference is None:
         return [0.0]
     even = len(labelled.labels) / float(reference.weights.sum())
@@ -180,23 +180,23 @@ def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[
 
 
 _Fit = Callable[[float, slice], Calibration]
-"""The fit in which a row of the reference weighs so much, without these labelled rows."""
+"""A fit with the given weight of each row of the reference, and without a slice of the labelled rows."""
 
 
 def _held_out(fit: _Fit, labelled: LabelledRows, weight: float) -> Floats:
-    """(n,) log loss of the labelled rows, each under a fit without its fold."""
+    """Return the (n,) log losses of the labelled rows, each by a fit without its fold."""
     n = len(labelled.labels)
-    found = np.empty(n)
+    loss = np.empty(n)
     for fold in (slice(*edges) for edges in pairwise(fold_edges(n, _FOLDS).tolist())):
         calibrated = fit(weight, fold).apply(labelled.scores[fold])
-        found[fold] = log_loss(calibrated, labelled.labels[fold], 1 / (n + 2.0))
-    return found
+        loss[fold] = log_loss(calibrated, labelled.labels[fold], 1 / (n + 2.0))
+    return loss
 
 
 def _prepared(reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator) -> _Fit:
-    """The fits on the reference and on labelled rows, for which all rows are made ready once."""
+    """Return the function that fits the reference and labelled rows, which prepares all rows once."""
     parts = [labelled] if reference is None else [reference, labelled]
-    fit = calibrator.prepared(
+    fit = calibrator.prepare_fit(
         np.concatenate([part.scores for part in parts]),
         np.concatenate([part.predicted for part in parts]),
         np.concatenate([part.labels for part in parts]),

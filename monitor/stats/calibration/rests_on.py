@@ -1,4 +1,4 @@
-"""The rows behind a calibration that was fitted on labels; their number gives its standard error."""
+"""The effective rows of a calibration that was fitted on labels; their number gives its standard error."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from monitor.stats.calibration.refit import LabelledRows
 
 
 class RestsOn(NamedTuple):
-    """m rows that each tell as much as one row of a fit: (m, K) raw `scores` and (m,) `predicted` classes."""
+    """The m effective rows of a fit: (m, K) raw `scores` and (m,) `predicted` classes."""
 
     scores: Floats
     predicted: Ints
 
 
 def rests_on(labelled: LabelledRows, reference: LabelledRows | None = None, weight: float = 0.0) -> RestsOn:
-    """The rows that tell as much as a fit on labelled rows and on a down-weighted reference.
+    """Return as many rows as a fit on weighted labelled rows and a down-weighted reference is worth.
 
-    It takes (Σw)²/Σw² of the labelled rows (Kish's effective number), and `weight` (0 to 1) times the rows of
-    the reference, at most those given. Both are evenly spread over their times. The mean of rows of weight w
-    varies less than the mean of w times as many rows (w² is below w): the error is too large sooner than too
-    small. The variance does not contain the drift of the reference; labels express it in the weight.
+    The result has (Σw)²/Σw² of the labelled rows (Kish's effective number), and `weight` (0 to 1) times the
+    number of rows of the reference, at most all of them. Both are evenly spaced in time order. The mean of
+    rows of weight w varies less than the mean of w times as many rows (w² is below w), so the standard error
+    is rather too large than too small. The variance does not include the drift of the reference, which labels
+    express in its weight.
 
     Examples
     --------
@@ -46,5 +47,5 @@ def rests_on(labelled: LabelledRows, reference: LabelledRows | None = None, weig
 
 def _spread(n: int, many: int) -> Ints:
     kept = min(n, many)
-    found: Ints = np.arange(kept, dtype=np.int64) * n // max(kept, 1)
-    return found
+    places: Ints = np.arange(kept, dtype=np.int64) * n // max(kept, 1)
+    return places

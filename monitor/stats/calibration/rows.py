@@ -1,4 +1,4 @@
-"""Prepares labelled rows for a fit, and turns columns of scores into curves and back."""
+"""Preparation of labelled rows for a fit, and application of fitted curves to columns of scores."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from monitor.stats.calibration.base import check_fit_input
 from monitor.stats.calibration.order import refuse_reversed_scores
 
 CLIP = 1e-6
-"""Smallest distance of scores from 0 and 1 before their logarithm: otherwise one wrong row with a score of
-exactly 1 would outweigh all others. Half-precision models write 0 and 1 for less."""
+"""Smallest distance of scores from 0 and 1 before a logarithm: otherwise one wrong row with a score of
+exactly 1 would outweigh all others. Half-precision models round scores at larger distances to 0 and 1."""
 
 
 class FitRows(NamedTuple):
@@ -25,10 +25,19 @@ class FitRows(NamedTuple):
 
 
 def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None) -> FitRows:
-    """The rows with a weight above 0, if they determine a map; the `method` is named in messages.
+    """Return the rows with a weight above 0, if they determine a map.
 
-    Raises the errors of `Calibrator.fit`; also if all labels are the same, or the map would reverse the
-    scores.
+    Parameters
+    ----------
+    method : str
+        Name of the method, for messages.
+    scores, predicted, labels, weights
+        See `Calibrator.fit`.
+
+    Raises
+    ------
+    ValueError
+        `Calibrator.fit` lists the cases; also if all labels are the same, or the scores are reversed.
     """
     check_fit_input(scores, predicted, labels, weights)
     counts = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -51,23 +60,25 @@ def refuse_one_outcome(method: str, labels: Ints, width: int) -> None:
 
 
 def fitted_columns(width: int) -> Sequence[int]:
-    """The columns of scores that get their own curve: see `column_problems`."""
+    """Return the columns of scores that get a curve: see `column_problems`."""
     return (0,) if width == 1 else (1,) if width == 2 else range(width)
 
 
 def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
-    """Each score that gets its own curve, with whether its class was the true one, (n,) and (n,).
+    """Yield each column of scores that gets a curve, with 1 where its class is the true one, (n,) and (n,).
 
-    A confidence: being right. Two classes: the second against its score. More: each against the rest.
+    A confidence has one column, for right predictions. Two classes have one, for the second class. More
+    classes have a column each, for the class against the rest.
     """
     for k in fitted_columns(rows.scores.shape[1]):
         yield rows.scores[:, k], (rows.labels == k).astype(np.float64)
 
 
 def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats) -> Floats:
-    """(n, K) class probabilities by the curves of `column_problems`; each row sums to 1.
+    """Return (n, K) class probabilities from the curves of `column_problems`.
 
-    For more than two classes, rows are divided by their sum; a row of zeros becomes uniform.
+    Each row sums to 1. For more than two classes, rows are divided by their sum; a row of zeros becomes
+    uniform.
 
     Examples
     --------
@@ -91,13 +102,13 @@ def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats
 
 
 def clipped_logs(score: Floats) -> tuple[Floats, Floats]:
-    """ln s and ln(1 − s), with the score s clipped to `CLIP` and 1 − `CLIP`."""
+    """Return ln s and ln(1 − s) for scores s that are clipped to `CLIP` and 1 − `CLIP`."""
     clipped = np.clip(score, CLIP, 1.0 - CLIP)
     return np.log(clipped), np.log1p(-clipped)
 
 
 def log_scores(scores: Floats) -> Floats:
-    """(n, max(K, 2)) clipped logarithms of class probabilities; of right and wrong for a confidence."""
+    """Return (n, max(K, 2)) clipped logarithms of class probabilities, or of right and wrong if K = 1."""
     width = scores.shape[1]
     if width == 1:
         return np.column_stack(clipped_logs(scores[:, 0]))

@@ -1,4 +1,4 @@
-"""Calibration `ssme`: a curve for each model, from a fit on all models' scores and a few labels."""
+"""Calibration `ssme`, which fits a curve for each model on all models' scores and a few labels."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SSMECalibration(IsotonicCalibration):
-    """One rising curve for each model, from an `ssme` fit, at the cost of an isotonic calibration.
+    """A rising curve of one model from an `ssme` fit, which is as cheap to apply as an isotonic calibration.
 
-    It follows drift, while an isotonic calibration stays with the reference. It misleads where the fit does:
-    if most models are wrong together and no label shows it yet. And it misleads within groups of rows whose
-    scores have another meaning, because it is a curve of one model's score. `monitor.engine.refit.fit.refit`
-    fits it on the score pool, never on a reference, which has one model's scores only.
+    The curve follows drift, while an isotonic calibration stays with the reference. It misleads where the fit
+    does: if most models are wrong together and no label shows it yet. It also misleads within groups of rows
+    whose scores have another meaning, because it is a function of the score alone.
+    `monitor.engine.refit.fit.refit` fits it on the pool of recent scores, never on a reference, which has the
+    scores of one model only.
 
     Parameters
     ----------
     width, curves
-        As in `IsotonicCalibration`.
+        See `IsotonicCalibration`.
 
     Examples
     --------
     >>> import numpy as np
     >>> from monitor.stats.calibration.isotonic import fit_curve
     >>> curve = fit_curve(np.array([0.1, 0.9]), np.array([0.3, 0.7]))
-    >>> fitted = SSMECalibration.of(IsotonicCalibration(2, (curve,)))
+    >>> fitted = SSMECalibration.from_isotonic(IsotonicCalibration(2, (curve,)))
     >>> fitted.apply(np.array([[0.5, 0.5]])).tolist(), fitted.snapshot()["method"]
     ([[0.5, 0.5]], 'ssme')
     """
@@ -35,6 +36,6 @@ class SSMECalibration(IsotonicCalibration):
     method: ClassVar[str] = "ssme"
 
     @classmethod
-    def of(cls, distilled: IsotonicCalibration) -> SSMECalibration:
-        """The calibration with the curves of an `ssme` fit: see `monitor.stats.labelled.SSME.calibration`."""
-        return cls(distilled.width, distilled.curves)
+    def from_isotonic(cls, curves: IsotonicCalibration) -> SSMECalibration:
+        """Return the calibration with the curves of `monitor.stats.labelled.SSME.calibration`."""
+        return cls(curves.width, curves.curves)

@@ -1,4 +1,4 @@
-"""Temperature scaling: one number that makes all confidences larger or smaller."""
+"""Temperature scaling: one parameter that makes all confidences larger or smaller."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class TemperatureCalibration(Calibration):
     Parameters
     ----------
     width : int
-        Columns of the scores.
+        Number of columns of the scores.
     sharpness : float
-        1 over the temperature, 0 or more: above 1 the scores were underconfident, below 1 overconfident.
+        The inverse temperature, 0 or more. Above 1 the raw scores were underconfident, below 1 overconfident.
 
     Examples
     --------
@@ -36,6 +36,7 @@ class TemperatureCalibration(Calibration):
     method: ClassVar[str] = "temperature"
 
     def apply(self, scores: Floats) -> Floats:
+        """Return the softmax of the log-scores times the sharpness."""
         self._check_width(scores)
         calibrated: Floats = scipy.special.softmax(self.sharpness * log_scores(scores), axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
@@ -43,16 +44,16 @@ class TemperatureCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class TemperatureCalibrator(Calibrator):
-    """The softmax of the log-scores over a temperature that maximises the likelihood of the labels.
+    """Softmax of the log-scores, divided by a temperature that maximises the likelihood of the labels.
 
-    One parameter for any number of classes; it needs the fewest rows of all. The order of the classes within
-    a row stays, so the largest probability keeps its class. For two classes, and for a confidence, it is a
-    sigmoid of the logit with slope 1/T and no intercept: Platt's without shift and smoothed targets. The
-    logarithms of the scores (clipped at 10⁻⁶) replace the model's logits: a constant added to a row does not
-    change the softmax.
+    The map has one parameter for any number of classes, and needs fewer rows than the other methods. It keeps
+    the order of the classes within a row, so the largest probability keeps its class. For two classes and for
+    a confidence it is a sigmoid of the logit with slope 1/T and no intercept: Platt's map without shift and
+    smoothed targets. The logarithms of the scores (clipped at 10⁻⁶) replace the model's logits, because a
+    constant that is added to a row does not change the softmax.
 
-    It misleads if the model predicts a class too often or too rarely: one half stays one half. It excludes
-    negative temperatures, which would reverse the order; at sharpness 0 every row is uniform.
+    The map misleads if the model predicts a class too often or too rarely: one half stays one half. Negative
+    temperatures, which would reverse the order, are excluded; at sharpness 0 every row is uniform.
 
     References
     ----------
@@ -75,6 +76,7 @@ class TemperatureCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> TemperatureCalibration:
+        """Fit the temperature."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
         return TemperatureCalibration(rows.scores.shape[1], _fit_sharpness(rows))
 

@@ -21,9 +21,10 @@ class VectorCalibration(Calibration):
     Parameters
     ----------
     width : int
-        Columns of the scores.
+        Number of columns of the scores.
     slopes, intercepts : (max(K, 2),) float64
-        For the log-score of each class (for a confidence: of right and wrong). Slopes are 0 or more.
+        Coefficients of the log-score of each class (for a confidence: of right and wrong). Slopes are 0 or
+        more.
 
     Examples
     --------
@@ -37,6 +38,7 @@ class VectorCalibration(Calibration):
     method: ClassVar[str] = "vector"
 
     def apply(self, scores: Floats) -> Floats:
+        """Return the softmax of the scaled and shifted log-scores."""
         self._check_width(scores)
         calibrated: Floats = scipy.special.softmax(log_scores(scores) * self.slopes + self.intercepts, axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
@@ -44,15 +46,15 @@ class VectorCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class VectorCalibrator(Calibrator):
-    """The softmax of wₖ·ln sₖ + bₖ with the wₖ ≥ 0 and bₖ that maximise the likelihood of the labels.
+    """Softmax of wₖ·ln sₖ + bₖ with the wₖ ≥ 0 and bₖ that maximise the likelihood of the labels.
 
-    Two parameters for each class. It corrects classes that the model predicts too often or too confidently,
-    all together instead of each against the rest. It scales the logarithms of the scores (clipped at 10⁻⁶).
-    For two classes, and for a confidence, it is beta calibration, up to the weak prior (standard deviation 10
+    The map has two parameters for each class. It corrects classes that the model predicts too often or too
+    confidently, in one joint fit instead of each class against the rest. The scores are clipped at 10⁻⁶. For
+    two classes and for a confidence it equals beta calibration, up to the weak prior (standard deviation 10
     around the identity) that keeps both finite.
 
-    It needs some hundred rows for each class. With K classes a step of the fit costs n·(2K)² operations: a
-    second at 10,000 rows and some 500 classes. A class without labels gets nearly the probability 0.
+    A fit needs some hundred rows for each class. With K classes a step of the fit costs n·(2K)² operations: a
+    second at 10,000 rows and about 500 classes. A class without labels gets a probability of nearly 0.
 
     References
     ----------
@@ -75,14 +77,15 @@ class VectorCalibrator(Calibrator):
     def fit(
         self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
     ) -> VectorCalibration:
+        """Fit the slopes and intercepts of all classes together."""
         rows = fit_rows(self.method, scores, predicted, labels, weights)
-        found = _fit_scaling(rows)
-        half = len(found) // 2
-        return VectorCalibration(rows.scores.shape[1], found[:half].copy(), found[half:].copy())
+        scaling = _fit_scaling(rows)
+        half = len(scaling) // 2
+        return VectorCalibration(rows.scores.shape[1], scaling[:half].copy(), scaling[half:].copy())
 
 
 def _fit_scaling(rows: FitRows) -> Floats:
-    """(2K,) slopes, then intercepts."""
+    """Return the (2K,) slopes and intercepts, slopes first."""
     logs = np.asfortranarray(log_scores(rows.scores))  # sums over few classes take a third of the time
     classes = logs.shape[1]
     every = np.arange(len(logs))
@@ -108,7 +111,7 @@ def _fit_scaling(rows: FitRows) -> Floats:
 
 
 def _curvature(weighted: Floats, chance: Floats, logs: Floats) -> Floats:
-    """(2K, 2K) second derivatives of the loss."""
+    """Return the (2K, 2K) second derivatives of the loss."""
     classes = logs.shape[1]
     shared = -(weighted.T @ chance)
     one, two = np.arange(classes), np.arange(classes, 2 * classes)

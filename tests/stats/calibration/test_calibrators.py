@@ -191,7 +191,7 @@ def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row(method: str, width:
 def test_a_prepared_fit_is_that_of_the_rows_that_weigh_something(method: str, width: int) -> None:
     scores, predicted, labels = rows(width, 400)
     scores = scores.round(2 if width < 3 else 6)  # equal scores, some of them in dropped rows only
-    fit = CALIBRATORS[method]().prepared(scores, predicted, labels)
+    fit = CALIBRATORS[method]().prepare_fit(scores, predicted, labels)
     for part in (slice(0), slice(0, 80), slice(200, 400)):
         weights = np.random.default_rng(2).integers(0, 3, 400) / 2.0
         weights[part] = 0.0
@@ -210,7 +210,7 @@ def test_a_prepared_fit_refuses_what_a_fit_refuses_in_the_same_words(method: str
         with pytest.raises(ValueError, match=words) as refused:
             CALIBRATORS[method]().fit(given[half], predicted[half], said[half], weights[half])
         with pytest.raises(ValueError, match=words) as refused_too:
-            CALIBRATORS[method]().prepared(given, predicted, said)(weights)
+            CALIBRATORS[method]().prepare_fit(given, predicted, said)(weights)
         assert str(refused_too.value) == str(refused.value)
 
 

@@ -51,7 +51,7 @@ def draw(
 
 
 def reference_of(rows: Rows) -> CovariateReference:
-    return CovariateReference.of(*rows, KINDS, NAMES)
+    return CovariateReference.from_rows(*rows, KINDS, NAMES)
 
 
 def accuracy(found: Adapted, rows: Rows) -> float:
@@ -68,7 +68,7 @@ def test_weights_are_the_exact_ratio_of_a_discrete_distribution() -> None:
     old, new = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])
     before, after = rng.choice(3, 10_000, p=old), rng.choice(3, 50_000, p=new)
     wrong = rng.integers(0, 2, 10_000)
-    reference = CovariateReference.of(
+    reference = CovariateReference.from_rows(
         np.full((10_000, 1), 0.5), 0 * wrong, wrong, before[:, None] * 1.0, ["text"], ["a"]
     )
     found = reference.adapt(after[:, None] * 1.0)
@@ -81,7 +81,7 @@ def test_the_fit_is_that_of_scikit_learn_on_the_same_design() -> None:
     rng = np.random.default_rng(1)
     before, after = rng.integers(0, 5, (800, 2)), rng.choice(5, (300, 2), p=[0.1, 0.1, 0.2, 0.2, 0.4])
     wrong = rng.integers(0, 2, 800)
-    reference = CovariateReference.of(
+    reference = CovariateReference.from_rows(
         np.full((800, 1), 0.5), 0 * wrong, wrong, before * 1.0, ["text"] * 2, ["a", "b"]
     )
     found = reference.adapt(after * 1.0)
@@ -98,7 +98,7 @@ def test_the_fit_with_numbers_and_pairs_is_the_minimum_of_the_objective() -> Non
     features = draw(rng, 400, (0.2, 0.3, 0.5), 0.5, 0.8)[3]
     n, parts = len(features), reference._features
     places = [
-        np.append(place, part.placed(features[:, k]))
+        np.append(place, part.parameters(features[:, k]))
         for k, (place, part) in enumerate(zip(reference._places, parts, strict=True))
     ]
     blocks = [covariates._Block(p, part.size, part.prior()) for p, part in zip(places, parts, strict=True)]
@@ -156,7 +156,7 @@ def test_a_shift_that_the_score_does_not_show_is_followed(
 
     rng = np.random.default_rng(4)
     scores, wrong, features = stream(10_000, (0.5, 0.5), 0.0)
-    reference = CovariateReference.of(scores, 0 * wrong, wrong, features, KINDS, NAMES)
+    reference = CovariateReference.from_rows(scores, 0 * wrong, wrong, features, KINDS, NAMES)
     scores, wrong, features = stream(4000, shares, correlation)
     found = reference.adapt(features).calibration
     assert found is not None
@@ -175,7 +175,7 @@ def test_a_segment_that_is_worse_than_a_coin_near_the_threshold_is_not_flattened
         score = np.where(predicted == 1, confidence, 1 - confidence)
         return np.column_stack((1 - score, score)), predicted, labels, segment[:, None]
 
-    reference = CovariateReference.of(*stream(5000, 0.3), ["text"], ["segment"])
+    reference = CovariateReference.from_rows(*stream(5000, 0.3), ["text"], ["segment"])
     windows = [stream(250, 0.9) for _ in range(40)]
     apart = [accuracy(reference.adapt(window[3]), window) - realised(window) for window in windows]
     assert np.mean(apart) == pytest.approx(0.0, abs=3 * 0.5 * np.sqrt(1 / 10_000 + 1 / 1800))
@@ -194,7 +194,7 @@ def test_classes_that_no_threshold_tells_apart_share_one_rising_curve() -> None:
     scores, predicted, labels, features = draw(rng, 1000)
     mixed = rng.permutation(predicted)
     apart, one = (
-        CovariateReference.of(scores, each, labels, features, KINDS, NAMES).adapt(features).calibration
+        CovariateReference.from_rows(scores, each, labels, features, KINDS, NAMES).adapt(features).calibration
         for each in (predicted, mixed)
     )
     assert apart is not None
@@ -221,7 +221,7 @@ def test_what_stands_for_a_text_does_not_matter() -> None:
     first = reference_of(rows).adapt(window[3])
     codes = {100.0: 2.0**51 - 3, 107.0: 11.0, 114.0: 2.0**40}
     renamed = [np.column_stack((f[:, :2], [codes[one] for one in f[:, 2]])) for f in (rows[3], window[3])]
-    second = CovariateReference.of(*rows[:3], renamed[0], KINDS, NAMES).adapt(renamed[1])
+    second = CovariateReference.from_rows(*rows[:3], renamed[0], KINDS, NAMES).adapt(renamed[1])
     np.testing.assert_allclose(second.weights, first.weights, rtol=1e-6)
 
 
@@ -305,9 +305,11 @@ def test_an_empty_window_is_unknown_and_one_row_is_not() -> None:
 def test_a_constant_feature_and_a_window_of_one_value() -> None:
     rng = np.random.default_rng(11)
     rows = draw(rng, 1000)
-    constant = CovariateReference.of(*rows[:3], np.ones((1000, 1)), ["number"], ["a"])
+    constant = CovariateReference.from_rows(*rows[:3], np.ones((1000, 1)), ["number"], ["a"])
     assert constant.adapt(np.ones((50, 1))).weights == pytest.approx(np.ones(1000))
-    one = CovariateReference.of(*rows[:3], rows[3][:, 2:], ["text"], ["a"]).adapt(np.full((3000, 1), 107.0))
+    one = CovariateReference.from_rows(*rows[:3], rows[3][:, 2:], ["text"], ["a"]).adapt(
+        np.full((3000, 1), 107.0)
+    )
     assert one.weights[rows[3][:, 2] == 107.0].sum() > 0.98 * 1000
 
 
@@ -315,7 +317,7 @@ def test_more_categories_than_parameters_share_one() -> None:
     rng = np.random.default_rng(12)
     codes = np.append(np.repeat(np.arange(60.0), 10), np.arange(60.0, 300.0))
     wrong = rng.integers(0, 2, len(codes))
-    reference = CovariateReference.of(
+    reference = CovariateReference.from_rows(
         np.full((len(codes), 1), 0.5), 0 * wrong, wrong, codes[:, None], ["text"], ["user"]
     )
     found = reference.adapt(np.arange(100.0, 300.0)[:, None])
@@ -328,7 +330,9 @@ def test_more_categories_than_parameters_share_one() -> None:
 def test_rows_without_a_feature_are_left_out_of_the_reference() -> None:
     rng = np.random.default_rng(13)
     rows = draw(rng, 1000)
-    reference = CovariateReference.of(*rows[:3], spoilt(rows[3], slice(0, 100), 1, np.nan), KINDS, NAMES)
+    reference = CovariateReference.from_rows(
+        *rows[:3], spoilt(rows[3], slice(0, 100), 1, np.nan), KINDS, NAMES
+    )
     assert (reference.left_out, len(reference)) == (100, 900)
     assert np.array_equal(reference.labels, rows[2][100:])
 
@@ -336,7 +340,7 @@ def test_rows_without_a_feature_are_left_out_of_the_reference() -> None:
 def test_of_a_long_reference_evenly_spread_rows_are_used() -> None:
     rng = np.random.default_rng(14)
     rows = draw(rng, 1000)
-    reference = CovariateReference.of(*rows, KINDS, NAMES, most_rows=250)
+    reference = CovariateReference.from_rows(*rows, KINDS, NAMES, most_rows=250)
     assert np.array_equal(reference.scores, rows[0][::4])
     assert len(reference.adapt(draw(rng, 100)[3]).weights) == 250
 
@@ -351,7 +355,9 @@ def test_confidences_and_three_classes(width: int) -> None:
     right = rng.random(n) < np.where(segment == 0, 0.9, 0.4)
     other = 1 if width == 1 else (predicted + rng.integers(1, 3, n)) % 3
     labels = np.where(right, predicted, other)
-    reference = CovariateReference.of(scores, predicted, labels, segment[:, None], ["text"], ["segment"])
+    reference = CovariateReference.from_rows(
+        scores, predicted, labels, segment[:, None], ["text"], ["segment"]
+    )
     for value, truth in ((0.0, 0.9), (1.0, 0.4)):
         found = reference.adapt(np.full((1000, 1), value)).calibration
         assert found is not None
@@ -401,7 +407,7 @@ def test_what_allows_no_reference_is_refused_by_name(change: dict[str, Any], mes
         **change,
     }
     with pytest.raises(ValueError, match=re.escape(message)):
-        CovariateReference.of(**given)
+        CovariateReference.from_rows(**given)
 
 
 def test_a_window_with_other_columns_is_refused() -> None:
