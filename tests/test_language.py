@@ -16,6 +16,7 @@ PACKAGES: tuple[str, ...] = (
     "monitor/config",
     "monitor/stats/calibration",
     "monitor/stats/charts",
+    "monitor/stats/labelled",
     "monitor/store",
     "monitor/testing",
 )

@@ -1,4 +1,4 @@
-"""Estimators of model quality that use labels. Each is a module, listed in `monitor.base.registry`."""
+"""Estimators of model quality that use labels; `monitor.base.registry` lists them, one a module."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from monitor.stats.labelled.base import LabelEstimator
 
 ESTIMATORS: Mapping[str, type[LabelEstimator]] = registry.Classes(registry.REFITTED)
-"""Every estimator that uses labels, by its name in the configuration and in Prometheus."""
+"""The class of each estimator that uses labels, by its name in the configuration and in Prometheus."""

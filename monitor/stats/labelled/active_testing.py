@@ -1,4 +1,4 @@
-"""Active testing: label the most informative rows, and weight them so that the estimate stays unbiased."""
+"""Active testing: labels of the most informative rows, weighted so that the estimate stays unbiased."""
 
 from __future__ import annotations
 
@@ -13,21 +13,26 @@ from monitor.stats.labelled.inputs import Bools, LabelledScores, mean_of_models
 
 
 def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | None = None) -> Floats:
-    """Weights of labelled rows, in the order of their draws, that make Σvφ/M unbiased for the pool's mean.
+    """Return weights v of labelled rows with which Σvφ/M is unbiased for the mean of φ over the pool.
 
-    v_m = 1 + (N − M)/(N − m) · (1/((N − m + 1) q_m) − 1): the levelled unbiased risk estimator (LURE). They
-    are all 1 for uniform draws. Raises a ValueError for an argument out of range.
+    The weights are those of the levelled unbiased risk estimator (LURE): v_m = 1 + (N − M)/(N − m) ·
+    (1/((N − m + 1) q_m) − 1). They are all 1 for uniform draws.
 
     Parameters
     ----------
     draw_probabilities : (M,) array of float
-        q_m: the probability, at draw m, of this row among those left. Above 0, up to 1; every row of the pool
-        must have had a probability above 0.
+        q_m, the probability at draw m of the row that was drawn, among the remaining rows: above 0, up to 1.
+        Every row of the pool must have had a probability above 0.
     rows : int
-        N, rows of the pool before the first draw, at least M.
+        N, the number of rows of the pool before the first draw, at least M.
     numbers : (M,) array of int, optional
-        m of each, rising from 1; by default without gaps. With gaps M is the largest: the weights are those
-        of these draws among all.
+        The number m of each draw, ascending; 1 to M by default. With gaps, M is the largest number, and the
+        result has the weights of the listed draws only.
+
+    Raises
+    ------
+    ValueError
+        An argument is out of range.
 
     References
     ----------
@@ -47,17 +52,17 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | 
         raise ValueError(
             f"numbers must rise from 1 or more, one for each of {len(q)} draws, got {m.tolist()}"
         )
-    taken = int(m[-1]) if len(m) else 0
-    if rows < taken:
-        raise ValueError(f"rows must be at least the number of draws, {taken}, got {rows}")
-    if rows == taken:
+    last = int(m[-1]) if len(m) else 0
+    if rows < last:
+        raise ValueError(f"rows must be at least the number of draws, {last}, got {rows}")
+    if rows == last:
         return np.ones(len(q))
-    found: Floats = 1.0 + (rows - taken) / (rows - m) * (1.0 / ((rows - m + 1) * q) - 1.0)
-    return found
+    weights: Floats = 1.0 + (rows - last) / (rows - m) * (1.0 / ((rows - m + 1) * q) - 1.0)
+    return weights
 
 
 def expected_error(posterior: ArrayLike, predicted: ArrayLike, *, uniform: float = 0.1) -> Floats:
-    """(n,) probabilities of the next draw, proportional to the expected error under a surrogate (2021).
+    """Return the (n,) probabilities of the next draw, proportional to a surrogate's expected errors.
 
     Parameters
     ----------
@@ -66,7 +71,12 @@ def expected_error(posterior: ArrayLike, predicted: ArrayLike, *, uniform: float
     predicted : (n,) array of int
         The model's class.
     uniform : float
-        Share spread evenly over the rows, so that rows certain for the surrogate are drawn too.
+        Share of the probability that is spread evenly over the rows, so that rows of which the surrogate is
+        certain can be drawn too.
+
+    References
+    ----------
+    Kossen et al., 2021; see `lure_weights`.
 
     Examples
     --------
@@ -88,24 +98,26 @@ def _mixed(score: Floats, uniform: float) -> Floats:
 
 
 class ActiveTesting(LabelEstimator):
-    """Accuracy from labels drawn one after another, each with its own probability (LURE).
+    """Accuracy from labels that were drawn one after another with known probabilities (LURE).
 
-    It needs `acquisition`, the number of each draw, and `weights`, 1 over the row's probability among those
-    left at its draw. It is unbiased if these probabilities are right and above 0. As in the paper, the
-    accuracy is 1 minus the weighted mean error: draws go where errors are expected, so the mean error
-    scatters far less than a mean over right rows. A subgroup's accuracy is the ratio of its weighted sums.
-    The same ratio serves all rows if draws below the last one have no label. It is then the accuracy of the
-    labelled part, as long as the arrival of a label does not depend on whether the answer is right. The
-    interval is Wilson's at the effective number of labels, from the scatter of vφ; it misleads if few draws
-    have most of the weight.
+    The fit needs `acquisition`, the number of each draw, and `weights`, the inverse of the row's probability
+    among the remaining rows at its draw. The estimate is unbiased if these probabilities are right and above
+    0. As in the paper, the accuracy is 1 minus the weighted mean error: draws prefer rows with expected
+    errors, so the mean error has far less variance than a mean over right rows.
+
+    The accuracy of a subgroup is the ratio of its weighted sums. So is the accuracy of all rows if some
+    earlier draws have no label; it is then the accuracy of the labelled part, which is the accuracy of all as
+    long as the arrival of a label does not depend on whether the answer is right. The interval is Wilson's at
+    the effective number of labels, from the variance of vφ; it misleads if a few draws have most of the
+    weight.
 
     Parameters
     ----------
     seed, positive
-        As in `LabelEstimator`; this estimator is not random.
+        See `LabelEstimator`; this estimator is not random.
     pool : int, optional
-        N, rows before the first draw; by default those of the fit. With it, a fit on the drawn rows alone is
-        possible.
+        N, the number of rows before the first draw; by default the rows of the fit. With `pool`, a fit on the
+        drawn rows alone is possible.
 
     References
     ----------
@@ -114,9 +126,9 @@ class ActiveTesting(LabelEstimator):
     Examples
     --------
     >>> scores = np.tile([[[0.1, 0.9]], [[0.6, 0.4]]], (50, 1, 1))
-    >>> drawn = np.where(np.arange(100) < 20, np.arange(100), -1)
-    >>> left = 1.0 / np.maximum(100.0 - drawn, 1.0)  # uniform draws
-    >>> fit = ActiveTesting().fit(scores, np.where(drawn < 0, -1, 1), weights=1 / left, acquisition=drawn)
+    >>> draw = np.where(np.arange(100) < 20, np.arange(100), -1)
+    >>> chance = 1.0 / np.maximum(100.0 - draw, 1.0)  # uniform draws
+    >>> fit = ActiveTesting().fit(scores, np.where(draw < 0, -1, 1), weights=1 / chance, acquisition=draw)
     >>> round(fit.estimate("accuracy").value, 6)
     0.5
     """
@@ -134,7 +146,7 @@ class ActiveTesting(LabelEstimator):
 
     def _forget(self) -> None:
         self._weight: Floats = np.empty(0)
-        self._missing = False  # draws below the last one
+        self._missing = False  # whether draws before the last one have no label
 
     def _fit(self, data: LabelledScores) -> Fitted:
         known = np.flatnonzero(data.labelled)
@@ -142,12 +154,12 @@ class ActiveTesting(LabelEstimator):
             return Fitted(data.mean_of_models(), refused=Reason.NO_LABELS)
         if data.acquisition is None or data.weights is None:
             return Fitted(data.clamp(data.mean_of_models()), refused=Reason.NO_DRAWS)
-        drawn: Ints = known[np.argsort(data.acquisition[known], kind="stable")]
-        numbers = data.acquisition[drawn] + int(data.acquisition[drawn[0]] == 0)  # from 0, or from 1
+        in_order: Ints = known[np.argsort(data.acquisition[known], kind="stable")]
+        numbers = data.acquisition[in_order] + int(data.acquisition[in_order[0]] == 0)  # from 0, or from 1
         self._missing = bool(numbers[-1] > len(numbers))
-        chances = 1.0 / np.maximum(data.weights[drawn], 1.0)
+        chances = 1.0 / np.maximum(data.weights[in_order], 1.0)
         self._weight = np.zeros(data.rows)
-        self._weight[drawn] = lure_weights(chances, self.pool or data.rows, numbers)
+        self._weight[in_order] = lure_weights(chances, self.pool or data.rows, numbers)
         return Fitted(data.clamp(data.mean_of_models()))
 
     @property
@@ -175,7 +187,10 @@ class ActiveTesting(LabelEstimator):
 
 
 def _effective(weight: Floats, wrong: Floats) -> float:
-    """Labels of equal weight whose mean varies like vφ, with one more right and one more wrong row."""
+    """Return the number of equally weighted labels whose mean has the variance of the mean of vφ.
+
+    The variance counts one more right and one more wrong row.
+    """
     middle = weight.mean()
     scattered = np.r_[weight * wrong, middle, 0.0]
     share = np.clip(scattered.mean(), 1e-9, 1.0 - 1.0 / (len(wrong) + 2))

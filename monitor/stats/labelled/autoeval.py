@@ -17,28 +17,31 @@ Annotator = Literal["self", "mean"]
 
 
 class AutoEval(LabelEstimator):
-    """Accuracy by PPI++ (Boyeau et al.); the model itself, or another annotator, predicts the missing labels.
+    """Accuracy by PPI++ (Boyeau et al.), where the model or another annotator predicts the missing labels.
 
-    It is unbiased with any annotator, as long as the labelled rows are a random sample, or `weights` have the
-    inverse of each row's probability. A good annotator narrows the interval; a bad one leaves the interval of
-    the labels alone. The paper defines means of a φ(prediction, label); of the named metrics only accuracy is
-    one. For other φ see `monitor.stats.labelled.ppi`. The interval is Wilson's at the effective number of
-    labels (`powered_share`); the paper's normal interval covers too little with few labels. With a few dozen
-    labels, mostly picked from uncertain rows, ours covers too little as well (90.5 % instead of 95 % with
-    40): a confident error is rarely among them, and has a large weight.
+    The estimate is unbiased with any annotator, as long as the labelled rows are a random sample, or
+    `weights` have the inverse of each row's probability of being labelled. A good annotator narrows the
+    interval; a bad one leaves it as wide as the labels alone would make it. The paper defines means of a
+    φ(prediction, label); accuracy is the only metric here of this form. For other φ see
+    `monitor.stats.labelled.ppi`.
+
+    The interval is Wilson's at the effective number of labels (`powered_share`); the paper's normal interval
+    covers too little with few labels. With a few dozen labels, mostly of uncertain rows, Wilson's interval
+    covers too little as well (90.5 % instead of 95 % with 40): a confident error is rarely labelled, and has
+    a large weight if it is.
 
     Parameters
     ----------
     annotator : {"self", "mean"}, int or (n, K) array of float
-        The class probabilities in place of labels: each model's own, the models' mean, one model's by its
-        column, or an array with a row for each row of the scores.
+        The class probabilities that replace labels: each model's own, the models' mean, those of the model in
+        one column, or an array with a row for each row of the scores.
     lam : float, optional
-        Trust in the annotator, from 0 to 1; 1 is plain PPI. By default tuned for least variance.
+        Weight of the annotator, from 0 to 1; 1 is plain PPI. By default it is tuned for the least variance.
 
     Raises
     ------
     ValueError
-        An argument is not allowed.
+        An argument is out of range or has a wrong shape.
 
     References
     ----------
@@ -50,8 +53,8 @@ class AutoEval(LabelEstimator):
     >>> scores = np.tile([[[0.1, 0.9]], [[0.6, 0.4]]], (250, 1, 1))
     >>> labels = np.full(500, -1)
     >>> labels[:50] = np.tile([1, 0, 1, 1, 1, 0, 1, 0, 1, 1], 5)
-    >>> found = AutoEval().fit(scores, labels).estimate("accuracy")
-    >>> round(found.value, 3), found.n
+    >>> accuracy = AutoEval().fit(scores, labels).estimate("accuracy")
+    >>> round(accuracy.value, 3), accuracy.n
     (0.8, 50)
     """
 
@@ -79,25 +82,25 @@ class AutoEval(LabelEstimator):
     def _fit(self, data: LabelledScores) -> Fitted:
         if not data.labelled.any():
             return Fitted(data.mean_of_models(), refused=Reason.NO_LABELS)
-        self._chance(data, 0)  # a wrong annotator is named here, not at the first question
+        self._chance(data, 0)  # raise the error of a wrong annotator here, not at the first estimate
         return Fitted(data.clamp(data.mean_of_models()))
 
     def _chance(self, data: LabelledScores, model: int) -> Floats:
-        """(n, K) the annotator's class probabilities."""
+        """Return the annotator's class probabilities, (n, K)."""
         if isinstance(self.annotator, str):
             return data.scores[:, model] if self.annotator == "self" else data.mean_of_models()
         if isinstance(self.annotator, int | np.integer):
-            return self._of_column(data, int(self.annotator))
-        given = np.asarray(self.annotator, dtype=np.float64)
-        if given.shape != (data.rows, data.classes) or not np.isfinite(given).all():
+            return self._from_column(data, int(self.annotator))
+        table = np.asarray(self.annotator, dtype=np.float64)
+        if table.shape != (data.rows, data.classes) or not np.isfinite(table).all():
             raise ValueError(
                 f"annotator must hold finite class probabilities of the shape {(data.rows, data.classes)}, "
-                f"like the scores, got {given.shape}"
+                f"like the scores, got {table.shape}"
             )
-        found: Floats = given[data.row_order]
-        return found
+        sorted_rows: Floats = table[data.row_order]
+        return sorted_rows
 
-    def _of_column(self, data: LabelledScores, column: int) -> Floats:
+    def _from_column(self, data: LabelledScores, column: int) -> Floats:
         if not 0 <= column < data.models:
             raise ValueError(f"annotator must be a column from 0 to {data.models - 1}, got {column}")
         at = int(np.flatnonzero(data.model_order == column)[0])

@@ -1,10 +1,10 @@
-"""The base of every estimator that uses labels: settings that are fitted on scores and labels.
+"""The base class of every estimator that uses labels.
 
-Two families:
+There are two kinds of estimators:
 
-* `LabelEstimator`: the subclass estimates a metric of given rows (labelled only, rectifiers);
-* `monitor.stats.labelled.posterior.PosteriorEstimator`: the subclass gives class probabilities of
-  every row, and draws of them; every metric and its interval follow.
+* a subclass of `LabelEstimator` estimates each metric of some rows directly (labels alone, rectifiers);
+* a subclass of `monitor.stats.labelled.posterior.PosteriorEstimator` returns class probabilities of every
+  row, and draws of them, from which every metric and its interval follow.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Fitted:
     posterior : (n, K) float64
         Class probabilities of every row; 1 for the class of a labelled row.
     converged : bool
-        Whether the fit converged; True for a method without iterations.
+        True also for a method without iterations.
     iterations : int
-        Iterations; 0 for a method without any.
+        0 for a method without iterations.
     refused : str or None
-        The reason why the fit is unusable: every estimate is then `Unknown` with this reason.
+        The reason why the fit is unusable; every estimate is then `Unknown` with this reason.
     flags : tuple of str
-        Warnings about a usable fit ("no labels").
+        Warnings about a usable fit, such as "no labels".
     details : mapping of str to float
-        Numbers of the method itself, such as a bandwidth.
+        Parameters of the method, such as a bandwidth.
     """
 
     posterior: Floats
@@ -61,30 +61,31 @@ class Fitted:
 class LabelEstimator(ABC):
     """An estimator of model quality from many scores and few labels.
 
-    A subclass gives `tag`, `_fit`, `_estimate`, `_predict`, and `metrics` if it defines only some. It gets
-    rows and models in the order of `LabelledScores`, never in the caller's.
+    A subclass defines `tag`, `_fit`, `_estimate`, `_predict`, and `metrics` if it supports only some. Its
+    methods get rows and models in the order of `LabelledScores`, never in the caller's order.
 
     Parameters
     ----------
     seed : int
-        Seed of everything random: the same input and seed give the same numbers, in any order of the rows and
-        of the models.
+        Seed of all random numbers: the same input and seed give the same results, in any order of the rows
+        and of the models.
     positive : int, optional
-        The class of precision, recall, F1, specificity, AUROC, average precision and `class_ece` for two
-        classes; by default the last. With more classes these are means over the classes.
+        The positive class for precision, recall, F1, specificity, AUROC, average precision and `class_ece`
+        with two classes; by default the last. With more classes these metrics are means over the classes.
 
     Attributes
     ----------
     tag : str
-        Its name in `ESTIMATORS`, in the configuration and in Prometheus.
+        The estimator's name in `ESTIMATORS`, in the configuration and in Prometheus.
     metrics : frozenset of str
-        The metrics that it defines; the others are `Unknown`.
+        The supported metrics; the others are `Unknown`.
     two_classes_only : bool
-        Whether its paper defines it for two classes only; a fit to more is refused as `not defined`.
+        True if the paper defines the estimator for two classes only; a fit to more is refused as `not
+        defined`.
     needs : frozenset of str
         Required keywords of `fit`.
     expected : sequence of str
-        The metrics that `estimate` will be asked for: a hint, for what computes them from the same draws.
+        The metrics that will be estimated: a hint for estimators that compute several from the same draws.
     """
 
     tag: ClassVar[str]
@@ -110,7 +111,9 @@ class LabelEstimator(ABC):
         weights: ArrayLike | None = None,
         acquisition: ArrayLike | None = None,
     ) -> Self:
-        """Learn from all rows, instead of an earlier fit. The arrays are copied and never changed.
+        """Fit the estimator on all rows, and return it; an earlier fit is replaced.
+
+        The arrays are copied and never modified.
 
         Parameters
         ----------
@@ -121,10 +124,9 @@ class LabelEstimator(ABC):
         predicted : (n, M) array of int, optional
             The models' classes; by default the argmax of the scores.
         weights : (n,) array of float, optional
-            1 / the probability of labelling the row, if it was not the same for all; ignored on unlabelled
-            rows.
+            Inverse probabilities of labelling the rows, if they differ; ignored on unlabelled rows.
         acquisition : (n,) array of int, optional
-            Number of the draw that labelled the row, −1 = unlabelled.
+            Number of the draw that labelled the row; −1 for an unlabelled row.
 
         Raises
         ------
@@ -144,7 +146,7 @@ class LabelEstimator(ABC):
     def estimate(
         self, metric: str, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
     ) -> Result:
-        """One metric of one model with its interval.
+        """Return one metric of one model with its interval.
 
         Parameters
         ----------
@@ -160,8 +162,8 @@ class LabelEstimator(ABC):
         Returns
         -------
         Estimate or Unknown
-            From 0 to 1. Unknown with the reason if the estimator or these rows do not define the metric, or
-            the fit is unusable.
+            A value from 0 to 1, or the reason why it is unknown: the estimator or these rows do not define
+            the metric, or the fit is unusable.
 
         Raises
         ------
@@ -171,46 +173,64 @@ class LabelEstimator(ABC):
             `fit` was not called yet.
         """
         checked_level(level)
-        asked = self._asked(metric, model, where)
-        return asked if isinstance(asked, Unknown) else self._estimate(metric, *asked, level)
+        resolved = self._resolve(metric, model, where)
+        return resolved if isinstance(resolved, Unknown) else self._estimate(metric, *resolved, level)
 
     def contradicted(self, model: int = 0) -> bool:
-        """Whether labels contradict the fit's assumptions about a model, so that it should not be published.
+        """Return whether labels contradict the assumptions of the fit about a model.
 
-        The agent's refits then give `Unknown`. Only `spe` checks this today; False is no proof. `model` is a
-        column of the scores, from 0; raises a ValueError if there is none or it is missing in every row, and
-        a RuntimeError before `fit`.
+        The agent's refits then publish `Unknown`. Only `spe` checks its assumptions; for the others the
+        result is False.
+
+        Parameters
+        ----------
+        model : int
+            Column of the scores, from 0.
+
+        Raises
+        ------
+        ValueError
+            There is no such model, or, for `spe`, it is missing in every row.
+        RuntimeError
+            `fit` was not called yet.
         """
         self._model(model)
         return False
 
     def covariance(self, metric: str) -> Floats | None:
-        """(M, M) covariance of the errors of all models' estimates of a metric over all rows.
+        """Return the (M, M) covariance of the errors of all models' estimates of a metric over all rows.
 
-        It is NaN for a model whose metric is unknown. It is None if the estimator does not know it: only
-        `autoeval`, `rectified` and `labelled` do, for accuracy, as their error is the labels'. Raises a
-        ValueError for an unknown metric, and a RuntimeError before `fit`.
-        """
-        data, fitted = self._done()
-        _checked_metric(metric)
-        found = None if fitted.refused is not None else self._covariance(metric)
-        if found is None:
-            return None
-        place = np.argsort(data.model_order)
-        return found[np.ix_(place, place)]
-
-    def predict(self, scores: ArrayLike) -> Floats:
-        """(m, K) class probabilities of new rows under the fit; each row sums to 1.
-
-        Parameters
-        ----------
-        scores : (m, M, K) array of float
-            As in `fit`, models in the same order.
+        Rows and columns of a model whose metric is unknown are NaN. The result is None if the estimator
+        cannot compute the covariance: only `autoeval`, `rectified` and `labelled` can, for accuracy, because
+        their errors come from the labels.
 
         Raises
         ------
         ValueError
-            The scores have another number of models or classes than in `fit`, or bad values.
+            The metric is unknown.
+        RuntimeError
+            `fit` was not called yet.
+        """
+        data, fitted = self._done()
+        _checked_metric(metric)
+        covariance = None if fitted.refused is not None else self._covariance(metric)
+        if covariance is None:
+            return None
+        place = np.argsort(data.model_order)
+        return covariance[np.ix_(place, place)]
+
+    def predict(self, scores: ArrayLike) -> Floats:
+        """Return the (m, K) class probabilities of new rows under the fit; each row sums to 1.
+
+        Parameters
+        ----------
+        scores : (m, M, K) array of float
+            Scores as for `fit`, with the models in the same order.
+
+        Raises
+        ------
+        ValueError
+            The scores have another number of models or classes than in `fit`, or invalid values.
         RuntimeError
             `fit` was not called yet, or the fit was refused.
         """
@@ -222,20 +242,21 @@ class LabelEstimator(ABC):
 
     @property
     def posterior(self) -> Floats:
-        """(n, K) class probabilities of the fit's rows, in the caller's order; 1 for the class of a labelled
-        row.
+        """The (n, K) class probabilities of the fitted rows, in the caller's order.
+
+        A labelled row has the probability 1 for its class.
         """
         data, fitted = self._done()
-        return data.there(fitted.posterior)
+        return data.to_original(fitted.posterior)
 
     @property
     def converged(self) -> bool:
-        """Whether the fit converged."""
+        """True if the fit converged, or the method has no iterations."""
         return self._done()[1].converged
 
     @property
     def iterations(self) -> int:
-        """Iterations of the fit; 0 for a method without any."""
+        """The number of iterations of the fit; 0 for a method without iterations."""
         return self._done()[1].iterations
 
     @property
@@ -250,12 +271,12 @@ class LabelEstimator(ABC):
 
     @property
     def details(self) -> Mapping[str, float]:
-        """Numbers of the method, such as a bandwidth."""
+        """Parameters of the fitted method, such as a bandwidth."""
         return self._done()[1].details
 
     @property
     def prevalence(self) -> Floats:
-        """(K,) mean posterior over the rows: the share of each class."""
+        """The (K,) share of each class, which is the mean posterior over the rows."""
         posterior = self._done()[1].posterior
         shares: Floats = posterior.mean(axis=0) if len(posterior) else np.full(posterior.shape[1], np.nan)
         return shares
@@ -270,24 +291,27 @@ class LabelEstimator(ABC):
 
     @abstractmethod
     def _fit(self, data: LabelledScores) -> Fitted:
-        """Learn from at least one row that a model answered."""
+        """Fit at least one row that a model answered."""
 
     @abstractmethod
     def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
-        """The metric of the rows of `_rows(model, where)`, at least one; everything in the fit's order."""
+        """Return the metric of the rows `_rows(model, where)`, of which there is at least one.
+
+        Rows and models are in the order of the fit.
+        """
 
     @abstractmethod
     def _predict(self, scores: Floats) -> Floats:
-        """Class probabilities (m, K) of new rows, models in the fit's order."""
+        """Return class probabilities (m, K) of new rows, with the models in the order of the fit."""
 
     def _covariance(self, metric: str) -> Floats | None:
-        """As `covariance`, models in the fit's order."""
+        """Return the result of `covariance`, with the models in the order of the fit."""
         return None
 
     def _unfit(self, data: LabelledScores) -> Fitted | None:
-        """The refused fit to rows that teach nothing."""
+        """Return a refused fit if the rows allow none, else None."""
         if not data.present.any():
-            # The labels belong to no model's answer.
+            # No model answered any row.
             reason = Reason.NO_ROWS
         elif self.two_classes_only and data.classes > 2:
             reason = Reason.NOT_DEFINED
@@ -299,8 +323,8 @@ class LabelEstimator(ABC):
         """Drop the results of an earlier fit, before a new one."""
         return
 
-    def _asked(self, metric: str, model: int, where: ArrayLike | None) -> tuple[int, Bools] | Unknown:
-        """Model and mask in the fit's order, or the reason why the metric is unknown."""
+    def _resolve(self, metric: str, model: int, where: ArrayLike | None) -> tuple[int, Bools] | Unknown:
+        """Return model and mask in the order of the fit, or the reason why the metric is unknown."""
         _, fitted = self._done()
         _checked_metric(metric)
         at, mask = self._model(model), self._where(where)
@@ -311,7 +335,7 @@ class LabelEstimator(ABC):
         return (at, mask) if fitted.refused is None else Unknown(fitted.refused)
 
     def _rows(self, model: int, where: Bools) -> Bools:
-        """(n,) the rows of the mask that the model has answered."""
+        """Return a mask (n,) of the rows of `where` that the model has answered."""
         data, _ = self._done()
         rows: Bools = data.present[:, model] & where
         return rows

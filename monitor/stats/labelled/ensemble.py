@@ -1,4 +1,4 @@
-"""The mean of the classifiers as class probabilities: for comparison, and as the start of other fits."""
+"""The mean of the classifiers as class probabilities, for comparison and as the start of other fits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 
 
 class Ensemble(PosteriorEstimator):
-    """Uses the mean score of the models that answered; labelled rows keep their label.
+    """Metrics under the mean score of the models that answered; labelled rows keep their label.
 
-    It uses labels on their own rows only. It assumes that the mean of the classifiers is calibrated; the
-    error of that mean stays with any number of labels. Its interval contains the sampling of the rows only,
-    not that error.
+    A label affects its own row only. The estimator assumes that the mean of the classifiers is calibrated;
+    the calibration error of that mean remains with any number of labels. The interval contains the sampling
+    of the rows only, not that error.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 16
     %, class_ece 15 %, auroc 0 %, average_precision 1 %.

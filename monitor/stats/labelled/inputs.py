@@ -1,7 +1,7 @@
-"""The input of every estimator that uses labels: checked, copied, and sorted.
+"""Checks and sorting of the input of every estimator that uses labels.
 
 Rows and models are sorted by their content before a fit, so their order does not change the result: a seeded
-draw belongs to a row's values, not to its place in the array.
+random number belongs to a row's values, not to its place in the array.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from monitor.base.records import Floats, Ints
 
 UNLABELLED = -1
-"""Label of a row of unknown class."""
+"""The label of a row whose class is unknown."""
 
 SUM_TOLERANCE = 1e-3
-"""Largest distance from 1 of a row's sum of scores, as on the wire; such rows are divided by their sum."""
+"""Largest allowed distance from 1 of a row's sum of scores, the same as for records; rows are normalised."""
 
 _ROUNDING = 1e-9
-_LARGEST_OFF = SUM_TOLERANCE + 1e-7  # [0.5, 0.501] must pass in single precision, too: pools use it
+_LARGEST_OFF = SUM_TOLERANCE + 1e-7  # [0.5, 0.501] must pass also in single precision, which pools use
 
 Bools = NDArray[np.bool_]
 _Array = TypeVar("_Array", Floats, Ints, Bools)
@@ -29,7 +29,7 @@ _Array = TypeVar("_Array", Floats, Ints, Bools)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledScores:
-    """Scores of M models on n rows, some of them labelled. Do not write to the arrays.
+    """The scores of M models on n rows, some of which are labelled; the arrays are read-only.
 
     Parameters
     ----------
@@ -40,15 +40,15 @@ class LabelledScores:
     predicted : (n, M) int64
         The model's class, by default the argmax of the scores; −1 if the model is missing.
     present : (n, M) bool
-        Whether a model has an answer.
+        True where a model has an answer.
     weights : (n,) float64 or None
-        1 / the probability of labelling the row; without meaning on unlabelled rows.
+        Inverse probability of labelling the row; meaningless on unlabelled rows.
     acquisition : (n,) int64 or None
-        Number of the draw that labelled the row, −1 = unlabelled.
+        Number of the draw that labelled the row; −1 for an unlabelled row.
     row_order : (n,) int64
         Index of each row in the caller's arrays.
     model_order : (M,) int64
-        The same for the models.
+        Index of each model in the caller's arrays.
     """
 
     scores: Floats
@@ -77,36 +77,36 @@ class LabelledScores:
 
     @property
     def labelled(self) -> Bools:
-        """(n,) whether the row has a label."""
+        """A mask (n,) of the rows with a label."""
         known: Bools = self.labels != UNLABELLED
         return known
 
     def clamp(self, posterior: Floats) -> Floats:
-        """A new (…, n, K) posterior in which each labelled row has the probability 1 for its label."""
+        """Return a copy of a (…, n, K) posterior with the probability 1 for the label of a labelled row."""
         clamped = posterior.copy()
         known = self.labelled
         clamped[..., known, :] = np.eye(self.classes)[self.labels[known]]
         return clamped
 
     def mean_of_models(self) -> Floats:
-        """(n, K) mean score over the models that answered; the mean of all rows if none did."""
+        """Return the (n, K) mean score over the models that answered: see the function `mean_of_models`."""
         return mean_of_models(self.scores)
 
-    def here(self, rows: ArrayLike) -> NDArray[np.generic]:
-        """An array with one entry for each row, from the caller's order into this one."""
+    def to_sorted(self, rows: ArrayLike) -> NDArray[np.generic]:
+        """Return an array with an entry for each row, reordered from the caller's order to this one."""
         return np.asarray(rows)[self.row_order]
 
-    def there(self, rows: Floats) -> Floats:
-        """An array with one entry for each row, from this order into the caller's."""
+    def to_original(self, rows: Floats) -> Floats:
+        """Return an array with an entry for each row, reordered from this order to the caller's."""
         returned = np.empty_like(rows)
         returned[self.row_order] = rows
         return returned
 
 
 def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
-    """(l,) weights of labelled `rows`; their sum is the effective number of labels, L. Kish's (Σw)² / Σw².
+    """Return (l,) weights of labelled `rows`, scaled to sum to the effective number of labels.
 
-    They are all 1 without `weights`.
+    The effective number is L. Kish's (Σw)² / Σw². The weights are all 1 if `data` has none.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
 
 
 def effective_number(weight: Floats) -> float:
-    """The effective number of rows, (Σw)² / Σw² (L. Kish); 0 for no rows.
+    """Return the effective number of rows, (Σw)² / Σw² (L. Kish); 0 for no rows.
 
     Examples
     --------
@@ -133,8 +133,9 @@ def effective_number(weight: Floats) -> float:
 
 
 def votes(scores: Floats) -> Ints:
-    """(n, M) most probable class of each model, from (n, M, K) scores; of ties the first; −1 without an
-    answer.
+    """Return the (n, M) most probable class of each model, from (n, M, K) scores.
+
+    A tie gives the first class, a missing answer −1.
 
     Examples
     --------
@@ -146,7 +147,7 @@ def votes(scores: Floats) -> Ints:
 
 
 def mean_of_models(scores: Floats) -> Floats:
-    """(n, K) mean over the models that answered, from (n, M, K) scores.
+    """Return the (n, K) mean over the models that answered, from (n, M, K) scores.
 
     Rows without any answer get the mean of the other rows, or 1/K if there are none.
     """
@@ -156,8 +157,7 @@ def mean_of_models(scores: Floats) -> Floats:
     silent = answers[:, 0] == 0
     if silent.any():
         mean[silent] = mean[~silent].mean(axis=0) if not silent.all() else 1.0 / scores.shape[2]
-    found: Floats = mean
-    return found
+    return np.asarray(mean)
 
 
 def checked_input(
@@ -169,7 +169,8 @@ def checked_input(
 ) -> LabelledScores:
     """Check the arguments of `fit`, copy them, and sort them by content.
 
-    Raises a ValueError that names the argument, its first wrong entry, and the allowed values.
+    An invalid argument raises a ValueError, which names the argument, its first wrong entry, and the allowed
+    values.
 
     Examples
     --------
@@ -204,10 +205,19 @@ def checked_input(
 
 
 def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | None = None) -> Floats:
-    """Scores (n, M, K) as a float64 copy whose rows sum to 1, all NaN for a missing model.
+    """Return a float64 copy of (n, M, K) scores whose rows sum to 1, all NaN for a missing model.
 
-    Raises a ValueError if the shape is wrong (`models` and `classes` are the required M and K), a value is no
-    probability, a row is NaN for some classes only, or does not sum to 1 within `SUM_TOLERANCE`.
+    Parameters
+    ----------
+    scores : (n, M, K) array of float
+    models, classes : int, optional
+        The required M and K.
+
+    Raises
+    ------
+    ValueError
+        The shape is wrong, a value is no probability, or a row is NaN for some classes only or does not sum
+        to 1 within `SUM_TOLERANCE`.
     """
     table = np.array(scores, dtype=np.float64)
     wanted = f"(n, {'M' if models is None else models}, {'K' if classes is None else classes})"
@@ -239,7 +249,7 @@ def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | 
         f"scores{{at}} must sum to 1 within {SUM_TOLERANCE} (class probabilities), got a sum of {{value}}",
         total,
     )
-    # Sums with rounding errors only stay: division by them would break ties between equal scores.
+    # Rows whose sum has only a rounding error are kept: a division would break ties between equal scores.
     table /= np.where(np.abs(total - 1.0) > _ROUNDING, total, 1.0)[:, :, None]
     return table
 
@@ -253,12 +263,12 @@ def _refuse(wrong: Bools, message: str, values: Floats | Ints | None = None) -> 
 
 
 def _whole(values: ArrayLike, name: str, shape: tuple[int, ...], low: int, high: int, meaning: str) -> Ints:
-    given = np.asarray(values)
-    if given.shape != shape:
-        raise ValueError(f"{name} must have the shape {shape}, like the scores, got {given.shape}")
-    if given.size and given.dtype.kind not in "iu":
-        raise ValueError(f"{name} must hold whole numbers ({meaning}), got an array of {given.dtype}")
-    whole = given.astype(np.int64)
+    array = np.asarray(values)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, like the scores, got {array.shape}")
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must hold whole numbers ({meaning}), got an array of {array.dtype}")
+    whole = array.astype(np.int64)
     _refuse(
         (whole < low) | (whole > high),
         f"{name}{{at}} must lie from {low} to {high} ({meaning}), got {{value}}",
@@ -307,7 +317,7 @@ def _acquisition(acquisition: ArrayLike, labels: Ints) -> Ints:
 
 
 def _order_of_models(scores: Floats, predicted: Ints) -> Ints:
-    """Models by their marginal scores, which do not depend on the order of the rows."""
+    """Return an order of the models by their sorted scores, which do not depend on the order of the rows."""
     marginal = np.sort(scores, axis=0)
     counts = np.sort(predicted, axis=0)
     keys = [marginal[:, m].tobytes() + counts[:, m].tobytes() for m in range(scores.shape[1])]

@@ -1,4 +1,4 @@
-"""The metrics of the labelled rows alone: good with many labels, useless with few."""
+"""Metrics from the labelled rows alone, which need many labels."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from monitor.stats.solvers import brentq
 
 _BESIDE = 1e-9
 RESAMPLINGS = 400
-"""Resamplings of the rows for the intervals without a formula."""
+"""The number of resamplings of the rows for intervals without a formula."""
 
 
 class Labelled(LabelEstimator):
     """Metrics over the labelled rows; a subgroup without labels gets the metrics of all labelled rows.
 
-    That fall-back is the paper's; `Estimate.n` then counts the rows outside the subgroup. It assumes that
-    labelled rows were picked at random, or that `weights` have the inverse probabilities. It misleads if
-    wrong answers are labelled more often, with any number of labels. With `weights` every row counts by its
-    weight (Hájek's estimator of a mean), and n in the intervals is the effective number of labels.
+    This fallback is the paper's; `Estimate.n` then counts the rows outside the subgroup. The estimator
+    assumes that labelled rows were sampled at random, or that `weights` have the inverse probabilities. It
+    misleads, with any number of labels, if wrong answers are labelled more often. With `weights` it is
+    Hájek's estimator of a mean, and n in the intervals is the effective number of labels.
 
-    The intervals are for the population of which the labels are a sample:
+    The intervals are for the population from which the labels are a sample:
 
-    * accuracy, precision, recall, specificity: Wilson's, of their counts;
-    * F1 = 2J / (1 + J): Wilson's for J, the share of right rows among all rows of the class or predicted as
-      it;
-    * AUROC: Newcombe's score interval, which does not collapse at an AUROC of 1;
-    * average precision: Wilson's with the number of positive rows as trials;
-    * calibration errors, and with more than two classes all means over classes: Bayesian bootstrap of the
-      rows, moved to the value. It is too narrow below some 50 labels.
+    * accuracy, precision, recall and specificity have Wilson's interval for their counts;
+    * F1 = 2J / (1 + J) has Wilson's interval for J, the share of right rows among all rows that belong to the
+      class or are predicted as it;
+    * AUROC has Newcombe's score interval, which keeps a positive width at an AUROC of 1;
+    * average precision has Wilson's interval with the number of positive rows as trials;
+    * calibration errors, and all means over more than two classes, have a Bayesian bootstrap of the rows,
+      centred on the value. It is too narrow with fewer than about 50 labels.
 
-    The calibration errors are without the bias of label noise
-    (`monitor.stats.estimate.labelled_calibration_error`); below about 10 rows a bin they are mostly noise.
+    The calibration errors are corrected for the bias from label noise
+    (`monitor.stats.estimate.labelled_calibration_error`); with fewer than about 10 rows per bin they are
+    mostly noise.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): class_ece 87
     %.
@@ -55,8 +56,8 @@ class Labelled(LabelEstimator):
     >>> scores = np.tile([[[0.2, 0.8]], [[0.9, 0.1]]], (25, 1, 1))
     >>> labels = np.tile([1, 0], 25)
     >>> labels[:5] = [0, 1, 0, 1, 0]
-    >>> found = Labelled().fit(scores, labels).estimate("accuracy")
-    >>> round(found.value, 6), round(found.lower, 4), round(found.upper, 4), found.n
+    >>> accuracy = Labelled().fit(scores, labels).estimate("accuracy")
+    >>> round(accuracy.value, 6), round(accuracy.lower, 4), round(accuracy.upper, 4), accuracy.n
     (0.9, 0.7864, 0.9565, 50)
     """
 
@@ -73,7 +74,7 @@ class Labelled(LabelEstimator):
 
     @property
     def prevalence(self) -> Floats:
-        """(K,) share of each class among the labelled rows; equal shares without labels."""
+        """The (K,) share of each class among the labelled rows; equal shares without labels."""
         data, fitted = self._done()
         if not data.labelled.any():
             return np.full(data.classes, 1.0 / data.classes)
@@ -95,11 +96,11 @@ class Labelled(LabelEstimator):
             rows = np.flatnonzero(self._rows(model, known))
         if not len(rows):
             return Unknown(Reason.NO_LABELS)
-        view = ModelRows.of(data, [model], known, self._positive(), [metric])
+        view = ModelRows.from_data(data, [model], known, self._positive(), [metric])
         weight = np.ones(data.rows) if data.weights is None else data.weights
         posterior = data.clamp(np.zeros((data.rows, data.classes)))[None]
-        found = view.values(posterior, None if data.weights is None else weight[None])
-        value = float(found[0, 0, 0])
+        values = view.values(posterior, None if data.weights is None else weight[None])
+        value = float(values[0, 0, 0])
         if np.isnan(value):
             return Unknown(undefined(metric, len(rows)))
         ends = self._ends(metric, value, data.labels[rows], data.predicted[rows, model], weight[rows], level)
@@ -112,12 +113,12 @@ class Labelled(LabelEstimator):
         data, fitted = self._done()
         if metric != "accuracy":
             return None
-        return accuracy_covariance(data, [fitted.posterior] * data.models, 0.0)  # at 0 nobody annotates
+        return accuracy_covariance(data, [fitted.posterior] * data.models, 0.0)  # 0 ignores the annotator
 
     def _ends(
         self, metric: str, value: float, labels: Ints, predicted: Ints, weight: Floats, level: float
     ) -> tuple[float, float] | None:
-        """The interval, if a formula gives one."""
+        """Return the ends of the interval if a formula exists, else None."""
         data, _ = self._done()
         if metric == "accuracy":
             return wilson_interval(value, _effective(weight), level)
@@ -140,22 +141,22 @@ class Labelled(LabelEstimator):
         resampled = rng.standard_exponential((RESAMPLINGS, data.rows)) * weight
         labels = data.clamp(np.zeros((data.rows, data.classes)))
         posterior = np.broadcast_to(labels, (RESAMPLINGS, *labels.shape))
-        drawn = view.values(posterior, resampled)[0, 0]
-        drawn = drawn[~np.isnan(drawn)]
-        moved = drawn + (value - drawn.mean())
-        low, high = np.quantile(moved, [(1 - level) / 2, (1 + level) / 2])
+        values = view.values(posterior, resampled)[0, 0]
+        values = values[~np.isnan(values)]
+        centred = values + (value - values.mean())
+        low, high = np.quantile(centred, [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
 
 
 def _effective(weight: Floats) -> float:
-    """The effective number of rows (L. Kish): (Σw)² / Σw²."""
+    """Return the effective number of rows, (Σw)² / Σw² (L. Kish)."""
     return float(weight.sum() ** 2 / (weight @ weight))
 
 
 def newcombe_ends(auroc: float, positives: float, negatives: float, level: float) -> tuple[float, float]:
-    """Score interval of an AUROC (0 to 1) from the numbers of positive and negative rows alone.
+    """Return the score interval of an AUROC (0 to 1) from the numbers of positive and negative rows.
 
-    The ends are the values θ at which the observed AUROC lies z standard errors away, with the variance of
+    The ends are the values θ from which the observed AUROC is z standard errors away, with the variance of
     Hanley and McNeil under θ: θ(1 − θ) [1 + N ((1 − θ)/(2 − θ) + θ/(1 + θ))] / (positives · negatives) and N
     = (positives + negatives)/2 − 1.
 
@@ -171,7 +172,7 @@ def newcombe_ends(auroc: float, positives: float, negatives: float, level: float
         spread = theta * (1 - theta) * (1 + size * ((1 - theta) / (2 - theta) + theta / (1 + theta)))
         return float((auroc - theta) ** 2 - z * z * spread / (positives * negatives))
 
-    # Near the AUROC the excess is negative; at 0 and 1 it is not (0 at an AUROC of 1).
+    # Near the AUROC the excess is negative; at 0 and 1 it is at least 0.
     lower = 0.0 if auroc <= _BESIDE else brentq(excess, 0.0, auroc - _BESIDE)
     upper = 1.0 if auroc >= 1.0 - _BESIDE else brentq(excess, auroc + _BESIDE, 1.0)
     return lower, upper

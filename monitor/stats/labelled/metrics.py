@@ -1,18 +1,18 @@
-"""Metrics of a model from class probabilities instead of true classes: expectations in closed form.
+"""Expected metrics of a model, in closed form, from class probabilities instead of true classes.
 
-Row i has the class probabilities p_i under a posterior, independent of the other rows' given the fit; a
-labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. For ratios of
-random counts, the ratio of expectations differs from the expectation of the ratio by O(1/n); its products
-keep the terms of a row with itself:
+Row i has the class probabilities p_i under a posterior, independent of the other rows given the fit; a
+labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. A ratio of random
+counts is replaced by the ratio of expectations, which differs from the expectation of the ratio by O(1/n);
+products over pairs treat a row paired with itself exactly:
 
 * AUROC: Σ_{i≠j} p_i (1 − p_j) [s_i > s_j] + ½ [s_i = s_j], over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i;
 * calibration errors: Σ_b |Σ_{i in b} (s_i − p_i)| / n over bins of equal count. Posteriors have no label
-  noise, so only the noise of the labelled rows is subtracted: with all rows labelled this is the corrected
-  value of `monitor.stats.estimate.labelled_calibration_error`.
+  noise, so only the noise of the labelled rows is subtracted: with all rows labelled the result is the
+  corrected value of `monitor.stats.estimate.labelled_calibration_error`.
 
-With hard labels the others are scikit-learn's values. Shanmugam et al., appendix E.2, average over 500 draws
-of labels instead, which adds noise, and some points of bias to a calibration error at n = 1,000.
+With hard labels the other metrics have scikit-learn's values. Shanmugam et al., appendix E.2, average over
+500 draws of labels instead, which adds noise, and some points of bias to a calibration error at n = 1,000.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ METRICS = (
     "f1",
     "specificity",
 )
-"""The metrics of `estimate`; an estimator may define fewer."""
+"""The metrics of `LabelEstimator.estimate`; an estimator may support fewer."""
 
 _RANKED = ("auroc", "average_precision")
 _COUNTED = ("accuracy", "precision", "recall", "f1", "specificity")
 
 _RANKED_BYTES = 1 << 17
-"""Of one array of ranked draws: the handful that live at once fit into a core's own cache."""
+"""Size of an array of ranked draws: the few arrays in use together fit into the cache of one core."""
 
 _TINY = 1e-9
-"""A class with fewer expected rows counts as absent."""
+"""Expected number of rows below which a class counts as absent."""
 
 
 def undefined(metric: str, rows: int) -> Reason:
-    """The reason why a metric of at least one row is NaN.
+    """Return the reason why a metric is NaN for a number of rows, at least 1.
 
     Examples
     --------
@@ -68,38 +68,37 @@ def undefined(metric: str, rows: int) -> Reason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ranking:
-    """The (r,) `order` of a model's rows among all, by falling score, and the `starts` of the groups of ties:
-    the same for every draw.
-    """
+    """The ranking of a model's rows by score, which all draws share."""
 
-    order: Ints
-    starts: Ints
+    order: Ints  # (r,) the rows by descending score
+    starts: Ints  # the starts of the groups of ties
 
     @classmethod
-    def of(cls, score: Floats, rows: Ints) -> _Ranking:
+    def from_scores(cls, score: Floats, rows: Ints) -> _Ranking:
+        """Return the ranking of `rows` by their scores, (r,) each."""
         order = np.argsort(-score, kind="stable")
         ordered = score[order]
         return cls(rows[order], np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]))
 
     def values(self, positive: Floats, everyone: Floats) -> Floats:
-        """(2, draws) AUROC and average precision.
+        """Return the (2, draws) AUROC and average precision.
 
         Parameters
         ----------
         positive : (draws, n) float64
-            Masses: weight of the row times its probability of being positive.
+            Weight of each row times its probability of being positive.
         everyone : (draws, n) or (1, n) float64
-            Weights.
+            Weight of each row.
         """
         together = max(1, _RANKED_BYTES // (8 * len(self.order)))
         blocks = (slice(first, first + together) for first in range(0, len(positive), together))
         shared = len(everyone) == 1
-        found = [self._of_block(positive[at], everyone if shared else everyone[at]) for at in blocks]
-        return np.concatenate(found, axis=1)
+        parts = [self._block_values(positive[at], everyone if shared else everyone[at]) for at in blocks]
+        return np.concatenate(parts, axis=1)
 
-    def _of_block(self, positive: Floats, everyone: Floats) -> Floats:
-        # A pair of positive rows, weighed by which of the two is higher, cancels with its mirror image: so
-        # the weights alone are summed in order, and the AUROC is ½ + Σ aᵢ (weight below i − above i) / 2.
+    def _block_values(self, positive: Floats, everyone: Floats) -> Floats:
+        # The terms of a pair of positive rows cancel, because each is once the higher one. So it suffices to
+        # sum the weights in order: the AUROC is ½ + Σ aᵢ (weight below i − weight above i) / 2.
         mass, weight = (values.take(self.order, axis=1) for values in (positive, everyone))
         own = mass * (weight - mass)
         if len(self.starts) < len(self.order):
@@ -124,7 +123,7 @@ class _Ranking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entries:
-    """Entries of a matrix whose columns are the masses of all classes and the weights, each of all rows."""
+    """Entries of a sparse matrix whose columns are all rows' masses of each class, then their weights."""
 
     row: Ints
     column: Ints
@@ -133,16 +132,19 @@ class _Entries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CalibrationGap:
-    """Bins of a score, and the variance of their gaps by label noise: the same for every draw."""
+    """The bins of a score, and the variance of their gaps from label noise, which all draws share."""
 
     bins: EqualCountBins
     noise: Floats
 
     @classmethod
-    def of(
+    def from_rows(
         cls, data: LabelledScores, rows: Ints, score: Floats, answer: Ints, bins: int, first: int
     ) -> tuple[Self, _Entries]:
-        """The bins of (r,) rows by the score of their `answer`, and the lines from `first` of their gaps."""
+        """Return the bins of (r,) rows by the score of their `answer`, and the matrix entries of their gaps.
+
+        The gaps are the lines of the matrix from `first` on.
+        """
         known = data.labels[rows] != UNLABELLED
         gap = np.where(known, score - (data.labels[rows] == answer), 0.0)
         cut, order = equal_count_bins(score, gap, bins)
@@ -157,22 +159,23 @@ class _CalibrationGap:
         return cls(cut, noise), entries
 
     def values(self, gaps: Floats, total: Floats, resampled: bool) -> Floats:
-        """(draws,) calibration error of (draws, runs) gaps, with the (draws,) sum of the rows' weights."""
+        """Return the (draws,) calibration errors for (draws, runs) gaps and (draws,) sums of weights."""
         share = self.bins.rows / self.bins.rows.sum()
         summed = self.bins.sums(gaps) / total[:, None]
         error = np.abs(summed).sum(axis=1)
         if self.noise.any():
-            # A resampled gap has the noise twice: from the labels and from the resampling.
+            # A resampled gap contains the noise twice: from the labels and from the resampling.
             error -= label_noise_bias(summed / share, self.noise * (2 if resampled else 1), share)
         clipped: Floats = np.clip(error, 0.0, 1.0)
         return clipped
 
 
 def _label_noise(bins: EqualCountBins, gap: Floats, score: Floats, known: np.ndarray) -> Floats:
-    """(bins,) variance of each mean gap by label noise; arrays in the bins' order, gap 0 if unknown.
+    """Return the (bins,) variance of each mean gap from label noise.
 
-    As in `labelled_calibration_error`: the shape Σ s(1 − s)/n_b² over the labelled rows of a bin, scaled over
-    all bins to the labels' scatter within bins of at least two.
+    The arrays are in the order of the bins, with a gap of 0 for unlabelled rows. As in
+    `labelled_calibration_error`, the variance is proportional to Σ s(1 − s)/n_b² over the labelled rows of a
+    bin, scaled to the variance of the labels within bins of at least two labels.
     """
     labelled = bins.of(known.astype(np.float64))
     shape = bins.of(np.where(known, score * (1.0 - score), 0.0)) / bins.rows**2
@@ -188,7 +191,7 @@ def _label_noise(bins: EqualCountBins, gap: Floats, score: Floats, known: np.nda
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OneModel:
-    """The rankings of one model, and its calibration errors, each with the lines of its gaps."""
+    """The rankings of one model, and its calibration errors with the matrix lines of their gaps."""
 
     rankings: tuple[_Ranking, ...]
     gaps: tuple[tuple[str, _CalibrationGap, slice], ...]
@@ -198,22 +201,23 @@ class _OneModel:
 class ModelRows:
     """The rows of some models in a subgroup, prepared for fast metrics of many posteriors.
 
-    All that is linear in the posterior (confusion matrices, the bins' gaps) is one product of a sparse matrix
-    for all models and draws.
+    One product with a sparse matrix gives everything that is linear in the posterior (confusion matrices and
+    gaps of bins), for all models and draws.
 
     Parameters
     ----------
     metrics : tuple of str
     classes : tuple of int
-        Those over which a metric is a mean.
+        The classes over which a metric is a mean.
     width : int
-        K.
+        The number of classes, K.
     models : tuple
-        What each model's metrics need.
+        The rankings and bins of each model.
     inside : (n, M) float64
         1 for the rows of a model, else 0.
     sums : (lines, (K + 1) · n) sparse array
-        Of the masses of all classes, and the weights: first the cells of all confusion matrices.
+        The sparse matrix, applied to the masses of all classes and the weights. Its first lines are the cells
+        of all confusion matrices.
     """
 
     metrics: tuple[str, ...]
@@ -224,7 +228,7 @@ class ModelRows:
     sums: scipy.sparse.csc_array
 
     @classmethod
-    def of(
+    def from_data(
         cls,
         data: LabelledScores,
         models: Sequence[int],
@@ -234,7 +238,7 @@ class ModelRows:
     ) -> ModelRows:
         """Prepare the rows of a mask (n,) that each of the models has answered.
 
-        Of two classes, metrics are for `positive`. Fewer `metrics` than all take less time.
+        With two classes, metrics are for the class `positive`. Fewer `metrics` take less time.
         """
         two, width = data.classes == 2, data.classes
         classes = (positive,) if two else tuple(range(width))
@@ -255,17 +259,17 @@ class ModelRows:
             ):
                 if metric in metrics and len(rows) >= bins:
                     score = scores[np.arange(len(rows)), answer]
-                    gap, found = _CalibrationGap.of(data, rows, score, answer, bins, lines)
+                    gap, cells = _CalibrationGap.from_rows(data, rows, score, answer, bins, lines)
                     gaps.append((metric, gap, slice(lines, lines + len(gap.bins.starts))))
                     lines += len(gap.bins.starts)
-                    entries.append(found)
-            rankings = (_Ranking.of(scores[:, k], rows) for k in ranked if len(rows))
+                    entries.append(cells)
+            rankings = (_Ranking.from_scores(scores[:, k], rows) for k in ranked if len(rows))
             prepared.append(_OneModel(tuple(rankings), tuple(gaps)))
         sums = _matrix(entries, (lines, (width + 1) * data.rows))
         return cls(tuple(metrics), classes, width, tuple(prepared), inside.astype(np.float64), sums)
 
     def values(self, posterior: Floats, weights: Floats | None = None) -> Floats:
-        """(M, metrics, draws) the metrics of all draws; NaN if undefined.
+        """Return the (M, metrics, draws) metrics of all draws; NaN if undefined.
 
         With more than two classes AUROC, average precision, precision, recall, F1 and specificity are means
         over the classes that define them.
@@ -273,44 +277,45 @@ class ModelRows:
         Parameters
         ----------
         posterior : (draws, n, K) float64
-            Of all rows of the fit.
+            Class probabilities of all fitted rows.
         weights : (draws, n) float64, optional
             Weights of the rows, by default 1.
         """
         masses, draws = _masses(posterior, weights), len(posterior)
         weight = masses[:1, self.width] if weights is None else masses[:, self.width]
         total = weight @ self.inside
-        found = {metric: np.full((len(self.models), draws), np.nan) for metric in METRICS}
+        results = {metric: np.full((len(self.models), draws), np.nan) for metric in METRICS}
         summed = self._summed(masses) if self.sums.nnz else np.zeros((draws, self.sums.shape[0]))
         if set(self.metrics) & set(_COUNTED):
             counted = counted_metrics(
                 self._confusion(summed).reshape(-1, self.width, self.width), self.classes
             )
-            found |= zip(_COUNTED, counted.reshape(len(counted), -1, draws), strict=True)
+            results |= zip(_COUNTED, counted.reshape(len(counted), -1, draws), strict=True)
         for at, model in enumerate(self.models):
             for metric, gap, lines in model.gaps:
-                found[metric][at] = gap.values(summed[:, lines], total[:, at], weights is not None)
+                results[metric][at] = gap.values(summed[:, lines], total[:, at], weights is not None)
             if model.rankings:
                 each = zip(model.rankings, self.classes, strict=True)
                 ranked = np.stack([ranking.values(masses[:, k], weight) for ranking, k in each])
                 for metric, values in zip(_RANKED, _mean_of_defined(ranked), strict=True):
-                    found[metric][at] = values
-        return np.stack([found[metric] for metric in self.metrics], axis=1)
+                    results[metric][at] = values
+        return np.stack([results[metric] for metric in self.metrics], axis=1)
 
     def confusion(self, posterior: Floats, weights: Floats | None = None) -> Floats:
-        """(M, draws, K, K) expected confusion matrices in shares of all rows, true class by predicted class.
+        """Return the (M, draws, K, K) expected confusion matrices, true class by predicted class.
 
-        Parameters are those of `values`; `metrics` must have one that is counted, such as the accuracy.
+        The cells are shares of all rows. The parameters are those of `values`; `metrics` must include one
+        that a confusion matrix gives, such as the accuracy.
         """
         return self._confusion(self._summed(_masses(posterior, weights)))
 
     def _summed(self, masses: Floats) -> Floats:
-        """(draws, lines) products with the sums."""
+        """Return the (draws, lines) products with the sparse matrix."""
         summed: Floats = (self.sums @ np.ascontiguousarray(masses.reshape(len(masses), -1).T)).T
         return summed
 
     def _confusion(self, summed: Floats) -> Floats:
-        """(M, draws, K, K) matrices from the sums; NaN for a model without rows."""
+        """Return the (M, draws, K, K) matrices from the products; NaN for a model without rows."""
         cells = summed[:, : len(self.models) * self.width**2]
         counts = cells.reshape(len(summed), len(self.models), self.width, self.width).swapaxes(0, 1)
         total = counts.sum(axis=(2, 3), keepdims=True)
@@ -319,7 +324,7 @@ class ModelRows:
 
 
 def _masses(posterior: Floats, weights: Floats | None) -> Floats:
-    """(draws, K + 1, n) weight times probability of each class, and the weights."""
+    """Return (draws, K + 1, n) masses: weight times probability of each class, then the weights."""
     draws, n, classes = posterior.shape
     masses = np.empty((draws, classes + 1, n))
     masses[:, classes] = 1.0 if weights is None else weights
@@ -337,17 +342,18 @@ def _matrix(entries: Sequence[_Entries], shape: tuple[int, int]) -> scipy.sparse
 
 
 def _confusion_entries(data: LabelledScores, rows: Ints, predicted: Ints, first: int) -> _Entries:
-    """The cells of one model's confusion matrix, true class by predicted class."""
+    """Return the matrix entries of one model's confusion matrix, true class by predicted class."""
     k = np.arange(data.classes)[:, None]
     line = first + k * data.classes + predicted
     return _Entries(line.ravel(), (k * data.rows + rows).ravel(), np.ones(line.size))
 
 
 def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
-    """(5, draws) accuracy, precision, recall, F1 and specificity of confusion matrices (in any unit).
+    """Return the (5, draws) accuracy, precision, recall, F1 and specificity of confusion matrices.
 
-    All but the accuracy are averaged over `classes`. NaN if, in all of them, no row is predicted (precision),
-    no row is of the class (recall, F1) or every row is (specificity).
+    The cells may have any unit. All metrics but the accuracy are means over the `classes` that define them. A
+    class does not define precision if no row is predicted as it, recall and F1 if no row belongs to it, and
+    specificity if every row does. A metric that no class defines is NaN.
 
     Examples
     --------
@@ -370,7 +376,7 @@ def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
 
 
 def _mean_of_defined(values: Floats) -> Floats:
-    """Mean over the first axis without NaN; NaN if all are NaN."""
+    """Return the mean over the first axis without NaN; NaN if all are NaN."""
     known = ~np.isnan(values)
     count = known.sum(axis=0)
     summed = np.where(known, values, 0.0).sum(axis=0)

@@ -1,4 +1,4 @@
-"""Estimators with class probabilities of every row: all metrics and their intervals follow."""
+"""The base class of estimators that give every row class probabilities, from which all metrics follow."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from monitor.stats.labelled.inputs import Bools
 from monitor.stats.labelled.metrics import METRICS, ModelRows, undefined
 
 REPLICATES = 200
-"""Resamplings of the rows for an interval, if the fit gives fewer draws."""
+"""The smallest number of resamplings of the rows for an interval."""
 
-_BLOCK_BYTES = 4 << 20  # of one array of draws: a dozen such arrays live at once
+_BLOCK_BYTES = 4 << 20  # size of one array of draws; about a dozen such arrays exist together
 _TABLES_KEPT = 8  # subgroup masks whose draws are kept
 
-_DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # separate: a change of one does not change the others
+_DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # separate streams do not affect each other
 _FIRST_FREE_STREAM = 10
 
 
@@ -38,7 +38,7 @@ class ConfusionEstimate:
         Shares of the rows, true class by predicted class; `value` sums to 1.
     level : float
     n : int
-        Rows.
+        The number of rows.
     """
 
     value: Floats
@@ -57,24 +57,24 @@ class PosteriorEstimator(LabelEstimator):
         metric(draw, resampled rows) + bias · N(0, 1).
 
     So it contains the uncertainty of labels and fit (the draws), the sampling of the rows (weights of the
-    Bayesian bootstrap, moved so that the resampling alone shifts nothing) and, if the subclass states one,
-    the error of the fit's shape. It is for the population of the rows, not for these rows.
+    Bayesian bootstrap, centred so that resampling does not shift the mean) and, if the subclass defines it,
+    the error from the shape of the fit. It is an interval for the population of the rows, not for these rows.
 
-    A subclass gives
+    A subclass defines
 
     * `tag`;
-    * `_fit(data) -> Fitted`: learn, and return the posterior with labelled rows on their labels
-      (`data.clamp`). `self.rng()` is for anything random;
-    * `_draw_posteriors(rng)`: yield `self.draws` posteriors (n, K), labelled rows on their labels. By
-      default the fitted posterior itself, once (`draws = 1`): then the interval contains only the rows'
-      sampling;
+    * `_fit(data) -> Fitted`, which fits, and returns the posterior with labelled rows on their labels
+      (`data.clamp`). `self.rng()` has the random numbers;
+    * `_draw_posteriors(rng)`, which yields `self.draws` posteriors (n, K) with labelled rows on their labels.
+      The default is the fitted posterior, once (`draws = 1`); the interval then contains only the sampling of
+      the rows;
     * `_predict(scores)`;
-    * `_bias(metric, model, where)`, if it knows the error of the fit's shape: a standard deviation in the
-      metric's own unit, 0 by default;
+    * `_bias(metric, model, where)`, if the error from the shape of the fit is known: a standard deviation in
+      the unit of the metric, 0 by default;
     * `center`, "median" or "mean" over draws.
 
-    Rows and models have the order of `LabelledScores` everywhere. Memory depends on a block of draws, not on
-    their number: each new subgroup computes the draws again (same seed).
+    Rows and models have the order of `LabelledScores` everywhere. The memory is bounded by a block of draws,
+    not by their number: each new subgroup computes the draws again with the same seed.
     """
 
     draws: ClassVar[int] = 1
@@ -85,21 +85,22 @@ class PosteriorEstimator(LabelEstimator):
         self._tables: OrderedDict[tuple[bytes, bool], dict[str, Floats]] = OrderedDict()
 
     def rng(self, stream: int = _FIRST_FREE_STREAM) -> np.random.Generator:
-        """A generator that depends only on the seed and the stream's number, from 10 up."""
+        """Return a random generator that depends only on the seed and the number of the stream, from 10."""
         return np.random.default_rng([self.seed, stream])
 
     def point(self, metric: str, model: int = 0, where: ArrayLike | None = None) -> float | Unknown:
-        """The value of `estimate` without its interval, several times faster."""
-        asked = self._asked(metric, model, where)
-        return asked if isinstance(asked, Unknown) else self._value(metric, *asked)
+        """Return the value of `estimate` without its interval, several times faster."""
+        resolved = self._resolve(metric, model, where)
+        return resolved if isinstance(resolved, Unknown) else self._value(metric, *resolved)
 
     def confusion(
         self, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
     ) -> ConfusionEstimate | Unknown:
-        """Expected confusion matrix of one model; arguments as in `estimate`.
+        """Return the expected confusion matrix of one model, with the arguments of `estimate`.
 
-        The value is the mean over the draws, so its cells add up. The intervals, each for its own cell,
-        contain labels, fit and the sampling of the rows, not the error of the fit's shape.
+        The value is the mean over the draws, so its cells add up to 1. Each cell has an interval, which
+        contains the uncertainty of labels and fit and the sampling of the rows, but not the error from the
+        shape of the fit.
 
         Examples
         --------
@@ -109,27 +110,27 @@ class PosteriorEstimator(LabelEstimator):
         [[0.4, 0.15], [0.1, 0.35]]
         """
         checked_level(level)
-        asked = self._asked("accuracy", model, where)
-        if isinstance(asked, Unknown):
-            return asked
-        at, where = asked
-        view = ModelRows.of(self._done()[0], [at], where, self._positive(), ["accuracy"])
+        resolved = self._resolve("accuracy", model, where)
+        if isinstance(resolved, Unknown):
+            return resolved
+        at, where = resolved
+        view = ModelRows.from_data(self._done()[0], [at], where, self._positive(), ["accuracy"])
         plain, moved = (
-            self._gathered(lambda drawn, weight: view.confusion(drawn, weight)[0], resampled=resampled)
+            self._gathered(lambda draws, weight: view.confusion(draws, weight)[0], resampled=resampled)
             for resampled in (False, True)
         )
         value = plain.mean(axis=0)
-        drawn = moved + (np.repeat(plain, self._repeats, axis=0) - moved).mean(axis=0)
-        ends = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        centred = moved + (np.repeat(plain, self._repeats, axis=0) - moved).mean(axis=0)
+        ends = np.quantile(centred, [(1 - level) / 2, (1 + level) / 2], axis=0)
         lower, upper = np.clip(np.minimum(ends[0], value), 0, 1), np.clip(np.maximum(ends[1], value), 0, 1)
         return ConfusionEstimate(value, lower, upper, level, int(self._rows(at, where).sum()))
 
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
-        """Posteriors (n, K) from the fit's own uncertainty, `draws` of them."""
+        """Yield `draws` posteriors (n, K) from the distribution of the fit."""
         yield self._done()[1].posterior
 
     def _bias(self, metric: str, model: int, where: Bools) -> float:
-        """Standard deviation of the metric's error from the fit's shape; `model` in the fit's order."""
+        """Return the standard deviation of the metric's error from the shape of the fit."""
         return 0.0
 
     def _forget(self) -> None:
@@ -144,77 +145,78 @@ class PosteriorEstimator(LabelEstimator):
         return Estimate(value, lower, upper, level, int(self._rows(model, where).sum()))
 
     def _value(self, metric: str, model: int, where: Bools) -> float | Unknown:
-        drawn = self._drawn(metric, where, resampled=False)[model]
-        known = drawn[~np.isnan(drawn)]
-        if 2 * len(known) <= len(drawn):
+        values = self._metric_draws(metric, where, resampled=False)[model]
+        known = values[~np.isnan(values)]
+        if 2 * len(known) <= len(values):
             return Unknown(undefined(metric, int(self._rows(model, where).sum())))
         middle = np.median(known) if self.center == "median" else np.mean(known)
         return float(np.clip(middle, 0.0, 1.0))
 
     def _spread(self, metric: str, model: int, where: Bools) -> Floats:
-        """Draws of the metric with all three uncertainties."""
-        plain = np.repeat(self._drawn(metric, where, resampled=False)[model], self._repeats)
+        """Return draws of the metric with all three kinds of uncertainty."""
+        plain = np.repeat(self._metric_draws(metric, where, resampled=False)[model], self._repeats)
         moved = self._moved(metric, model, where)
         known = ~np.isnan(moved)
-        if not known.any():  # a metric of a handful of rows, which no resampling of them defines
+        if not known.any():  # a metric of a few rows, which no resampling defines
             alone: Floats = plain[~np.isnan(plain)]
             return alone
         bias = self._bias(metric, model, where) * self.rng(_BIAS_STREAM).standard_normal(len(plain))
-        drawn: Floats = (plain + moved - moved[known].mean() + bias)[known]
-        return drawn
+        spread: Floats = (plain + moved - moved[known].mean() + bias)[known]
+        return spread
 
     def _moved(self, metric: str, model: int, where: Bools) -> Floats:
-        """(draws · repeats,) by how much the resampling of the rows moves each draw of the metric."""
-        plain = np.repeat(self._drawn(metric, where, resampled=False)[model], self._repeats)
-        moved: Floats = self._drawn(metric, where, resampled=True)[model] - plain
+        """Return the (draws · repeats,) changes of the metric's draws when the rows are resampled."""
+        plain = np.repeat(self._metric_draws(metric, where, resampled=False)[model], self._repeats)
+        moved: Floats = self._metric_draws(metric, where, resampled=True)[model] - plain
         return moved
 
     @property
     def _repeats(self) -> int:
-        """Resamplings of the rows for each draw."""
+        """The number of resamplings of the rows for each draw."""
         return -(-REPLICATES // self.draws)
 
-    def _drawn(self, metric: str, where: Bools, *, resampled: bool) -> Floats:
-        """(M, draws) values of a metric, or (M, draws · repeats) with the rows resampled.
+    def _metric_draws(self, metric: str, where: Bools, *, resampled: bool) -> Floats:
+        """Return (M, draws) values of a metric, or (M, draws · repeats) with the rows resampled.
 
-        The first metric of a subgroup is computed with the `expected` ones only; another, with all others.
+        The first call for a subgroup computes the metric and the `expected` ones; a call for another metric
+        computes all.
         """
         key = np.packbits(where).tobytes(), resampled
-        found = self._tables.setdefault(key, {})
-        if metric not in found:
-            metrics = METRICS if found else tuple({metric, *self.expected} & set(METRICS))
-            found.update(zip(metrics, self._computed(metrics, where, resampled), strict=True))
+        table = self._tables.setdefault(key, {})
+        if metric not in table:
+            metrics = METRICS if table else tuple({metric, *self.expected} & set(METRICS))
+            table.update(zip(metrics, self._computed(metrics, where, resampled), strict=True))
         self._tables.move_to_end(key)
         while len(self._tables) > _TABLES_KEPT:
             self._tables.popitem(last=False)
-        return found[metric]
+        return table[metric]
 
     def _computed(self, metrics: Sequence[str], where: Bools, resampled: bool) -> Floats:
-        """(metrics, M, draws)."""
+        """Return the (metrics, M, draws) values of the metrics."""
         data, _ = self._done()
-        view = ModelRows.of(data, range(data.models), where, self._positive(), metrics)
+        view = ModelRows.from_data(data, range(data.models), where, self._positive(), metrics)
 
-        def all_models(drawn: Floats, weights: Floats | None) -> Floats:
-            return np.moveaxis(view.values(drawn, weights), 2, 0)
+        def all_models(draws: Floats, weights: Floats | None) -> Floats:
+            return np.moveaxis(view.values(draws, weights), 2, 0)
 
         return np.moveaxis(self._gathered(all_models, resampled=resampled), 0, 2).swapaxes(0, 1)
 
-    def _gathered(self, of: Callable[[Floats, Floats | None], Floats], *, resampled: bool) -> Floats:
-        """The results of `of` for all draws (and weights of resampled rows), along the first axis."""
+    def _gathered(self, compute: Callable[[Floats, Floats | None], Floats], *, resampled: bool) -> Floats:
+        """Return the results of `compute` for all draws, with weights if rows are resampled, concatenated."""
         row_rng = self.rng(_ROW_STREAM)
         parts = []
-        for drawn in self._blocks(self._repeats if resampled else 1):
-            weights = row_rng.standard_exponential(drawn.shape[:2]) if resampled else None
-            parts.append(of(drawn, weights))
+        for block in self._blocks(self._repeats if resampled else 1):
+            weights = row_rng.standard_exponential(block.shape[:2]) if resampled else None
+            parts.append(compute(block, weights))
         return np.concatenate(parts)
 
     def _blocks(self, repeats: int) -> Iterator[Floats]:
-        """The draws, each `repeats` times in a row, in read-only blocks (draws, n, K)."""
-        drawn = iter(self._draw_posteriors(self.rng(_DRAW_STREAM)))
-        for draw in drawn:
+        """Yield the draws, each `repeats` times in a row, in read-only blocks (draws, n, K)."""
+        draws = iter(self._draw_posteriors(self.rng(_DRAW_STREAM)))
+        for draw in draws:
             together = max(1, _BLOCK_BYTES // draw.nbytes)
             if together < repeats:
                 for first in range(0, repeats, together):
                     yield np.broadcast_to(draw, (min(together, repeats - first), *draw.shape))
             else:
-                yield np.repeat(np.stack([draw, *islice(drawn, together // repeats - 1)]), repeats, axis=0)
+                yield np.repeat(np.stack([draw, *islice(draws, together // repeats - 1)]), repeats, axis=0)

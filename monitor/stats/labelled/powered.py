@@ -1,4 +1,4 @@
-"""Accuracy by PPI++ with an interval that covers with few labels: Wilson's at their effective number."""
+"""Accuracy by PPI++ with Wilson's interval at the effective number of labels, which suits few labels."""
 
 from __future__ import annotations
 
@@ -22,60 +22,60 @@ def powered_share(
     lam: float | None,
     level: float,
 ) -> Estimate:
-    """Share of right rows by PPI++, from 0 to 1.
+    """Return the share of right rows by PPI++, from 0 to 1.
 
-    The interval is Wilson's at the number of labels that alone would give the same variance. The variance
-    counts one more right and one more wrong row, both with the annotator's mean guess (as in
-    `monitor.stats.estimate.hajek`): otherwise that number would be infinite for equal labels.
+    The interval is Wilson's at the number of labels that would give the same variance without an annotator.
+    The variance counts one more right and one more wrong row, both with the annotator's mean probability (as
+    in `monitor.stats.estimate.hajek`): otherwise that number would be infinite for equal labels.
 
     Parameters
     ----------
     right : (n,) float64
         1 if the labelled row is right, else 0; n ≥ 1.
     expected : (n,) float64
-        The annotator's probability of that.
+        The annotator's probability that the labelled row is right.
     population : (N,) float64
-        The same on the rows that represent the population.
+        The same probability on the rows that represent the population.
     weights : (n,) float64 or None
         Weights of the labelled rows.
     lam : float or None
-        None: tuned.
+        Weight of the annotator; None for the tuned one.
     level : float
 
     Examples
     --------
     >>> right = np.r_[np.ones(45), np.zeros(5)]
-    >>> found = powered_share(right, np.full(50, 0.9), np.full(500, 0.9), None, None, 0.95)
-    >>> round(found.value, 6), round(found.lower, 4), round(found.upper, 4), found.n
+    >>> share = powered_share(right, np.full(50, 0.9), np.full(500, 0.9), None, None, 0.95)
+    >>> round(share.value, 6), round(share.lower, 4), round(share.upper, 4), share.n
     (0.9, 0.7864, 0.9565, 50)
     """
-    found = prediction_powered(right, expected, population, lam=lam, weights=weights)
-    value = float(np.clip(found.value[0], 0.0, 1.0))
+    powered = prediction_powered(right, expected, population, lam=lam, weights=weights)
+    value = float(np.clip(powered.value[0], 0.0, 1.0))
     w = np.ones(len(right)) if weights is None else weights
-    rows = effective_trials(right, expected, population, w, float(found.lam[0]))
+    rows = effective_trials(right, expected, population, w, float(powered.lam[0]))
     lower, upper = wilson_interval(value, rows, level)
     return Estimate(value, lower, upper, level, len(right))
 
 
 def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
-    """The effective number of labels, above 0; see `powered_share`."""
+    """Return the effective number of labels, above 0: see `powered_share`."""
     middle, heavy = float(w @ expected / w.sum()), float(w @ w / w.sum())
     more_w = np.r_[w, heavy, heavy]
     more_right, more_expected = np.r_[right, 1.0, 0.0], np.r_[expected, middle, middle]
-    found = prediction_powered(more_right, more_expected, population, lam=lam, weights=more_w)
+    powered = prediction_powered(more_right, more_expected, population, lam=lam, weights=more_w)
     share = float(more_w @ more_right / more_w.sum())
     alone = share * (1 - share) * float(more_w @ more_w) / float(more_w.sum()) ** 2
     kish = float(w.sum() ** 2 / (w @ w))
-    return kish * alone / float(found.covariance[0, 0])
+    return kish * alone / float(powered.covariance[0, 0])
 
 
 def accuracy_of(
     data: LabelledScores, rows: Ints, model: int, chance: Floats, lam: float | None, level: float
 ) -> Result:
-    """Accuracy of a model on some rows, from their labels and an annotator's class probabilities.
+    """Return the accuracy of a model on some rows, from their labels and an annotator.
 
-    Without weights the unlabelled rows represent the population, as in the paper. With weights they are no
-    random sample any more, so all rows do.
+    Without weights the unlabelled rows represent the population, as in the paper. With weights all rows
+    represent it, because the unlabelled ones are not a random sample.
 
     Parameters
     ----------
@@ -90,17 +90,18 @@ def accuracy_of(
     """
     if not (data.labels[rows] >= 0).any():
         return Unknown(Reason.NO_LABELS)
-    of = _Parts.of(data, rows, model, chance)
-    return powered_share(of.right, of.expected, of.population, of.weights, lam, level)
+    parts = _Parts.from_rows(data, rows, model, chance)
+    return powered_share(parts.right, parts.expected, parts.population, parts.weights, lam, level)
 
 
 def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: float | None) -> Floats:
-    """(M, M) covariance of the errors of all models' accuracies by `accuracy_of`; NaN without a labelled row.
+    """Return the (M, M) covariance of the errors of all models' accuracies by `accuracy_of`.
 
-    It multiplies each row's share of the errors: w (δ − mean δ) / Σw of a labelled row with δ = right −
-    λ·expected, λ (expected − mean) / N of a row of the population. As in `effective_trials` it counts two
-    more rows, here with each model right by its own fair coin: otherwise two models, one of them right on all
-    of a few labelled rows, would seem to differ without error.
+    A model without a labelled row has NaN. The covariance sums products of each row's contributions to the
+    errors: w (δ − mean δ) / Σw for a labelled row with δ = right − λ·expected, and λ (expected − mean) / N
+    for a row of the population. Like `effective_trials` it counts two more rows, in which each model is right
+    with probability one half, independently: otherwise the difference of two models, one of which is right on
+    all of a few labelled rows, would seem to have no error.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: fl
     References
     ----------
     A. Agresti, Y. Min, *Simple improved confidence intervals for comparing matched proportions*, Statistics
-    in Medicine 24 (2005), for two more rows: half a row in each cell of two models' table.
+    in Medicine 24 (2005), for the two rows: half a row in each cell of the table of two models.
     """
     of_labels, of_rows = np.zeros((data.rows, data.models)), np.zeros((data.rows, data.models))
     share, lean = np.full(data.models, np.nan), np.zeros(data.models)
@@ -120,18 +121,18 @@ def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: fl
         rows = np.flatnonzero(data.present[:, model])
         if not (data.labels[rows] >= 0).any():
             continue
-        of = _Parts.of(data, rows, model, chance)
-        step, fresh, share[model], lean[model] = of.errors(lam)
-        of_labels[of.labelled_rows, model] = step
-        of_rows[of.population_rows, model] = fresh
+        parts = _Parts.from_rows(data, rows, model, chance)
+        step, fresh, share[model], lean[model] = parts.errors(lam)
+        of_labels[parts.labelled_rows, model] = step
+        of_rows[parts.population_rows, model] = fresh
     coins = 2 * np.outer(share, share) * (0.25 * np.eye(data.models) + np.outer(lean, lean))
-    found: Floats = of_labels.T @ of_labels + of_rows.T @ of_rows + coins
-    return found
+    covariance: Floats = of_labels.T @ of_labels + of_rows.T @ of_rows + coins
+    return covariance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    """PPI's input for a model's accuracy: l labelled rows, p rows of the population."""
+    """The input of PPI for a model's accuracy: l labelled rows and p rows of the population."""
 
     right: Floats
     expected: Floats
@@ -141,7 +142,8 @@ class _Parts:
     population_rows: Ints
 
     @classmethod
-    def of(cls, data: LabelledScores, rows: Ints, model: int, chance: Floats) -> _Parts:
+    def from_rows(cls, data: LabelledScores, rows: Ints, model: int, chance: Floats) -> _Parts:
+        """Split the rows that a model has answered into labelled rows and rows of the population."""
         known = data.labels[rows] >= 0
         acted = data.predicted[rows, model]
         expected = chance[rows, acted]
@@ -151,7 +153,10 @@ class _Parts:
         return cls(right, expected[known], expected[stand], weights, rows[known], rows[stand])
 
     def errors(self, lam: float | None) -> tuple[Floats, Floats, float, float]:
-        """(l,) and (p,) each row's share of the error; the weight of a coin's row; the distance of its δ."""
+        """Return the (l,) and (p,) contributions of the rows to the error, and two numbers of the added rows.
+
+        The numbers are the weight of an added row, and the distance of its δ from the mean.
+        """
         powered = prediction_powered(
             self.right, self.expected, self.population, lam=lam, weights=self.weights
         )

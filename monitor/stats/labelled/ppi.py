@@ -1,4 +1,4 @@
-"""Prediction-powered means: an annotator's guesses on many rows, corrected by human labels on few rows."""
+"""Prediction-powered means: an annotator's predictions on many rows, corrected by labels on few rows."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Tuning = Literal["each", "together"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictionPowered:
-    """Means of M models with their joint uncertainty.
+    """The means of φ for M models with their joint uncertainty.
 
     Parameters
     ----------
     value : (M,) float64
-        μ̂, in the unit of φ; may fall outside the range of φ.
+        μ̂, in the unit of φ; may lie outside the range of φ.
     covariance : (M, M) float64
-        Covariance of `value`: the paper's V/n.
+        Covariance of `value`, the paper's V/n.
     classical : (M,) float64
-        Variance of the labelled mean alone, for comparison.
+        Variance of the mean over labelled rows alone, for comparison.
     lam : (M,) float64
-        Trust in the annotator: 0 ignores it, 1 is plain PPI.
+        Weight of the annotator: 0 ignores it, 1 is plain PPI.
     n, unlabelled : int
-        Labelled and unlabelled rows.
+        Numbers of labelled and unlabelled rows.
     """
 
     value: Floats
@@ -42,22 +42,25 @@ class PredictionPowered:
 
     @property
     def error(self) -> Floats:
-        """(M,) standard error of each mean."""
+        """The (M,) standard errors of the means."""
         return np.asarray(np.sqrt(np.diagonal(self.covariance)))
 
     @property
     def effective_labels(self) -> Floats:
-        """(M,) labels that would give the plain mean the same variance; infinite for a variance of 0."""
+        """The (M,) numbers of labels with which the plain mean has the same variance.
+
+        They are infinite for a variance of 0.
+        """
         variance = np.diagonal(self.covariance)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(variance > 0, self.classical / variance, np.inf)
         return np.asarray(np.where(self.classical == variance, 1.0, ratio) * self.n)
 
     def interval(self, level: float = 0.95) -> Floats:
-        """(M, 2) ends of each mean's normal interval, each at that level by itself (above 0 and below 1).
+        """Return the (M, 2) ends of normal intervals, each of which has the level for its own mean.
 
-        The paper's (5) lacks the square root of V/n. With few labels, or equal ones, the normal approximation
-        is too narrow.
+        The level is above 0 and below 1. The paper's (5) lacks the square root of V/n. With few labels, or
+        equal ones, the normal approximation is too narrow.
         """
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
         return np.stack([self.value - half, self.value + half], axis=1)
@@ -72,27 +75,29 @@ def prediction_powered(
     tune: Tuning = "each",
     weights: ArrayLike | None = None,
 ) -> PredictionPowered:
-    """PPI (`lam=1`), PPI++ (`lam` tuned, the default) and the classical mean (`lam=0`) of any φ(f(x), y).
+    """Estimate the mean of any φ(f(x), y) by PPI++, PPI or the classical mean.
 
-    μ̂ = λ/N Σ Êᵤ + Σ w(φ − λÊ) / Σw, with Ê the annotator's expectation of φ. λ from 0 to 1 gives the least
-    variance; any fixed λ leaves the mean unbiased, with any annotator.
+    PPI++ tunes λ, which is the default; PPI has `lam=1`, the classical mean `lam=0`. The estimate is μ̂ = λ/N
+    Σ Êᵤ + Σ w(φ − λÊ) / Σw, where Ê is the annotator's expectation of φ. The tuned λ, from 0 to 1, gives the
+    least variance; any fixed λ leaves the mean unbiased, with any annotator.
 
-    The labelled rows must be a random sample of the population of the unlabelled rows. Otherwise give
+    The labelled rows must be a random sample of the population of the unlabelled rows. Otherwise pass
     `weights` w = dP/dQ, the density of the rows of interest over the density of the labelled ones, up to a
-    factor. The weight multiplies both terms (in the paper's (7) and (8) only φ, which is biased).
+    factor. The weight multiplies both terms; in the paper's (7) and (8) it multiplies only φ, which is
+    biased.
 
     Parameters
     ----------
     phi : (n,) or (n, M) array of float
         φ on the labelled rows, from their labels; n ≥ 1.
     expected : same shape
-        The annotator's expectation of φ on the same rows, without knowledge of their labels.
+        The annotator's expectation of φ on the same rows, independent of their labels.
     expected_unlabelled : (N,) or (N, M) array of float
-        The same on the unlabelled rows; without any, λ is 0.
+        The expectation on the unlabelled rows; without unlabelled rows, λ is 0.
     lam : float, optional
-        From 0 to 1; by default tuned.
+        λ, from 0 to 1; tuned by default.
     tune : {"each", "together"}
-        One λ for each model, or one for all with the least sum of variances.
+        Tune one λ for each model, or one for all that minimises the sum of variances.
     weights : (n,) array of float, optional
         Positive.
 
@@ -117,25 +122,25 @@ def prediction_powered(
     >>> rng = np.random.default_rng(0)
     >>> chance = rng.uniform(0.5, 1.0, 5000)
     >>> right = rng.random(5000) < chance
-    >>> found = prediction_powered(right[:100], chance[:100], chance[100:])
-    >>> bool(found.effective_labels[0] > 100), found.interval(0.95).shape
+    >>> mean = prediction_powered(right[:100], chance[:100], chance[100:])
+    >>> bool(mean.effective_labels[0] > 100), mean.interval(0.95).shape
     (True, (1, 2))
     """
     y, y_hat, y_new = (_columns(values, name) for values, name in _named(phi, expected, expected_unlabelled))
     _checked(y, y_hat, y_new, lam)
     w = _normalised(weights, len(y))
-    found = _tuned(y, y_hat, y_new, w, tune) if lam is None else np.full(y.shape[1], float(lam))
+    chosen = _tuned(y, y_hat, y_new, w, tune) if lam is None else np.full(y.shape[1], float(lam))
     if not len(y_new):
-        found = np.zeros(y.shape[1])
-    delta = y - found * y_hat
+        chosen = np.zeros(y.shape[1])
+    delta = y - chosen * y_hat
     corrected = (w * delta).mean(axis=0)
-    guess = found * y_new
+    guess = chosen * y_new
     value = corrected + (guess.mean(axis=0) if len(y_new) else 0.0)
     covariance = _covariance(w * (delta - corrected)) / len(y)
     if len(y_new):
         covariance = covariance + _covariance(guess) / len(y_new)
     plain = w * (y - (w * y).mean(axis=0))
-    return PredictionPowered(value, covariance, plain.var(axis=0) / len(y), found, len(y), len(y_new))
+    return PredictionPowered(value, covariance, plain.var(axis=0) / len(y), chosen, len(y), len(y_new))
 
 
 def _named(*values: ArrayLike) -> list[tuple[ArrayLike, str]]:
@@ -163,18 +168,18 @@ def _checked(y: Floats, y_hat: Floats, y_new: Floats, lam: float | None) -> None
 
 
 def _normalised(weights: ArrayLike | None, n: int) -> Floats:
-    """(n, 1) weights with the mean 1."""
+    """Return (n, 1) weights with mean 1."""
     if weights is None:
         return np.ones((n, 1))
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (n,) or not np.isfinite(w).all() or (w <= 0).any():
         raise ValueError(f"weights must be {n} positive numbers, one for each labelled row")
-    found: Floats = (w / w.mean())[:, None]
-    return found
+    normalised: Floats = (w / w.mean())[:, None]
+    return normalised
 
 
 def _tuned(y: Floats, y_hat: Floats, y_new: Floats, w: Floats, tune: Tuning) -> Floats:
-    """(M,) λ of least variance, in the form of `ppi-python`: the variance of Ê is over all rows."""
+    """Return the (M,) λ of least variance, with the variance of Ê over all rows as in `ppi-python`."""
     if tune not in ("each", "together"):
         raise ValueError(f"tune must be 'each' or 'together', got {tune!r}")
     n, fresh = len(y), len(y_new)
@@ -193,5 +198,5 @@ def _tuned(y: Floats, y_hat: Floats, y_new: Floats, w: Floats, tune: Tuning) -> 
 
 def _covariance(rows: Floats) -> Floats:
     centred = rows - rows.mean(axis=0)
-    found: Floats = centred.T @ centred / len(rows)
-    return found
+    covariance: Floats = centred.T @ centred / len(rows)
+    return covariance

@@ -1,4 +1,4 @@
-"""PPI++ with SSME as the annotator, cross-fitted: sharp like SSME, and valid by the labels alone."""
+"""PPI++ with SSME as a cross-fitted annotator, whose validity depends on the labels alone."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from monitor.stats.labelled.ssme import SSME
 
 FOLDS = 5
 FEWEST_LABELS = 10
-"""With fewer labels only the accuracy is known, as the spread of the corrections is unknown."""
+"""The smallest number of labels for metrics other than accuracy, which need the variance of corrections."""
 
-_GROUPS = 40  # of labelled rows, behind the variance of a correction
+_GROUPS = 40  # groups of labelled rows that give the variance of a correction
 _RESAMPLINGS = 200
-_BLOCK = 20  # posteriors computed at once
-_STEP = 1e-4  # of a numerical derivative
+_BLOCK = 20  # posteriors in one computation
+_STEP = 1e-4  # step of a numerical derivative
 _FOLD_STREAM, _GROUP_STREAM, _ROW_STREAM = range(20, 23)
 
 
 class Rectified(LabelEstimator):
     """Metrics under the posterior of SSME, minus its error on labelled rows.
 
-    SSME is fitted `FOLDS` times, each time without the labels of one fold, so the posterior of a labelled row
-    does not know its label. Accuracy is then PPI++ as in `autoeval`. For the other metrics, the errors on
-    labelled rows, y − q, are added to the posterior with the weight of the rows that they represent: every
-    count is then a plain PPI mean (λ = 1), and every metric a function of such counts or of pairs of them.
-    The interval contains the scatter of the corrections (Student's t over groups of labelled rows) and the
-    sampling of the rows (Bayesian bootstrap).
+    SSME is fitted `FOLDS` times, each time without the labels of one fold, so the posterior q of a labelled
+    row does not depend on its label y. Accuracy is then PPI++ as in `autoeval`. For the other metrics, the
+    errors y − q on labelled rows are added to the posterior with the weight of the rows that they represent:
+    every count is then a plain PPI mean (λ = 1), and every metric a function of such counts or of pairs of
+    them. The interval contains the variance of the corrections (Student's t over groups of labelled rows) and
+    the sampling of the rows (Bayesian bootstrap).
 
-    It stays right if SSME's assumptions fail, as long as the labels are a random sample or `weights` correct
-    for it; if SSME's assumptions hold, `ssme` itself is narrower. A value is cut at 0 and 1, and its interval
-    is then too narrow. Calibration errors are not defined here: no such correction makes sums of absolute
-    values unbiased. Intervals of the other metrics cover too little with a few dozen labels (about 85 % for
-    the AUROC with 60); below `FEWEST_LABELS` labels only accuracy is known.
+    The estimate remains valid if SSME's assumptions fail, as long as the labels are a random sample or
+    `weights` correct for the sampling; if SSME's assumptions hold, `ssme` has narrower intervals. A value
+    outside 0 to 1 is clipped, and its interval is then too narrow. Calibration errors are not supported: no
+    such correction makes sums of absolute values unbiased. Intervals of the other metrics cover too little
+    with a few dozen labels (about 85 % for the AUROC with 60); with fewer than `FEWEST_LABELS` labels only
+    accuracy is known.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): auroc 76 %,
     average_precision 81 %.
@@ -56,9 +57,9 @@ class Rectified(LabelEstimator):
     >>> truth = rng.integers(0, 2, 600)
     >>> logit = (2 * truth - 1)[:, None] + rng.normal(size=(600, 2))
     >>> scores = np.stack([1 / (1 + np.exp(logit)), 1 / (1 + np.exp(-logit))], axis=2)
-    >>> found = Rectified().fit(scores, np.where(np.arange(600) < 60, truth, -1)).estimate("accuracy")
+    >>> accuracy = Rectified().fit(scores, np.where(np.arange(600) < 60, truth, -1)).estimate("accuracy")
     >>> realised = float((scores[:, 0].argmax(axis=1) == truth).mean())
-    >>> found.lower < realised < found.upper
+    >>> accuracy.lower < realised < accuracy.upper
     True
     """
 
@@ -96,7 +97,7 @@ class Rectified(LabelEstimator):
         )
 
     def _without(self, data: LabelledScores, fold: Ints) -> SSME:
-        """SSME without the labels of some rows."""
+        """Fit SSME without the labels of some rows."""
         labels = data.labels.copy()
         labels[fold] = UNLABELLED
         return SSME(seed=self.seed, positive=self.positive).fit(
@@ -125,7 +126,7 @@ class Rectified(LabelEstimator):
             return Unknown(undefined(metric, len(rows)))
         half = float(scipy.special.stdtrit(groups - 1, 0.5 + level / 2)) * error
         lower, upper = max(value - half, 0.0), min(value + half, 1.0)
-        if 0.0 < value < 1.0:  # on the scale of the logit, where a share's error depends less on the share
+        if 0.0 < value < 1.0:  # on the logit scale the error of a share depends less on the share
             half /= value * (1.0 - value)
             lower, upper = (
                 float(scipy.special.expit(scipy.special.logit(value) + side * half)) for side in (-1, 1)
@@ -139,11 +140,11 @@ class Rectified(LabelEstimator):
     def _stepped(
         self, data: LabelledScores, model: int, where: Bools, known: Ints
     ) -> tuple[Floats, Floats, int]:
-        """All metrics after the correction, their standard errors, and the number of groups for these."""
-        view = ModelRows.of(data, [model], where, self._positive())
+        """Return all corrected metrics, their standard errors, and the number of groups for the errors."""
+        view = ModelRows.from_data(data, [model], where, self._positive())
         posterior = data.clamp(self._chance)
         weight = np.ones(data.rows) if data.weights is None else data.weights
-        # A labelled row represents itself, already counted, and others without a label.
+        # A labelled row represents itself, which the posterior counts already, and rows without a label.
         rows = int(self._rows(model, where).sum())
         share = weight[known] * rows / weight[known].sum() - 1.0
         step = share[:, None] * (posterior[known] - self._chance[known])
@@ -158,22 +159,22 @@ class Rectified(LabelEstimator):
         return np.clip(values, 0.0, 1.0), errors, len(groups)
 
     def _of_rows(self, view: ModelRows, posterior: Floats) -> Floats:
-        """(metrics,) variance from the sampling of the rows."""
+        """Return the (metrics,) variances from the sampling of the rows."""
         rng = np.random.default_rng([self.seed, _ROW_STREAM])
-        drawn = []
+        values = []
         for _ in range(_RESAMPLINGS // _BLOCK):
             weight = rng.standard_exponential((_BLOCK, len(posterior)))
-            drawn.append(view.values(np.broadcast_to(posterior, (_BLOCK, *posterior.shape)), weight)[0])
-        found: Floats = np.concatenate(drawn, axis=1).var(axis=1)
-        return found
+            values.append(view.values(np.broadcast_to(posterior, (_BLOCK, *posterior.shape)), weight)[0])
+        variance: Floats = np.concatenate(values, axis=1).var(axis=1)
+        return variance
 
 
 def _slope(view: ModelRows, posterior: Floats, rows: Ints, step: Floats) -> Floats:
-    """(metrics,) derivative of the metrics along a step of some rows' posterior."""
+    """Return the (metrics,) derivatives of the metrics along a step of some rows' posterior."""
     size = _STEP / max(1.0, sqrt(float((step * step).sum(axis=1).max())))
     both = np.stack([posterior, posterior])
     both[0, rows] += size * step
     both[1, rows] -= size * step
     ahead, behind = view.values(both)[0].T
-    found: Floats = (ahead - behind) / (2 * size)
-    return found
+    slope: Floats = (ahead - behind) / (2 * size)
+    return slope

@@ -1,4 +1,4 @@
-"""Weights for labels that are no random sample."""
+"""Weights for labels that are not a random sample."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from monitor.base.records import Floats
 from monitor.stats.labelled.inputs import UNLABELLED, mean_of_models
 
 FEWEST_EFFECTIVE = 10.0
-"""With fewer effective labels there is no estimate by weights: a few rows would have all the weight."""
+"""The smallest effective number of labels for weighted estimates; below it a few rows have all the weight."""
 
 LARGEST_IMBALANCE = 0.5
-"""Largest distance of the weighted labels' scores from all rows', in standard deviations: beyond it, a part
-of the rows has no similar label."""
+"""The largest `imbalance` for weighted estimates: above it, some rows have no similar labelled row."""
 
-_LABELS_PER_COLUMN = 3  # fewer, and the regression would find a shift in the models' noise
+_LABELS_PER_COLUMN = 3  # with fewer labels the regression would fit the noise of the models
 _RIDGE = 1.0  # a normal prior of variance 1 on the slopes of standardised columns
 
 
 def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
-    """(n,) weights of labelled rows: 1 / their probability of being labelled, estimated from the scores.
+    """Return (n,) weights of labelled rows: inverse probabilities of a label, estimated from the scores.
 
-    A labelled row represents itself and the unlabelled rows with similar scores: 1 + N/n times their density
-    ratio by logistic regression, for n labelled and N other rows. The columns are the ranks of each model's
-    scores, their squares, and whether the model answered; only of the models' mean score if there are more
-    than a third as many columns as labels. The weights are 1 on rows without a label, and on all rows if none
-    or all have labels.
+    A labelled row represents itself and the unlabelled rows with similar scores, so its weight is 1 + N/n
+    times a density ratio by logistic regression, for n labelled and N other rows. The columns of the
+    regression are the ranks of each model's scores, their squares, and whether the model answered. If they
+    are more than a third of the number of labels, the columns are the ranks and squares of the models' mean
+    score. The weights are 1 on rows without a label, and on all rows if none or all have labels.
 
-    It is right if labels are missing at random given the scores: the choice depended on the scores, or on
-    nothing that tells more about the answer. If labels came because an answer was wrong (complaints), the
-    estimate stays wrong. With such weights, taken as known, intervals are too wide rather than too narrow
-    (Hirano, Imbens, Ridder): an estimated probability also evens out random differences of the labelled rows.
+    The weights are right if labels are missing at random given the scores: the choice of rows depended on the
+    scores, or on nothing else that is related to the answer. If rows are labelled because an answer was wrong
+    (complaints), the estimate stays wrong. Intervals that treat the weights as known are too wide rather than
+    too narrow (Hirano, Imbens, Ridder), because an estimated probability also balances random differences of
+    the labelled rows.
 
     Parameters
     ----------
@@ -67,15 +67,16 @@ def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
 
 
 def imbalance(scores: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
-    """Distance of the weighted labelled rows from all rows, in standard deviations of all rows.
+    """Return the distance of the weighted labelled rows from all rows, in standard deviations of all rows.
 
-    It is the largest over the classes, for the models' mean score; 0 if all scores are equal.
+    The distance is between means of the models' mean score, and the largest over the classes. It is 0 if all
+    scores are equal.
 
     Parameters
     ----------
     scores : (n, M, K) array of float
     labels : (n,) array of int
-        −1 if unknown; at least one is known.
+        −1 if unknown; at least one must be known.
     weight : (n,) array of float
 
     Examples
@@ -92,24 +93,28 @@ def imbalance(scores: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
 
 
 def _columns(scores: Floats, labelled: int) -> Floats:
-    """(n, c) columns of the regression, from scores (n, M, K)."""
+    """Return the (n, c) columns of the regression, from scores (n, M, K)."""
     mean, present = mean_of_models(scores), ~np.isnan(scores[:, :, :1])
     whole = np.where(present, scores, mean[:, None])[:, :, 1:].reshape(len(scores), -1)
-    found = np.concatenate([_by_rank(whole), present[:, :, 0]], axis=1)
-    if found.shape[1] * _LABELS_PER_COLUMN <= labelled:
-        return found
+    columns = np.concatenate([_by_rank(whole), present[:, :, 0]], axis=1)
+    if columns.shape[1] * _LABELS_PER_COLUMN <= labelled:
+        return columns
     return _by_rank(mean[:, 1:])
 
 
 def _by_rank(columns: Floats) -> Floats:
-    """Ranks from 0 to 1 and their squares: bounded, so no extreme score dominates the labels."""
+    """Return ranks from 0 to 1 and their squares, which are bounded, so that no extreme score dominates."""
     rank = scipy.stats.rankdata(columns, axis=0) / len(columns)
     return np.concatenate([rank, rank * rank], axis=1)
 
 
 def ratio(own: Floats, fresh: Floats) -> Floats:
-    """(n,) density of `fresh` rows over `own` ones, at the own ones, with the mean 1, by regression.
+    """Return the ratio of the density of `fresh` rows to that of `own` rows, at the n own rows.
 
+    The ratio comes from a logistic regression, and has mean 1.
+
+    References
+    ----------
     M. Sugiyama, T. Suzuki, T. Kanamori, *Density Ratio Estimation in Machine Learning* (2012), chapter 4.
     """
     both = np.concatenate([own, fresh])
@@ -127,5 +132,5 @@ def ratio(own: Floats, fresh: Floats) -> Floats:
     beta = scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x
     line = x[: len(own)] @ beta
     weight = np.exp(line - line.max())
-    found: Floats = weight / weight.mean()
-    return found
+    normalised: Floats = weight / weight.mean()
+    return normalised

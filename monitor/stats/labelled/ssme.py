@@ -1,4 +1,4 @@
-"""SSME: the joint distribution of labels and all models' scores, from many scores and few labels."""
+"""SSME: semi-supervised estimates of metrics from many scores of several models and few labels."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from monitor.stats.labelled.base import Fitted
 from monitor.stats.labelled.inputs import Bools, LabelledScores, effective_weights
 from monitor.stats.labelled.metrics import undefined
 from monitor.stats.labelled.posterior import PosteriorEstimator
-from monitor.stats.labelled.ssme_curve import distilled
+from monitor.stats.labelled.ssme_curve import distil
 from monitor.stats.labelled.ssme_evidence import Evidence, Pooling
 from monitor.stats.labelled.ssme_families import softmax
 from monitor.stats.labelled.ssme_hypotheses import disagreement, hypotheses
-from monitor.stats.labelled.ssme_mixture import PosteriorMixture, Seen
+from monitor.stats.labelled.ssme_mixture import MixtureData, PosteriorMixture
 
 FEWEST_ROWS = 20
-"""With fewer rows, ranks and class shares are too uncertain for a fit."""
+"""The smallest number of rows for a fit: with fewer, ranks and class shares are too uncertain."""
 
 _DRAWS = 100
-_KEPT_BYTES = 32 << 20  # of a fit's draws: those of 20,000 rows of two classes
+_KEPT_BYTES = 32 << 20  # size up to which the draws of a fit are kept: 20,000 rows of two classes
 
 BIAS = {
     "accuracy": 0.32,
@@ -40,9 +40,9 @@ BIAS = {
     "f1": 0.55,
     "specificity": 0.55,
 }
-"""One model: standard deviation of a metric's error from the fit's shape, beyond the draws, times (number of
-labels + 50) to the power of 0.6. It is about the smallest with which 95 % intervals cover 95 % on average
-over the development suite, at 20, 100 and 400 labels. The value of specificity is set like recall's."""
+"""The error from the shape of the fit with one model: the standard deviation of a metric's error beyond the
+draws, times (number of labels + 50)^0.6. The values are about the smallest with which 95 % intervals cover
+95 % on average over the development suite, at 20, 100 and 400 labels. Specificity has the value of recall."""
 
 SPREAD = {
     2: {
@@ -68,14 +68,14 @@ SPREAD = {
         "specificity": (2.07, 0.22),
     },
 }
-"""Several models, two classes or more: factor of the draws' spread, and standard deviation of the error from
-the fit's shape, both over a power of the number of labels (`SSME`, step 5); the factor of the AUROC alone is
-not, as labels correct the order of scores least. On the development draws of trained classifiers they have
-the smallest interval score, where rows with little coverage count more and widths stay near those of one
-model's formula."""
+"""The coefficients f and t of the interval with several models, for two classes and for more (`SSME`, step
+5): the factor of the draws' spread, and the standard deviation of the error from the shape of the fit. Both
+shrink with the number of labels, except f of the AUROC, because labels correct the order of scores least. The
+values minimise the interval score on the development draws of trained classifiers, where rows with low
+coverage count more and widths stay near those of the formula for one model."""
 
 _LEAST_SPREAD, _LEAST_DISAGREEMENT = 0.001, 0.01
-_MEAN_TO_DEVIATION = (np.pi / 2) ** 0.5  # from the mean absolute deviation: one wild draw must not decide
+_MEAN_TO_DEVIATION = (np.pi / 2) ** 0.5  # the mean absolute deviation is robust against one extreme draw
 _BIAS_LABELS, _BIAS_POWER = 50.0, 0.6
 
 _REFUSED = "the fit was refused ({}), so {}"
@@ -83,7 +83,7 @@ _REFUSED = "the fit was refused ({}), so {}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
-    """The kept parts of a fit; `disagreement` is None for a single model with a voice."""
+    """The parts of a fit that are kept; `disagreement` is None if only one model has a weight above 0."""
 
     pooling: Pooling
     mixture: PosteriorMixture
@@ -91,39 +91,40 @@ class _Fit:
 
 
 class SSME(PosteriorEstimator):
-    """Semi-supervised estimate for several models, from the labels and all models' scores together.
+    """Semi-supervised estimates for several models, from the labels and all models' scores together.
 
-    The paper fits densities of the scores, which in more than a few dimensions stay at their start. SSME fits
-    the conditional distribution of the label given the scores instead, in Bayes' way, with priors from the
-    classifiers' confidences:
+    The paper fits densities of the scores, which in more than a few dimensions remain at their start. SSME
+    fits the conditional distribution of the label given the scores instead. The fit is Bayesian, with priors
+    from the classifiers' confidences:
 
     1. *Evidence.* The models' centred log-probabilities are averaged with weights from their agreement
-       (`agreement_weights`): copies share a weight, a model that agrees with none has none.
-    2. *Hypotheses.* The mean of the classifiers is right; each classifier is calibrated by itself; only a
-       softmax of the pooled evidence with free scale and class shares is right; only its order is right
-       (normal distributions on the scale of ranks: two classes). Their prior weights come from sets of
+       (`agreement_weights`): copies of a model share its weight, and a model that agrees with no other has
+       the weight 0.
+    2. *Hypotheses.* The mean of the classifiers is right; each classifier is calibrated on its own; only a
+       softmax of the pooled evidence with free scale and class shares is right; or only its order is right
+       (normal distributions on the scale of ranks, for two classes). Their prior weights come from sets of
        trained classifiers, and depend on two numbers that need no label (`hypotheses`): whether the models
-       agree about the classes' shares, and whether they claim fewer errors than they can have. Each is a set
-       of particles, weighted by the likelihood of the labelled rows: Bayesian model averaging.
+       agree about the classes' shares, and whether they claim fewer errors than they can have. Each
+       hypothesis is a set of particles, weighted by the likelihood of the labelled rows (Bayesian model
+       averaging).
     3. *Corrections.* A Bayesian logistic regression on the labelled rows, with the logits as offset and
        shrunk towards no correction (`Corrections`), corrects all hypotheses but the first: it bends the
        curve, and rectifies each model's number of right answers. With few labels it widens the intervals by
-       the usual error of shapes; with many the fit follows the labels.
-
+       the usual error of the curve's shape; with many labels the fit follows the labels.
     4. *Value.* Each hypothesis has the median of its draws, 100 in all; the value is the mean of these
        medians, weighted by their numbers of draws. With one model, it is the median of all draws. `details`
-       has each hypothesis's weight.
-    5. *Interval.* With several models: the value ± z·√(B + f²·s^1.5·d^0.5·h + (u·t·h)²), cut at 0 and 1. B is
-       the variance over resampled rows, s √(π/2) times the mean distance of the draws from the value, d the
-       models' `disagreement`, u the share of rows without a label, h = (labels + 50)^−0.6 (1 in the second
-       term of the AUROC), and f and t are `SPREAD`. Errors grow with disagreement. With one model: quantiles
-       of the draws, see `PosteriorEstimator`.
+       has the weight of each hypothesis.
+    5. *Interval.* With several models: the value ± z·√(B + f²·s^1.5·d^0.5·h + (u·t·h)²), clipped to 0 and 1.
+       B is the variance over resampled rows, s is √(π/2) times the mean distance of the draws from the value,
+       d the models' `disagreement`, u the share of rows without a label, h = (labels + 50)^−0.6 (1 in the
+       second term of the AUROC), and f and t are `SPREAD`. Errors grow with disagreement. With one model: see
+       `PosteriorEstimator`.
 
-    It assumes that the labelled rows were picked at random given the scores (else give `weights`). It
+    SSME assumes that the labelled rows were picked at random given the scores; otherwise pass `weights`. It
     misleads if most models are wrong together and no labels show it. Without labels it uses the models'
-    confidences and their usual exaggeration in the development suites, and is flagged `no labels`.
+    confidences and their usual exaggeration in the development suites, and has the flag `no labels`.
 
-    The metrics use `predicted`, the fit does not.
+    The metrics use `predicted`; the fit does not.
 
     Parameters
     ----------
@@ -152,28 +153,36 @@ class SSME(PosteriorEstimator):
     tag = "ssme"
     draws: ClassVar[int] = _DRAWS
 
-    _learnt: _Fit | None = None
+    _parts: _Fit | None = None
     _kept: Sequence[Floats] = ()
 
     def calibration(self, model: int = 0) -> IsotonicCalibration:
-        """The fit distilled into a calibration of one model (a column of the scores, from 0); see
-        `distilled`.
+        """Return the fit as a calibration of one model: see `distil`.
 
-        Raises a ValueError if there is no such model or it is missing in every row, and a RuntimeError before
-        `fit` or after a refused fit.
+        Parameters
+        ----------
+        model : int
+            Column of the scores, from 0.
+
+        Raises
+        ------
+        ValueError
+            There is no such model, or it is missing in every row.
+        RuntimeError
+            `fit` was not called yet, or the fit was refused.
         """
         data, fitted = self._done()
         at = self._model(model)
-        if self._learnt is None:
+        if self._parts is None:
             raise RuntimeError(_REFUSED.format(self.refused, "it gives no calibration"))
-        return distilled(data.scores[:, at], fitted.posterior)
+        return distil(data.scores[:, at], fitted.posterior)
 
     def _fit(self, data: LabelledScores) -> Fitted:
-        self._learnt, self._kept = None, ()
+        self._parts, self._kept = None, ()
         mean = data.clamp(data.mean_of_models())
         if data.rows < FEWEST_ROWS:
             return Fitted(mean, converged=False, refused=Reason.TOO_FEW_ROWS)
-        pooling = Pooling.of(data.scores)
+        pooling = Pooling.from_scores(data.scores)
         evidence = pooling.evidence(data.scores)
         rows = np.flatnonzero(data.labelled)
         known = pooling.evidence(data.scores[rows])
@@ -181,9 +190,9 @@ class SSME(PosteriorEstimator):
         voices = np.flatnonzero(pooling.weights > 0.0)
         differ = disagreement(evidence.votes[:, voices], evidence.present[:, voices])
         candidates = hypotheses(evidence, data.scores, pooling.weights, differ)
-        seen = Seen(evidence, known, data.labels[rows], weights, pooling.scales)
-        mixture = PosteriorMixture.of(candidates, seen, self.draws, self.rng())
-        self._learnt = _Fit(pooling, mixture, differ if len(voices) > 1 else None)
+        mixture_data = MixtureData(evidence, known, data.labels[rows], weights, pooling.scales)
+        mixture = PosteriorMixture.fit(candidates, mixture_data, self.draws, self.rng())
+        self._parts = _Fit(pooling, mixture, differ if len(voices) > 1 else None)
         blocks: Iterable[Floats] = self._probabilities(evidence)
         if 8 * self.draws * data.rows * data.classes <= _KEPT_BYTES:
             blocks = self._kept = [data.clamp(chances) for chances in blocks]
@@ -192,12 +201,12 @@ class SSME(PosteriorEstimator):
 
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
         data, _ = self._done()
-        if self._learnt is None:
+        if self._parts is None:
             raise RuntimeError("a refused fit has no draws")
         if self._kept:
             yield from chain.from_iterable(self._kept)
             return
-        for chances in self._probabilities(self._learnt.pooling.evidence(data.scores)):
+        for chances in self._probabilities(self._parts.pooling.evidence(data.scores)):
             yield from data.clamp(chances)
 
     def _bias(self, metric: str, model: int, where: Bools) -> float:
@@ -205,25 +214,25 @@ class SSME(PosteriorEstimator):
 
     @property
     def _fewness(self) -> float:
-        """(labels + 50) to the power of −0.6."""
+        """The factor h = (labels + 50)^−0.6."""
         return float((_BIAS_LABELS + self.effective_labels) ** -_BIAS_POWER)
 
     def _unlabelled(self, where: Bools) -> float:
-        """Share of rows without a label."""
+        """Return the share of rows without a label."""
         return float(1.0 - self._done()[0].labelled[where].mean())
 
     def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
-        if self._learnt is None or self._learnt.disagreement is None:
+        if self._parts is None or self._parts.disagreement is None:
             return super()._estimate(metric, model, where, level)
         value = self._value(metric, model, where)
         if isinstance(value, Unknown):
             return value
-        drawn = self._drawn(metric, where, resampled=False)[model]
+        values = self._metric_draws(metric, where, resampled=False)[model]
         moved = self._moved(metric, model, where)
-        known, moved = drawn[~np.isnan(drawn)], moved[~np.isnan(moved)]
+        known, moved = values[~np.isnan(values)], moved[~np.isnan(moved)]
         spread = max(_MEAN_TO_DEVIATION * float(np.abs(known - value).mean()), _LEAST_SPREAD)
         factor, shape = SPREAD[min(self._done()[0].classes, 3)][metric]
-        differ = max(self._learnt.disagreement, _LEAST_DISAGREEMENT)
+        differ = max(self._parts.disagreement, _LEAST_DISAGREEMENT)
         variance = factor**2 * spread**1.5 * differ**0.5 * (1.0 if metric == "auroc" else self._fewness)
         variance += (shape * self._unlabelled(where) * self._fewness) ** 2
         if len(moved):
@@ -233,20 +242,20 @@ class SSME(PosteriorEstimator):
         return Estimate(value, *ends, level, int(self._rows(model, where).sum()))
 
     def _value(self, metric: str, model: int, where: Bools) -> float | Unknown:
-        if self._learnt is None or self._learnt.disagreement is None:
+        if self._parts is None or self._parts.disagreement is None:
             return super()._value(metric, model, where)
-        drawn = self._drawn(metric, where, resampled=False)[model]
-        known = ~np.isnan(drawn)
-        if 2 * known.sum() <= len(drawn):
+        values = self._metric_draws(metric, where, resampled=False)[model]
+        known = ~np.isnan(values)
+        if 2 * known.sum() <= len(values):
             return Unknown(undefined(metric, int(self._rows(model, where).sum())))
-        parts = [part[~np.isnan(part)] for part in np.split(drawn, self._learnt.mixture.ends[:-1])]
+        parts = [part[~np.isnan(part)] for part in np.split(values, self._parts.mixture.ends[:-1])]
         total = sum(len(part) * float(np.median(part)) for part in parts if len(part))
         return float(np.clip(total / known.sum(), 0.0, 1.0))
 
     def _predict(self, scores: Floats) -> Floats:
-        if self._learnt is None:
+        if self._parts is None:
             raise RuntimeError(_REFUSED.format(self.refused, "it cannot predict"))
-        evidence = self._learnt.pooling.evidence(scores)
+        evidence = self._parts.pooling.evidence(scores)
         return self._mean(evidence, self._probabilities(evidence))
 
     def _mean(self, evidence: Evidence, blocks: Iterable[Floats]) -> Floats:
@@ -256,9 +265,9 @@ class SSME(PosteriorEstimator):
         return total / self.draws
 
     def _probabilities(self, evidence: Evidence) -> Iterator[Floats]:
-        """(d, n, K), some draws at a time."""
-        if self._learnt is not None:
-            for logits in self._learnt.mixture.logits(evidence):
+        """Yield class probabilities (d, n, K), a block of draws at a time."""
+        if self._parts is not None:
+            for logits in self._parts.mixture.logits(evidence):
                 yield softmax(logits)
 
 

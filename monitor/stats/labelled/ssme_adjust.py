@@ -1,4 +1,4 @@
-"""The labels' correction of the pooled evidence: a Bayesian logistic one, of shape and of single models."""
+"""Corrections of the pooled evidence by labels: a Bayesian logistic regression on shape and single models."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SCALES = {
     "model_vote": 0.15,
     "model": 0.07,
 }
-"""Prior standard deviations of the corrections' coefficients (see `Corrections`), from the development
-suites; for `model` larger ones help with more than two classes and hurt with two at 20 labels."""
+"""Prior standard deviations of the corrections' coefficients (see `Corrections`), chosen on the development
+suites. A larger value for `model` helps with more than two classes, and hurts with two at 20 labels."""
 
 FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0)
-"""Factors of the prior scales; each hypothesis has prior weights for them."""
+"""Candidate factors of the prior scales; each hypothesis has prior weights for them."""
 
 _FIT_STEPS = 10
 _DRAW_STEPS = 4
@@ -35,27 +35,28 @@ _SMALL_STEP = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Corrections:
-    """Features φ(i, k, j) whose weighted sum is added to a row's logits; weights start at 0.
+    """The features φ(i, k, j) of the correction, whose weighted sum is added to the logit of row i, class k.
 
-    With m the centred mean logits of the families over their particles, and v the share of models that vote
-    for a class:
+    Let m be the centred mean logits of a family over its particles, and v the share of models that vote for a
+    class. The features are:
 
     * share: one constant for each class;
-    * slope: m itself; bend: m times the row's extremeness, h/(1 + |h|) with h the logit of the rank of |m|;
+    * slope: m; bend: m times the row's extremeness, h/(1 + |h|) with h the logit of the rank of |m|;
       class_slope (more than two classes): m of one class alone;
-    * vote: v; model_vote, one for each model: its vote minus v. Without a prior, these weights would make the
-      fitted number of right answers of each model on the labelled rows equal the observed one: the
-      correction is prediction-powered inference, shrunk towards none with few labels;
-    * model, one for each model: its evidence minus the pooled evidence, both of unit size, on the scale of m:
-      it detects a model that knows more than the others, or nothing.
+    * vote: v; model_vote, one for each model: its vote minus v. Without a prior, their coefficients would
+      make the fitted number of right answers of each model on the labelled rows equal the observed number:
+      the correction is prediction-powered inference, shrunk towards 0 with few labels;
+    * model, one for each model: its evidence minus the pooled evidence, both of unit size, on the scale of m.
+      It detects a model that is more informative than the others, or uninformative.
 
     Parameters
     ----------
     size, pooled_size : float
         Root mean square of m and of the pooled evidence.
     model_size : (M,) float64
+        Root mean square of each model's evidence.
     reach : (n,) float64
-        Rising lengths of m on the rows of the fit.
+        Ascending lengths of m on the rows of the fit.
     classes : int
     """
 
@@ -66,15 +67,15 @@ class Corrections:
     classes: int
 
     @classmethod
-    def of(cls, evidence: Evidence, mean_logits: Floats, model_size: Floats) -> Self:
-        """Learn the features' scales from the rows of the fit."""
+    def from_rows(cls, evidence: Evidence, mean_logits: Floats, model_size: Floats) -> Self:
+        """Compute the scales of the features on the rows of the fit."""
         size = max(float(np.sqrt(np.mean(mean_logits**2))), 1e-3)
         pooled = max(float(np.sqrt(np.mean(evidence.pooled**2))), 1e-3)
         return cls(size, pooled, model_size, np.sort(_length(mean_logits)), evidence.classes)
 
     @property
     def prior_scales(self) -> Floats:
-        """(p,) prior standard deviations."""
+        """The (p,) prior standard deviations of the coefficients."""
         models = len(self.model_size)
         several = self.classes > 2
         counts = {
@@ -89,23 +90,23 @@ class Corrections:
         return np.concatenate([np.full(count, SCALES[name]) for name, count in counts.items()])
 
     def features(self, evidence: Evidence, mean_logits: Floats) -> Floats:
-        """(n, K, p) features, each centred over the classes, from the rows' centred mean logits (n, K)."""
+        """Return the (n, K, p) features, each centred over the classes, of rows with `mean_logits` (n, K)."""
         rows, classes = mean_logits.shape
         ranks = mid_ranks(self.reach, _length(mean_logits))
         far = np.log(ranks / (1.0 - ranks))
         unit = np.eye(classes) - 1.0 / classes
-        found = [
+        columns = [
             np.broadcast_to(unit, (rows, classes, classes))
             if classes > 2
             else np.tile(2.0 * unit[:, :1], (rows, 1, 1))
         ]
-        found += [mean_logits[:, :, None], (mean_logits * (far / (1.0 + np.abs(far)))[:, None])[:, :, None]]
+        columns += [mean_logits[:, :, None], (mean_logits * (far / (1.0 + np.abs(far)))[:, None])[:, :, None]]
         if classes > 2:
-            found.append(mean_logits[:, None, :] * unit)
-        found += self._of_models(evidence, unit)
-        return np.concatenate(found, axis=2)
+            columns.append(mean_logits[:, None, :] * unit)
+        columns += self._model_features(evidence, unit)
+        return np.concatenate(columns, axis=2)
 
-    def _of_models(self, evidence: Evidence, unit: Floats) -> list[Floats]:
+    def _model_features(self, evidence: Evidence, unit: Floats) -> list[Floats]:
         present = evidence.present[:, :, None]
         votes = np.where(present, unit[evidence.votes], 0.0)
         answered = np.maximum(present.sum(axis=1), 1)
@@ -119,21 +120,21 @@ class Corrections:
 
 
 def _length(logits: Floats) -> Floats:
-    """Lengths (n,), rounded: rows that differ by their last bits only must have one rank."""
+    """Return the lengths (n,), rounded so that rows that differ only in their last bits have one rank."""
     lengths: Floats = np.round(np.sqrt((logits**2).sum(axis=1)), 9)
     return lengths
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrectionRows:
-    """The rows of the corrections' fit: (l, K, p) `features`, (l,) `labels`, (l,) `weights`."""
+    """The labelled rows of a fit of corrections: (l, K, p) `features`, (l,) `labels` and (l,) `weights`."""
 
     features: Floats
     labels: Ints
     weights: Floats
 
     def gradient(self, logits: Floats, coefficients: Floats, precision: Floats) -> tuple[Floats, Floats]:
-        """Gradient (…, p) of the log posterior of coefficients (…, p), and class probabilities (…, l, K)."""
+        """Return the gradient of the log posterior at coefficients (…, p), and probabilities (…, l, K)."""
         flat = self.features.reshape(-1, len(precision))
         chance = softmax(logits + (coefficients @ flat.T).reshape(logits.shape))
         missed = -chance
@@ -143,12 +144,12 @@ class CorrectionRows:
         return gradient, chance
 
     def log_likelihood(self, chance: Floats) -> float:
-        """Weighted log-likelihood of the labels under class probabilities (l, K)."""
+        """Return the weighted log-likelihood of the labels under class probabilities (l, K)."""
         likely = np.maximum(chance[np.arange(len(self.labels)), self.labels], 1e-300)
         return float(self.weights @ np.log(likely))
 
     def curvature(self, chance: Floats, precision: Floats) -> Floats:
-        """(p, p) negative Hessian of the log posterior."""
+        """Return the (p, p) negative Hessian of the log posterior."""
         p = len(precision)
         weighted = self.features * (chance * self.weights[:, None])[:, :, None]
         mean = (chance[:, None] @ self.features)[:, 0]
@@ -160,7 +161,7 @@ class CorrectionRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mode:
-    """Laplace's approximation under one scale of the prior, whose `precision` is (p,)."""
+    """Laplace's approximation of the posterior for one prior, whose `precision` is (p,)."""
 
     coefficients: Floats
     precision: Floats
@@ -170,28 +171,28 @@ class _Mode:
 
 def _mode(rows: CorrectionRows, logits: Floats, prior_scales: Floats, start: Floats) -> _Mode:
     precision: Floats = prior_scales**-2.0
-    found = start
+    mode = start
     for _ in range(_FIT_STEPS):
-        gradient, chance = rows.gradient(logits, found, precision)
+        gradient, chance = rows.gradient(logits, mode, precision)
         step = np.linalg.solve(rows.curvature(chance, precision), gradient)
         largest = float(np.abs(rows.features @ step).max(initial=0.0))
-        found = found + step * min(1.0, _LARGEST_STEP / max(largest, 1e-300))
+        mode = mode + step * min(1.0, _LARGEST_STEP / max(largest, 1e-300))
         if largest < _SMALL_STEP:
             break
-    chance = rows.gradient(logits, found, precision)[1]
+    chance = rows.gradient(logits, mode, precision)[1]
     curvature = rows.curvature(chance, precision)
-    fit = rows.log_likelihood(chance) - 0.5 * float(precision @ found**2)
+    fit = rows.log_likelihood(chance) - 0.5 * float(precision @ mode**2)
     volume = float(np.log(precision).sum()) - float(np.linalg.slogdet(curvature)[1])
     covariance = np.asarray(np.linalg.inv(curvature), dtype=np.float64)
-    return _Mode(found, precision, covariance, fit + 0.5 * volume)
+    return _Mode(mode, precision, covariance, fit + 0.5 * volume)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjustment:
-    """The posterior of the corrections' coefficients under each factor.
+    """The posterior of the corrections' coefficients for each factor of the prior scales.
 
-    The size of corrections is learnt too: one of `FACTORS` multiplies the prior scales, each with a
-    probability from its prior weight and the evidence of the labelled rows (Laplace's approximation).
+    The size of the corrections is inferred too: each of `FACTORS` has a probability from its prior weight and
+    the evidence of the labelled rows (Laplace's approximation).
 
     Parameters
     ----------
@@ -199,8 +200,7 @@ class Adjustment:
     modes : tuple
         One for each factor above 0.
     log_weights : (len(FACTORS),) float64
-        For each factor: prior, and evidence of the labels with corrections of that size over their likelihood
-        without any.
+        For each factor, the logarithm of its prior weight times the Bayes factor against no correction.
     """
 
     rows: CorrectionRows
@@ -208,38 +208,48 @@ class Adjustment:
     log_weights: Floats
 
     @classmethod
-    def of(cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats, factors: Sequence[float]) -> Self:
-        """Fit every factor, each from the one before, to the labelled rows' logits (l, K) without
-        corrections; `factors` are the prior weights of `FACTORS`, above 0.
+    def fit(
+        cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats, factors: Sequence[float]
+    ) -> Self:
+        """Fit the coefficients for every factor; each fit starts from the one before.
+
+        Parameters
+        ----------
+        rows : CorrectionRows
+        logits : (l, K) float64
+            Logits of the labelled rows without corrections.
+        prior_scales : (p,) float64
+        factors : sequence of float
+            Prior weights of `FACTORS`, above 0.
         """
-        found, modes = np.zeros(len(prior_scales)), list[_Mode]()
+        start, modes = np.zeros(len(prior_scales)), list[_Mode]()
         for factor in FACTORS[1:]:
-            modes.append(_mode(rows, logits, factor * prior_scales, found))
-            found = modes[-1].coefficients
+            modes.append(_mode(rows, logits, factor * prior_scales, start))
+            start = modes[-1].coefficients
         plain = rows.log_likelihood(softmax(logits))
         gains = np.array([0.0, *(mode.log_evidence - plain for mode in modes)])
         return cls(rows, tuple(modes), np.log(factors) + gains)
 
     def draw(self, factors: Ints, logits: Floats, rng: np.random.Generator) -> Floats:
-        """(draws, p) draws of the coefficients, one for each draw of the family's logits (draws, l, K).
+        """Return (draws, p) draws of the coefficients, one for each draw of the logits (draws, l, K).
 
-        Each is the mode for its own logits, by Newton steps with the curvature at the mode for the mean
-        logits, plus normal noise with the inverse of that curvature as covariance. Each second draw has the
-        noise of the one before with the other sign: medians over few draws vary less. `factors` are indices
-        into `FACTORS`.
+        A draw is the mode for its own logits, by Newton steps with the curvature at the mode for the mean
+        logits, plus normal noise with the inverse of that curvature as covariance. Every second draw has the
+        negative noise of the one before, which makes medians over few draws more stable. `factors` are
+        indices into `FACTORS`.
         """
         noise = rng.standard_normal((len(logits), self.rows.features.shape[2]))
         noise[1::2] = -noise[0 : len(noise) - 1 : 2]
-        drawn = np.zeros_like(noise)
+        coefficients = np.zeros_like(noise)
         for number, mode in enumerate(self.modes, start=1):
             at, root = factors == number, np.linalg.cholesky(mode.covariance)
-            drawn[at] = _moved(self.rows, logits[at], mode) + noise[at] @ root.T
-        return drawn
+            coefficients[at] = _moved(self.rows, logits[at], mode) + noise[at] @ root.T
+        return coefficients
 
 
 def _moved(rows: CorrectionRows, logits: Floats, mode: _Mode) -> Floats:
-    """(d, p) the modes for other logits (d, l, K)."""
-    found = np.tile(mode.coefficients, (len(logits), 1))
+    """Return the (d, p) modes for other logits (d, l, K)."""
+    modes = np.tile(mode.coefficients, (len(logits), 1))
     for _ in range(_DRAW_STEPS):
-        found += rows.gradient(logits, found, mode.precision)[0] @ mode.covariance.T
-    return found
+        modes += rows.gradient(logits, modes, mode.precision)[0] @ mode.covariance.T
+    return modes

@@ -1,4 +1,4 @@
-"""A fit distilled into one rising curve for each model, fast enough for every window."""
+"""A calibration curve for each model from an SSME fit, fast enough for every window."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from monitor.base.records import Floats
 from monitor.stats.calibration.isotonic import IsotonicCalibration, fit_curve
 
 
-def distilled(scores: Floats, posterior: Floats) -> IsotonicCalibration:
-    """Isotonic regression of the fit's class probabilities on one model's scores.
+def distil(scores: Floats, posterior: Floats) -> IsotonicCalibration:
+    """Fit an isotonic regression of a fit's class probabilities on one model's scores.
 
-    Two classes: it fits the second class against its score. More classes: each against the rest, as
-    `IsotonicCalibrator` does with labels; with every row labelled the two are the same. For two classes the
-    mean calibrated probability over the rows equals the fit's, so Average Confidence over them gives the
-    fit's accuracy up to the information that the model's order of rows hides.
+    For two classes the regression is of the second class on its score; for more classes, of each class
+    against the rest. `IsotonicCalibrator` does the same with labels; with every row labelled the results are
+    equal. For two classes the mean calibrated probability over the rows equals the mean of the fit, so the
+    mean confidence gives the accuracy of the fit, up to the information that is not in the model's ranking.
 
-    The curve is an average over the other models' scores; it is right for later rows as long as the scores of
-    all models and the classes keep their joint distribution.
+    The curve averages over the other models' scores. It is right for later rows as long as the joint
+    distribution of classes and all models' scores stays the same.
 
     Parameters
     ----------
     scores : (n, K) float64
-        One model's class probabilities; rows with NaN (missing) are left out.
+        One model's class probabilities; rows with NaN (no answer) are left out.
     posterior : (n, K) float64
 
     Raises
@@ -34,7 +34,7 @@ def distilled(scores: Floats, posterior: Floats) -> IsotonicCalibration:
     --------
     >>> scores = np.array([[0.9, 0.1], [0.6, 0.4], [0.1, 0.9]])
     >>> posterior = np.array([[0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
-    >>> distilled(scores, posterior).apply(scores)[:, 1].tolist()
+    >>> distil(scores, posterior).apply(scores)[:, 1].tolist()
     [0.2, 0.3, 0.6]
     """
     if scores.shape != posterior.shape or scores.ndim != 2:

@@ -12,25 +12,25 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.inputs import Bools, mean_of_models
 
 SMALLEST_SCORE = 1e-4
-"""Scores are raised to this before their logarithm: a score of exactly 0 tells no more."""
+"""The lower bound of scores before a logarithm, so that a score of exactly 0 has a finite weight."""
 
 _RIDGE = 0.3
-"""Added to the diagonal of the models' correlations, so that small differences between similar models do not
-decide. Chosen, not tuned."""
+"""Constant on the diagonal of the models' correlations, which keeps small differences between similar models
+from deciding. Chosen, not tuned."""
 
 _STRANGER = 0.15
-"""A model with less than this share of the median loading on the common component has no weight: a broken
-model among good ones. Chosen, not tuned."""
+"""The smallest loading on the common component, as a share of the median loading, for a weight above 0. It
+excludes a broken model among good ones. Chosen, not tuned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """Evidence of n rows.
+    """The evidence of all models on n rows.
 
     Parameters
     ----------
     pooled : (n, K) float64
-        Weighted mean of the models' centred log-probabilities; 0 without an answer.
+        Weighted mean of the models' centred log-probabilities; 0 if no model answered.
     each : (n, M, K) float64
         Centred log-probabilities of each model; 0 if missing.
     present : (n, M) bool
@@ -59,12 +59,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooling:
-    """The pooling of the models' scores, learnt from scores alone.
+    """The weights and scales that pool the models' scores, computed from scores alone.
 
     Parameters
     ----------
     weights : (M,) float64
-        Their sum is 1; see `agreement_weights`.
+        Weights with the sum 1: see `agreement_weights`.
     scales : (M,) float64
         Root mean square of each model's centred log-probabilities.
     """
@@ -73,21 +73,21 @@ class Pooling:
     scales: Floats
 
     @classmethod
-    def of(cls, scores: Floats) -> Self:
-        """Learn from scores (n, M, K), NaN for a missing model."""
+    def from_scores(cls, scores: Floats) -> Self:
+        """Compute weights and scales from scores (n, M, K), with NaN for a missing model."""
         present = ~np.isnan(scores[:, :, 0])
         each = centred_logs(scores)
         square = (each**2).sum(axis=(0, 2)) / np.maximum(present.sum(axis=0) * scores.shape[2], 1)
         return cls(agreement_weights(each, present), np.maximum(np.sqrt(square), 1e-3))
 
     def evidence(self, scores: Floats) -> Evidence:
-        """Evidence of rows (n, M, K), with the models of `of`."""
+        """Return the evidence of rows with scores (n, M, K), with the models in the order of the pooling."""
         present = ~np.isnan(scores[:, :, 0])
         each = centred_logs(scores)
         weight = self.weights * present
         total = weight.sum(axis=1)
         voiced = total > 0.0
-        weight[~voiced] = present[~voiced]  # only models without a voice answered: better than nothing
+        weight[~voiced] = present[~voiced]  # only models of weight 0 answered: use their plain mean
         total = np.maximum(weight.sum(axis=1), 1e-300)
         pooled = np.einsum("nm,nmk->nk", weight, each) / total[:, None]
         votes = np.where(present[:, :, None], scores, 0.0).argmax(axis=2)
@@ -96,7 +96,7 @@ class Pooling:
 
 
 def centred_logs(scores: Floats) -> Floats:
-    """Log-probabilities of (n, M, K) scores minus their mean over the classes; 0 for a missing model.
+    """Return log-probabilities of (n, M, K) scores minus their mean over classes; 0 for a missing model.
 
     Examples
     --------
@@ -109,20 +109,20 @@ def centred_logs(scores: Floats) -> Floats:
 
 
 def agreement_weights(each: Floats, present: Bools) -> Floats:
-    """(M,) weights of the models from their agreement, without labels; not negative, with the sum 1.
+    """Return (M,) weights of the models from their agreement, without labels.
 
-    R is the correlation between models of the normal scores of the ranks of the centred log-probabilities.
-    Models that do not load on R's first principal component are left out. For the others w₀ = (R + 0.3·I)⁻¹1
-    lets copies of a model share its weight, λ = R·w₀ is each one's agreement with the rest, and the weights
-    are (R + 0.3·I)⁻¹λ, cut at 0: the best linear estimate of their common part. They are equal for one or two
-    models.
+    The weights are at least 0, with the sum 1, and equal for one or two models. R is the correlation matrix
+    of the models' normal scores, which come from the ranks of the centred log-probabilities. Models that do
+    not load on R's first principal component have the weight 0. For the others, w₀ = (R + 0.3·I)⁻¹1 lets
+    copies of a model share its weight, λ = R·w₀ is each model's agreement with the rest, and the weights are
+    (R + 0.3·I)⁻¹λ, clipped at 0. They give the best linear estimate of the common component.
 
-    It misleads if most models are wrong in the same way: then it leaves out the good ones.
+    The weights mislead if most models are wrong in the same way: they then exclude the good models.
 
     Parameters
     ----------
     each : (n, M, K) float64
-        From `centred_logs`.
+        The result of `centred_logs`.
     present : (n, M) bool
 
     Examples
@@ -151,7 +151,7 @@ def agreement_weights(each: Floats, present: Bools) -> Floats:
 
 
 def _voices(unit: Floats) -> Floats:
-    """Weights (M,) from unit vectors of normal scores (M, values)."""
+    """Return weights (M,) from unit vectors of normal scores (M, values)."""
     correlation = unit @ unit.T
     first = np.linalg.eigh(correlation)[1][:, -1]
     first = first * np.sign(np.median(first))
@@ -165,7 +165,7 @@ def _voices(unit: Floats) -> Floats:
 
 
 def _normal_scores(logs: Floats, present: Bools) -> Floats:
-    """Normal scores of the ranks of (n, K) values, flattened; 0 if missing."""
+    """Return the normal scores of the ranks of (n, K) values, flattened; 0 if missing."""
     scores = np.zeros(logs.shape)
     values = logs[present]
     if values.size and np.ptp(values) > 0.0:

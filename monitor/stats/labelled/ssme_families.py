@@ -1,7 +1,7 @@
-"""Families of curves from pooled evidence to class probabilities: the candidates of `SSME`.
+"""Families of curves from pooled evidence to class probabilities, among which `SSME` weights.
 
-Each family is a set of particles drawn from its prior, which uses the classifiers' confidences. The labelled
-rows weight the particles of all families.
+Each family is a set of particles from its prior, which uses the classifiers' confidences. The likelihood of
+the labelled rows weights the particles of all families.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.ssme_evidence import Evidence
 
 PARTICLES = 256
-"""Particles of each family: a power of two, as Sobol points need. Chosen for time, not tuned."""
+"""Number of particles of each family, a power of two for Sobol points. Chosen for speed, not tuned."""
 
 _PREVALENCE_SCALE = 0.15
-"""Least standard deviation of the prior on the prevalence, on the logit, for any number of agreeing
-models."""
+"""Smallest standard deviation of the prior on the prevalence, on the logit scale, for any number of models
+that agree."""
 
 _MODEL_SCALE = 0.25
-"""Least standard deviation between models' prevalences, on the logit: agreement of three is luck."""
+"""Smallest standard deviation between models' prevalences, on the logit scale: three models may agree by
+chance."""
 
 _MAD_TO_SCALE = 1.85
-"""From the median absolute deviation of few models to the scale of their mean's error."""
+"""Factor from the median absolute deviation of few models to the scale of the error of their mean."""
 
 _TAIL_DEGREES = 3.0
-"""Degrees of the Student-t priors: the classifiers' claims may be far off."""
+"""Degrees of freedom of the Student-t priors, whose tails allow for claims that are far off."""
 
 _EDGE = 1e-4
-"""Quantiles of the priors are kept this far from 0 and 1."""
+"""Smallest distance of the priors' quantiles from 0 and 1."""
 
 _LARGEST_LOGIT = 8.0
 
@@ -45,86 +46,86 @@ _BLOCK_BYTES = 1 << 18
 
 
 class ParticleFamily(ABC):
-    """Particles of one family."""
+    """The particles of one family of curves."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its key in the fit's details."""
+        """The key of the family in the details of a fit."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Number of particles."""
+        """The number of particles."""
 
     @abstractmethod
     def points(self, evidence: Evidence) -> Floats:
-        """What the logits of rows depend on, the same for all particles; the last axis is the rows."""
+        """Return the inputs of the curves, which all particles share; the last axis is the rows."""
 
     @abstractmethod
     def at(self, points: Floats, particles: Ints) -> Floats:
-        """(p, K, n) logits of n points under p particles, up to a common term of a row."""
+        """Return the (p, K, n) logits of n points under p particles, up to a constant for each row."""
 
     def logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """(p, n, K) logits of rows under p particles, up to a common term of a row."""
+        """Return the (p, n, K) logits of rows under p particles, up to a constant for each row."""
         return self.at(self.points(evidence), particles).swapaxes(1, 2)
 
     def blocks(self, evidence: Evidence, particles: Ints) -> Iterator[Floats]:
-        """The `logits` under many particles, in blocks of bounded size."""
+        """Yield the `logits` under many particles, in blocks of bounded size."""
         points = self.points(evidence)
         together = max(1, _BLOCK_BYTES // max(1, evidence.pooled.nbytes))
         for first in range(0, len(particles), together):
             yield self.at(points, particles[first : first + together]).swapaxes(1, 2)
 
     def mean_logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """(n, K) centred mean logits of some particles."""
+        """Return the (n, K) centred mean logits of some particles."""
         total = np.zeros((evidence.rows, evidence.classes))
         for block in self.blocks(evidence, particles):
-            for (
-                logits
-            ) in block:  # one by one: a row's sum must not depend on the other rows, nor on the blocks
+            # Add one by one, so that the sum of a row depends neither on other rows nor on the blocks.
+            for logits in block:
                 total += logits
         return centred(total / len(particles))
 
 
 def softmax(logits: Floats) -> Floats:
-    """Softmax over the last axis."""
+    """Return the softmax over the last axis."""
     raised = np.exp(logits - _by_class(np.maximum, logits)[..., None])
     raised /= _by_class(np.add, raised)[..., None]
     return raised
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Logarithms of the softmax over the last axis."""
+    """Return the logarithm of the softmax over the last axis."""
     shifted: Floats = logits - _by_class(np.maximum, logits)[..., None]
     shifted -= np.log(_by_class(np.add, np.exp(shifted)))[..., None]
     return shifted
 
 
-def _by_class(of: np.ufunc, values: Floats) -> Floats:
-    """`of.reduce` over the last axis, class by class: numpy takes far longer over an axis that short."""
-    found: Floats = of(values[..., 0], values[..., 1])
+def _by_class(ufunc: np.ufunc, values: Floats) -> Floats:
+    """Return `ufunc.reduce` over the last axis, class by class, which is faster for a short axis."""
+    reduced: Floats = ufunc(values[..., 0], values[..., 1])
     for k in range(2, values.shape[-1]):
-        of(found, values[..., k], out=found)
-    return found
+        ufunc(reduced, values[..., k], out=reduced)
+    return reduced
 
 
 def centred(logits: Floats) -> Floats:
-    """Logits (…, K) minus their mean over the classes."""
-    found: Floats = logits - (_by_class(np.add, logits) / logits.shape[-1])[..., None]
-    return found
+    """Return logits (…, K) minus their mean over the classes."""
+    difference: Floats = logits - (_by_class(np.add, logits) / logits.shape[-1])[..., None]
+    return difference
 
 
 def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
-    """(K,) median over the models of the centred logs of their mean scores, and the (K,) scale of its error.
+    """Return the (K,) class shares that the models claim, as centred logs, and the scales of their errors.
 
-    The scale is √(0.15² + max(0.25, 1.85·MAD)²/M) in logits. Only models with a weight `heard` above 0 count.
+    The shares are the medians of the models' mean scores. The scale is √(0.15² + max(0.25, 1.85·MAD)²/M) on
+    the logit scale. Only models with a weight `heard` above 0 count.
     """
     means = np.array([np.nanmean(scores[:, m], axis=0) for m in np.flatnonzero(heard > 0.0)])
     logs = np.log(np.clip(means, _SMALLEST_SHARE, 1.0))
     logs -= logs.mean(axis=1, keepdims=True)
     centre = np.median(logs, axis=0)
-    unit = 0.5 if scores.shape[2] == 2 else 1.0  # a logit of two classes lies half on either
+    unit = 0.5 if scores.shape[2] == 2 else 1.0  # each of two centred logs is half of the logit
     deviation = np.median(np.abs(logs - centre), axis=0) / unit
     between = np.maximum(_MODEL_SCALE, _MAD_TO_SCALE * deviation)
     return centre, np.sqrt(_PREVALENCE_SCALE**2 + between**2 / len(logs))
@@ -132,7 +133,7 @@ def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
 
 @cache
 def _uniforms(dimensions: int, seed: int) -> Floats:
-    """(particles, dimensions) scrambled Sobol points: few particles cover the priors evenly. Read-only."""
+    """Return read-only (particles, dimensions) scrambled Sobol points, which cover the priors evenly."""
     points = scipy.stats.qmc.Sobol(dimensions, seed=np.random.default_rng(seed)).random(PARTICLES)
     clipped: Floats = np.clip(points, _EDGE, 1.0 - _EDGE)
     clipped.flags.writeable = False
@@ -144,8 +145,8 @@ def _tails(uniform: Floats) -> Floats:
     return quantiles
 
 
-def _drawn_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
-    """(particles, K) class shares. Two classes have one degree of freedom: their logit."""
+def _sampled_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
+    """Return (particles, K) class shares; two classes have one degree of freedom, their logit."""
     if len(centre) == 2:
         steps = _tails(uniform[:, :1]) * np.array([-0.5, 0.5]) * scale
     else:
@@ -155,23 +156,23 @@ def _drawn_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankBinormal(ParticleFamily):
-    """Two classes, normal on a scale that takes only the order from the evidence.
+    """The binormal family for two classes, which uses only the order of the evidence.
 
-    With u the mid-rank of a row's pooled evidence over n, π the prevalence, and class 0 ~ N(0, 1), class 1 ~
-    N(d, σ²): G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ), t = G⁻¹(u), and the log-odds are logit π − ((t − d)/σ)²/2 −
-    log σ + t²/2, held where they would turn back (σ ≠ 1). It does not depend on distortions of the scores
-    that keep their order.
+    Let u be the mid-rank of a row's pooled evidence over n, π the prevalence, and class 0 ~ N(0, 1), class 1
+    ~ N(d, σ²). With G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ) and t = G⁻¹(u), the log-odds are logit π − ((t −
+    d)/σ)²/2 − log σ + t²/2, constant beyond the point where they would fall again (σ ≠ 1). They do not depend
+    on distortions of the scores that keep their order.
 
     Priors: logit π around the claimed prevalence (`claimed_shares`); d ~ 0.7 + 0.43·d_claim + 0.35·t₃, where
-    d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft labels): classifiers exaggerate; log σ ~ N(0,
-    0.15). Both regressions are from simulated suites.
+    d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft labels), because classifiers exaggerate; log σ ~
+    N(0, 0.15). Both regressions come from simulated suites.
 
     Parameters
     ----------
     prevalence, separation, spread : (particles,) float64
         π, d and σ.
     reference : (n,) float64
-        Pooled log-odds of the rows of the fit, rising.
+        Pooled log-odds of the rows of the fit, ascending.
     """
 
     prevalence: Floats
@@ -180,15 +181,15 @@ class RankBinormal(ParticleFamily):
     reference: Floats
 
     @classmethod
-    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
-        """Draw the particles."""
+    def from_prior(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
+        """Sample the particles from the priors."""
         odds = evidence.pooled[:, 1] - evidence.pooled[:, 0]
         centre, scale = claimed_shares(scores, heard)
         uniform = _uniforms(3, seed)
         claimed = _claimed_separation(odds)
         wanted = _CLAIM_BASE + _CLAIM_SLOPE * claimed + _SEPARATION_SCALE * _tails(uniform[:, 1])
         return cls(
-            _drawn_shares(centre, scale, uniform[:, :1])[:, 1],
+            _sampled_shares(centre, scale, uniform[:, :1])[:, 1],
             np.clip(wanted, *_SEPARATIONS),
             np.exp(_SPREAD_SCALE * scipy.special.ndtri(uniform[:, 2])),
             np.sort(odds),
@@ -196,21 +197,25 @@ class RankBinormal(ParticleFamily):
 
     @property
     def name(self) -> str:
+        """``"binormal"``."""
         return "binormal"
 
     @property
     def size(self) -> int:
+        """The number of particles."""
         return len(self.prevalence)
 
     def points(self, evidence: Evidence) -> Floats:
+        """Return the mid-ranks of the rows' pooled log-odds."""
         return mid_ranks(self.reference, evidence.pooled[:, 1] - evidence.pooled[:, 0])
 
     def at(self, points: Floats, particles: Ints) -> Floats:
-        drawn = (self.prevalence, self.separation, self.spread)
-        share, apart, spread = (values[particles][:, None] for values in drawn)
+        """Return the (p, 2, n) logits at n mid-ranks."""
+        parameters = (self.prevalence, self.separation, self.spread)
+        share, apart, spread = (values[particles][:, None] for values in parameters)
         mixture = (1.0 - share) * _BELOW + share * scipy.special.ndtr((_AXIS - apart) / spread)
         place = np.stack([np.interp(points, reached, _AXIS) for reached in mixture])
-        with np.errstate(divide="ignore"):  # a spread of 1 turns nowhere
+        with np.errstate(divide="ignore"):  # with a spread of 1 the log-odds have no turning point
             turn = np.where(spread == 1.0, -np.inf, apart / (1.0 - spread**2))
         place = np.where(spread < 1.0, np.minimum(place, turn), np.maximum(place, turn))
         odds = (
@@ -230,7 +235,9 @@ _SPREAD_SCALE = 0.15
 
 
 def mid_ranks(reference: Floats, values: Floats) -> Floats:
-    """Mid-ranks of values among rising reference values, over their number, kept off 0 and 1.
+    """Return mid-ranks of values among ascending reference values, divided by their number.
+
+    The ranks are clipped away from 0 and 1.
 
     Examples
     --------
@@ -246,7 +253,7 @@ def mid_ranks(reference: Floats, values: Floats) -> Floats:
 
 
 def _claimed_separation(odds: Floats) -> float:
-    """√2·Φ⁻¹(AUC) of log-odds against their own soft labels."""
+    """Return √2·Φ⁻¹(AUC) of log-odds against their own soft labels."""
     chance = np.sort(scipy.special.expit(odds))
     self_products = float(chance @ (1.0 - chance))
     pairs = float(chance @ np.cumsum(1.0 - chance)) - self_products
@@ -257,18 +264,18 @@ def _claimed_separation(odds: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledSoftmax(ParticleFamily):
-    """softmax(a + b·x) of evidence x, with a such that the mean over the rows equals given class shares.
+    """The family softmax(a + b·x) of evidence x, where a makes the mean over the rows equal class shares.
 
     Parameters
     ----------
     kind : str
-        Its name.
+        The name of the family.
     slope : (particles,) float64
         b.
     offset : (particles, K) float64
         a.
     of_mean : bool
-        Whether x is the centred logarithm of the classifiers' mean score, not the pooled evidence.
+        True if x is the centred logarithm of the classifiers' mean score; else it is the pooled evidence.
     """
 
     kind: str
@@ -277,53 +284,59 @@ class ScaledSoftmax(ParticleFamily):
     of_mean: bool = False
 
     @classmethod
-    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
-        """Free scale: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5), shares as `claimed_shares`.
+    def from_prior(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
+        """Sample particles with a free scale: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5).
 
-        The slope of −0.75 is from simulated suites: larger evidence is exaggerated more.
+        The class shares are those of `claimed_shares`. The slope of −0.75 comes from simulated suites, in
+        which larger evidence is exaggerated more.
         """
         centre, scale = claimed_shares(scores, heard)
         uniform = _uniforms(1 + len(centre), seed)
         size = np.sqrt(np.mean(evidence.pooled**2))
         usual = min(_SCALE_BASE + _SCALE_SLOPE * np.log(max(size, 1e-6)), _LARGEST_SCALE)
         slope = np.exp(usual + _SCALE_SCALE * scipy.special.ndtri(uniform[:, 0]))
-        shares = _drawn_shares(centre, scale, uniform[:, 1:])
+        shares = _sampled_shares(centre, scale, uniform[:, 1:])
         return cls("softmax", slope, offsets(evidence.pooled, slope, shares))
 
     @classmethod
     def near(cls, evidence: Evidence, slope: float, shares: Floats, seed: int) -> Self:
-        """Pooled evidence near a slope and class shares: log b ± 0.1, logits of the shares ± 0.1."""
-        slopes, drawn = _nearby(np.log(slope), shares, seed)
-        return cls("each", slopes, offsets(evidence.pooled, slopes, drawn))
+        """Sample particles near a slope and class shares: log b ± 0.1, logits of the shares ± 0.1."""
+        slopes, sampled = _nearby(np.log(slope), shares, seed)
+        return cls("each", slopes, offsets(evidence.pooled, slopes, sampled))
 
     @classmethod
-    def of_claims(cls, evidence: Evidence, seed: int) -> Self:
-        """The mean of the classifiers, nearly unchanged: log b ~ N(0, 0.1), logits of the shares ± 0.1."""
-        slopes, drawn = _nearby(0.0, evidence.mean.mean(axis=0), seed)
-        return cls("claims", slopes, offsets(centred_mean(evidence), slopes, drawn), of_mean=True)
+    def from_claims(cls, evidence: Evidence, seed: int) -> Self:
+        """Sample particles near the classifiers' mean: log b ~ N(0, 0.1), logits of the shares ± 0.1."""
+        slopes, sampled = _nearby(0.0, evidence.mean.mean(axis=0), seed)
+        return cls("claims", slopes, offsets(centred_mean(evidence), slopes, sampled), of_mean=True)
 
     @classmethod
-    def of_mean_itself(cls, classes: int) -> Self:
-        """The mean of the classifiers, unchanged: one particle."""
+    def unchanged_mean(cls, classes: int) -> Self:
+        """Return one particle, the mean of the classifiers."""
         return cls("mean", np.ones(1), np.zeros((1, classes)), of_mean=True)
 
     @property
     def name(self) -> str:
+        """The kind."""
         return self.kind
 
     @property
     def size(self) -> int:
+        """The number of particles."""
         return len(self.slope)
 
     def points(self, evidence: Evidence) -> Floats:
+        """Return the (K, n) evidence x."""
         return np.ascontiguousarray(self._evidence(evidence).T)
 
     def at(self, points: Floats, particles: Ints) -> Floats:
-        found: Floats = self.slope[particles, None, None] * points
-        found += self.offset[particles][:, :, None]
-        return found
+        """Return the (p, K, n) logits a + b·x."""
+        logits: Floats = self.slope[particles, None, None] * points
+        logits += self.offset[particles][:, :, None]
+        return logits
 
     def mean_logits(self, evidence: Evidence, particles: Ints) -> Floats:
+        """Return the centred logits with the mean a and b of the particles."""
         offset, slope = self.offset[particles].mean(axis=0), float(self.slope[particles].mean())
         return centred(offset + slope * self._evidence(evidence))
 
@@ -332,11 +345,11 @@ class ScaledSoftmax(ParticleFamily):
 
 
 def _nearby(log_slope: float, shares: Floats, seed: int) -> tuple[Floats, Floats]:
-    """(particles,) slopes and (particles, K) class shares within 10 % or so of given ones."""
+    """Return (particles,) slopes and (particles, K) class shares, within about 10 % of the arguments."""
     centre = np.log(np.clip(shares, _SMALLEST_SHARE, 1.0))
     uniform = _uniforms(1 + len(centre), seed)
     slopes = np.exp(log_slope + _CLAIM_SCALE * scipy.special.ndtri(uniform[:, 0]))
-    return slopes, _drawn_shares(centre, np.full(len(centre), _CLAIM_SCALE), uniform[:, 1:])
+    return slopes, _sampled_shares(centre, np.full(len(centre), _CLAIM_SCALE), uniform[:, 1:])
 
 
 _SCALE_BASE, _SCALE_SLOPE, _LARGEST_SCALE, _SCALE_SCALE = 0.15, -0.75, 0.3, 0.5
@@ -346,15 +359,15 @@ _OFFSET_STEPS = 12
 
 
 def centred_mean(evidence: Evidence) -> Floats:
-    """(n, K) centred logarithms of the mean of the classifiers."""
+    """Return (n, K) centred logarithms of the mean of the classifiers."""
     return centred(np.log(np.maximum(evidence.mean, 1e-6)))
 
 
 def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
-    """(particles, K) offsets with which the mean posterior over the rows equals the shares.
+    """Return (particles, K) offsets with which the mean posterior over the rows equals the shares.
 
-    It uses 256 evenly picked rows: they are far more precise than the shares. The exponentials are computed
-    once; each step then costs two products of matrices.
+    The computation uses 256 evenly spaced rows, which are far more precise than the shares. The exponentials
+    are computed once; each step then costs two matrix products.
 
     Parameters
     ----------
@@ -377,7 +390,7 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
 
 
 def log_likelihoods(family: ParticleFamily, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
-    """(particles,) log-likelihood of the labelled rows under each particle."""
+    """Return the (particles,) log-likelihoods of the labelled rows."""
     rows = np.arange(evidence.rows)
     every = family.blocks(evidence, np.arange(family.size))
     return np.concatenate([log_softmax(logits)[:, rows, labels] @ weights for logits in every])

@@ -21,10 +21,11 @@ from monitor.stats.labelled.ssme_families import (
 
 @dataclass(frozen=True, slots=True)
 class _Prior:
-    """Weight of a hypothesis before any label, up to a factor.
+    """The weight of a hypothesis before any label, up to a factor.
 
-    weight · a^agree · exp(slope·x + curve·x²), with a = `shares_agree` and x the logarithm of twice
-    `claimed_error_ratio`, held between 0.1 and 3: below 0 the models claim fewer errors than is possible.
+    The weight is weight · a^agree · exp(slope·x + curve·x²) with a = `shares_agree`, and x the logarithm of
+    twice `claimed_error_ratio`, which is clipped to 0.1 to 3. For x below 0 the models claim fewer errors
+    than is possible.
 
     Parameters
     ----------
@@ -41,6 +42,7 @@ class _Prior:
     curve: float = 0.0
 
     def log(self, log_agree: float, log_ratio: float) -> float:
+        """Return the logarithm of the weight, from log a and x."""
         return float(
             np.log(self.weight) + self.agree * log_agree + self.slope * log_ratio + self.curve * log_ratio**2
         )
@@ -77,13 +79,14 @@ _SEVERAL_MODELS = {
         "softmax": _Prior(0.0118, _FREE_OF_MORE, slope=-0.94, curve=0.06),
     },
 }
-"""By the number of classes, two or more. Chosen on the development draws of trained classifiers and the
-development suite, at 20, 50 and 100 labels (`python -m tests.fidelity.ssme trained --split development`);
-those of one model on the suite and the development half of the paper's data."""
+"""Priors for two classes and for three or more. They were chosen on the development draws of trained
+classifiers and the development suite, at 20, 50 and 100 labels (`python -m tests.fidelity.ssme trained
+--split development`); the priors for one model on the suite and the development half of the paper's data."""
 
 _AGREED, _APART = 0.1, 0.3
-"""Usual spread between models' class shares, on the logit, for calibrated models and for others. The error of
-the classifiers' mean is smallest, and of models trained on few rows largest (development suite)."""
+"""Usual spread of class shares between models, on the logit scale, for calibrated models and for others. In
+the development suite the error of the classifiers' mean is smallest where the spread is small, and models
+trained on few rows have the largest spread."""
 
 _RATIOS = (0.1, 3.0)
 
@@ -93,16 +96,16 @@ _SOLVED_ROWS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """A family and its prior weight.
+    """A family of curves with its prior weight.
 
     Parameters
     ----------
     family : ParticleFamily
     log_prior : float
-        Up to a common constant.
+        Logarithm of the prior weight, up to a common constant.
     factors : tuple of float or None
-        Prior weights of the corrections' factors; None for the unchanged mean of the classifiers, whose claim
-        is that nothing needs a correction.
+        Prior weights of the corrections' factors; None for the unchanged mean of the classifiers, which is
+        the hypothesis that no correction is needed.
     """
 
     family: ParticleFamily
@@ -111,30 +114,31 @@ class Hypothesis:
 
 
 def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float) -> tuple[Hypothesis, ...]:
-    """All that apply to the number of models and classes.
+    """Return the hypotheses that apply to the number of models and classes.
 
-    * mean: the mean of the classifiers is right; with one model, its own scores.
-    * claims: that mean is right up to 10 % of scale and shares.
-    * each (several models): every model is calibrated by itself. Then their mean is underconfident, and
-      together they are sharper: class shares are their mean shares, and the scale of the pooled evidence
-      makes their confidences right (`claimed_slope`).
-    * softmax, binormal (two classes): free scale; order alone. See `ScaledSoftmax.of`, `RankBinormal`.
+    * mean: the mean of the classifiers is right; with one model, its scores.
+    * claims: the mean is right up to 10 % of scale and shares.
+    * each (several models): every model is calibrated on its own. Their mean is then underconfident, and
+      the pooled evidence is sharper: class shares are the models' mean shares, and the scale of the pooled
+      evidence makes the models' confidences right (`claimed_slope`).
+    * softmax: the scale is free, see `ScaledSoftmax.from_prior`.
+    * binormal (two classes): only the order is right, see `RankBinormal`.
 
-    Two numbers that need no label weigh them beforehand. Calibrated models agree about the shares of the
-    classes: if they do not, `each` loses weight (`shares_agree`); their mean may be right all the same.
-    Models that claim fewer errors than their disagreement allows are overconfident, and so is their mean:
-    then `softmax` and `binormal` gain (`claimed_error_ratio`).
+    The prior weights depend on two numbers that need no label. Calibrated models agree about the shares of
+    the classes: if they do not, `each` loses weight (`shares_agree`); their mean may still be right. Models
+    that claim fewer errors than their disagreement allows are overconfident, and so is their mean: `softmax`
+    and `binormal` then gain weight (`claimed_error_ratio`).
 
     Parameters
     ----------
     evidence : Evidence
-        Of the rows of the fit.
+        The evidence of the rows of the fit.
     scores : (n, M, K) float64
-        Of the same rows.
+        The scores of the same rows.
     heard : (M,) float64
         The models' weights in the pooled evidence.
     differ : float
-        The `disagreement` of the models with a weight above 0; not used for one of them alone.
+        The `disagreement` of the models with a weight above 0; not used if there is only one.
 
     References
     ----------
@@ -155,26 +159,26 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats, differ: float)
 
 def _family(name: str, evidence: Evidence, scores: Floats, heard: Floats) -> ParticleFamily:
     if name == "mean":
-        return ScaledSoftmax.of_mean_itself(evidence.classes)
+        return ScaledSoftmax.unchanged_mean(evidence.classes)
     if name == "softmax":
-        return ScaledSoftmax.of(evidence, scores, heard, seed=1)
+        return ScaledSoftmax.from_prior(evidence, scores, heard, seed=1)
     if name == "claims":
-        return ScaledSoftmax.of_claims(evidence, seed=2)
+        return ScaledSoftmax.from_claims(evidence, seed=2)
     if name == "binormal":
-        return RankBinormal.of(evidence, scores, heard, seed=3)
+        return RankBinormal.from_prior(evidence, scores, heard, seed=3)
     voices = np.flatnonzero(heard > 0.0)
     shares = np.mean([np.nanmean(scores[:, m], axis=0) for m in voices], axis=0)
     return ScaledSoftmax.near(evidence, claimed_slope(evidence, scores, heard), shares, seed=4)
 
 
 def shares_agree(scores: Floats) -> float:
-    """Likelihood ratio, in (0, 3], of the models' class shares: all models calibrated against not.
+    """Return the likelihood ratio of the models' class shares for calibrated against other models.
 
-    Calibrated models have the same mean scores up to noise. With s the standard deviation between models of
-    the logits of their mean scores (root mean square over the classes), it is the ratio of the half-normal
-    densities of s with scales 0.1 and 0.3. It is the density of one number for any number of models, since
-    models trained on the same rows err together. It misleads if all err alike, as after a change of the
-    classes' shares: then only labels show it.
+    The ratio is above 0 and at most 3. Calibrated models have the same mean scores up to noise. Let s be the
+    standard deviation between models of the logits of their mean scores (root mean square over the classes).
+    The result is the ratio of the half-normal densities of s with scales 0.1 and 0.3. It uses one number for
+    any number of models, because models trained on the same rows make similar errors. It misleads if all
+    models have the same error, as after a change of the classes' shares, which only labels can show.
 
     Parameters
     ----------
@@ -193,20 +197,20 @@ def shares_agree(scores: Floats) -> float:
     means = np.nanmean(scores, axis=0)
     logs = np.log(np.maximum(means, 1e-3))
     logs -= logs.mean(axis=1, keepdims=True)
-    unit = 0.5 if scores.shape[2] == 2 else 1.0  # a logit of two classes lies half on either
+    unit = 0.5 if scores.shape[2] == 2 else 1.0  # each of two centred logs is half of the logit
     spread = float(np.mean(logs.var(axis=0, ddof=1))) / unit**2
     return max(_APART / _AGREED * float(np.exp(-spread / 2 * (_AGREED**-2 - _APART**-2))), 1e-12)
 
 
 def disagreement(votes: Ints, present: Bools) -> float:
-    """Share of rows on which two models predict different classes, mean over the pairs of models.
+    """Return the mean over pairs of models of the share of rows on which their predicted classes differ.
 
-    A row counts for the pairs that answered it; the result is 0 if no pair did.
+    A row counts for the pairs of which both models answered; the result is 0 if there is none.
 
     Parameters
     ----------
     votes : (n, M) int64
-        Predicted classes, as in `Evidence`.
+        Predicted classes: see `Evidence`.
     present : (n, M) bool
 
     Examples
@@ -223,12 +227,13 @@ def disagreement(votes: Ints, present: Bools) -> float:
 
 
 def claimed_error_ratio(scores: Floats, differ: float) -> float:
-    """Share of errors that the models claim, over the share of rows on which two of them differ.
+    """Return the share of errors that the models claim, divided by the share of rows on which they differ.
 
-    Where two models differ at least one is wrong. So models err, on average over pairs, on at least half of
-    the rows on which they differ: below 0.5 the claim is impossible, the models are overconfident, and their
-    mean too. Trained classifiers err on 0.9 to 1.4 times that share. A model claims 1 − its largest score.
-    It misleads if models are wrong in the same way, as they then do not differ.
+    A model claims an error rate of 1 minus its mean largest score. Where two models differ, at least one is
+    wrong, so the mean error rate of a pair is at least half of the share of rows on which they differ. A
+    ratio below 0.5 is therefore impossible for calibrated models: these models and their mean are
+    overconfident. The true error rate of trained classifiers is 0.9 to 1.4 times that share. The ratio
+    misleads if models are wrong in the same way, because they then do not differ.
 
     Parameters
     ----------
@@ -240,7 +245,7 @@ def claimed_error_ratio(scores: Floats, differ: float) -> float:
     Examples
     --------
     >>> two = np.array([[[0.9, 0.1], [0.6, 0.4]], [[0.8, 0.2], [0.4, 0.6]]])
-    >>> round(claimed_error_ratio(two, 0.5), 3)  # they claim 27.5 % of errors
+    >>> round(claimed_error_ratio(two, 0.5), 3)  # the claimed error rate is 27.5 %
     0.55
     """
     claimed = float(np.mean(1.0 - np.nanmean(scores.max(axis=2), axis=0)))
@@ -248,15 +253,18 @@ def claimed_error_ratio(scores: Floats, differ: float) -> float:
 
 
 def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:
-    """Scale of the pooled evidence, from e⁻² to e², that makes the models' confidences right on average."""
+    """Return the scale of the pooled evidence with which the models' confidences are right on average.
+
+    The scale is between e⁻² and e².
+    """
     voices = np.flatnonzero(heard > 0.0)
     rows = np.linspace(0, evidence.rows - 1, min(evidence.rows, _SOLVED_ROWS)).astype(np.int64)
-    said = scores[np.ix_(rows, voices)]
+    spoken = scores[np.ix_(rows, voices)]
     votes, present = evidence.votes[np.ix_(rows, voices)], evidence.present[np.ix_(rows, voices)]
     shares = np.clip(np.mean([np.nanmean(scores[:, m], axis=0) for m in voices], axis=0), 1e-3, 1.0)
     x = evidence.pooled[rows]
     shift = offsets(x, _SLOPES, np.tile(shares / shares.sum(), (len(_SLOPES), 1)))
-    claimed = np.where(present, np.where(present[:, :, None], said, 0.0).max(axis=2), 0.0).sum(axis=0)
+    claimed = np.where(present, np.where(present[:, :, None], spoken, 0.0).max(axis=2), 0.0).sum(axis=0)
     count = np.maximum(present.sum(axis=0), 1)
     chance = softmax(shift[:, None] + _SLOPES[:, None, None] * x)
     voted = np.eye(evidence.classes)[votes] * present[:, :, None]

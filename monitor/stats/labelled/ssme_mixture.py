@@ -1,4 +1,4 @@
-"""Hypotheses weighted by labelled rows: the draws behind `SSME`."""
+"""The posterior draws of `SSME`, from hypotheses weighted by labelled rows."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from monitor.stats.labelled.ssme_families import ParticleFamily, log_likelihoods
 from monitor.stats.labelled.ssme_hypotheses import Hypothesis
 
 _CENTRE = 24
-"""Particles whose mean logits represent a family in the features of its corrections."""
+"""Number of particles whose mean logits represent a family in the features of its corrections."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """The input of a mixture's fit.
+class MixtureData:
+    """The input for the fit of a mixture.
 
     Parameters
     ----------
     evidence : Evidence
-        Of all rows.
+        The evidence of all rows.
     known : Evidence
-        Of the labelled rows.
+        The evidence of the labelled rows.
     labels : (l,) int64
     weights : (l,) float64
     model_size : (M,) float64
@@ -43,8 +43,8 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Weighed:
-    """A hypothesis with the posterior of its particles (`chance`), draws from it, and its corrections."""
+class _Weighted:
+    """A hypothesis with the posterior probabilities of its particles (`chance`), and its corrections."""
 
     family: ParticleFamily
     chance: Floats
@@ -54,9 +54,10 @@ class _Weighed:
     log_weights: Floats
 
     @classmethod
-    def of(cls, hypothesis: Hypothesis, seen: Seen) -> Self:
+    def fit(cls, hypothesis: Hypothesis, data: MixtureData) -> Self:
+        """Weight the particles by the labelled rows, and fit the corrections."""
         family = hypothesis.family
-        logs = log_likelihoods(family, seen.known, seen.labels, seen.weights)
+        logs = log_likelihoods(family, data.known, data.labels, data.weights)
         chance = np.exp(logs - logs.max())
         log_marginal = float(logs.max() + np.log(chance.mean()) + hypothesis.log_prior)
         chance /= chance.sum()
@@ -64,25 +65,25 @@ class _Weighed:
         if hypothesis.factors is None:
             alone = np.where(np.array(FACTORS) == 0.0, log_marginal, -np.inf)
             return cls(family, chance, centre, None, None, alone)
-        middle = family.mean_logits(seen.evidence, centre)
-        corrections = Corrections.of(seen.evidence, middle, seen.model_size)
-        known = family.mean_logits(seen.known, centre)
-        rows = CorrectionRows(corrections.features(seen.known, known), seen.labels, seen.weights)
-        adjustment = Adjustment.of(rows, known, corrections.prior_scales, hypothesis.factors)
+        middle = family.mean_logits(data.evidence, centre)
+        corrections = Corrections.from_rows(data.evidence, middle, data.model_size)
+        known = family.mean_logits(data.known, centre)
+        rows = CorrectionRows(corrections.features(data.known, known), data.labels, data.weights)
+        adjustment = Adjustment.fit(rows, known, corrections.prior_scales, hypothesis.factors)
         return cls(family, chance, centre, corrections, adjustment, log_marginal + adjustment.log_weights)
 
     def part(self, factors: Ints, known: Evidence, rng: np.random.Generator) -> HypothesisDraws:
-        """Draws with given indices into `FACTORS`."""
+        """Return a draw for each of `factors`, which are indices into `FACTORS`."""
         particles = rng.permutation(systematic(self.chance, len(factors), rng.random()))
         if self.corrections is None or self.adjustment is None or not factors.any():
             return HypothesisDraws(self.family, particles, self.centre, None, np.zeros((len(factors), 0)))
-        drawn = self.adjustment.draw(factors, self.family.logits(known, particles), rng)
-        return HypothesisDraws(self.family, particles, self.centre, self.corrections, drawn)
+        coefficients = self.adjustment.draw(factors, self.family.logits(known, particles), rng)
+        return HypothesisDraws(self.family, particles, self.centre, self.corrections, coefficients)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisDraws:
-    """Draws of one hypothesis.
+    """The draws of one hypothesis.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class HypothesisDraws:
     particles : (draws,) int64
     centre : (24,) int64
     corrections : Corrections or None
-        None if no draw has any.
+        None if no draw has corrections.
     coefficients : (draws, p) float64
     """
 
@@ -101,7 +102,7 @@ class HypothesisDraws:
     coefficients: Floats
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """(d, n, K) logits of rows, some draws at a time."""
+        """Yield logits (d, n, K) of rows, a block of draws at a time."""
         every = self.family.blocks(evidence, self.particles)
         if self.corrections is None:
             yield from every
@@ -124,46 +125,49 @@ class PosteriorMixture:
     Parameters
     ----------
     parts : tuple of HypothesisDraws
-        Of the hypotheses with draws.
+        The draws of each hypothesis that has any.
     shares : mapping of str to float
-        Posterior weight of every hypothesis; they sum to 1.
+        Posterior weight of every hypothesis, with the sum 1.
     """
 
     parts: tuple[HypothesisDraws, ...]
     shares: Mapping[str, float]
 
     @classmethod
-    def of(cls, hypotheses: Sequence[Hypothesis], seen: Seen, draws: int, rng: np.random.Generator) -> Self:
-        """Weight the hypotheses by the labelled rows, and draw."""
-        weighed = [_Weighed.of(hypothesis, seen) for hypothesis in hypotheses]
-        logs = np.stack([one.log_weights for one in weighed])
+    def fit(
+        cls, hypotheses: Sequence[Hypothesis], data: MixtureData, draws: int, rng: np.random.Generator
+    ) -> Self:
+        """Weight the hypotheses by the labelled rows, and sample draws."""
+        weighted = [_Weighted.fit(hypothesis, data) for hypothesis in hypotheses]
+        logs = np.stack([one.log_weights for one in weighted])
         weight = np.exp(logs - logs.max())
         weight /= weight.sum()
         cells = systematic(weight.ravel(), draws, rng.random())
         owner, factors = np.divmod(cells, len(FACTORS))
         parts = tuple(
-            one.part(factors[owner == at], seen.known, rng)
-            for at, one in enumerate(weighed)
+            one.part(factors[owner == at], data.known, rng)
+            for at, one in enumerate(weighted)
             if (owner == at).any()
         )
-        shares = zip((one.family.name for one in weighed), weight.sum(axis=1).tolist(), strict=True)
+        shares = zip((one.family.name for one in weighted), weight.sum(axis=1).tolist(), strict=True)
         return cls(parts, dict(shares))
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """For each part the number of the draw after its last."""
+        """For each part, the number of draws up to its end."""
         return tuple(accumulate(len(part.particles) for part in self.parts))
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """(d, n, K) logits of rows, some draws at a time, part by part."""
+        """Yield logits (d, n, K) of rows, a block of draws at a time, part by part."""
         for part in self.parts:
             yield from part.logits(evidence)
 
 
 def systematic(chance: Floats, draws: int, start: float) -> Ints:
-    """Systematic draws: the number of draws of each place is its probability times `draws`, up to one.
+    """Return the indices of a systematic sample.
 
-    `start` in [0, 1) is the offset.
+    The number of draws of each index differs from its probability times `draws` by less than one. `start` in
+    [0, 1) is the offset.
 
     Examples
     --------
@@ -171,5 +175,5 @@ def systematic(chance: Floats, draws: int, start: float) -> Ints:
     [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
     """
     places = (np.arange(draws) + start) / draws
-    found: Ints = np.minimum(np.searchsorted(np.cumsum(chance), places), len(chance) - 1)
-    return found
+    indices: Ints = np.minimum(np.searchsorted(np.cumsum(chance), places), len(chance) - 1)
+    return indices

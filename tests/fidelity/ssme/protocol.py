@@ -91,5 +91,5 @@ def metrics_of(scores: Floats, labels: Ints) -> Floats:
     data = checked_input(scores, labels)
     posterior = np.eye(data.classes)[data.labels][None]
     every = np.ones(data.rows, dtype=np.bool_)
-    view = ModelRows.of(data, np.argsort(data.model_order), every, data.classes - 1)
+    view = ModelRows.from_data(data, np.argsort(data.model_order), every, data.classes - 1)
     return view.values(posterior)[:, :, 0].T

@@ -90,10 +90,10 @@ def test_nan_weights_of_unlabelled_rows_are_not_read() -> None:
 def test_the_acted_on_class_is_the_argmax_unless_given_and_none_where_the_model_is_missing() -> None:
     scores = changed((1, 0), np.nan)
     found = checked_input(scores, LABELS)
-    back = found.there(found.predicted)[:, np.argsort(found.model_order)]
+    back = found.to_original(found.predicted)[:, np.argsort(found.model_order)]
     assert back.tolist() == [[1, 0], [-1, 0], [1, 0]]
     given = checked_input(scores, LABELS, predicted=[[0, 1], [1, 1], [0, 1]])
-    assert given.there(given.predicted)[:, np.argsort(given.model_order)].tolist() == [
+    assert given.to_original(given.predicted)[:, np.argsort(given.model_order)].tolist() == [
         [0, 1],
         [-1, 1],
         [0, 1],
@@ -132,7 +132,7 @@ def test_the_order_of_rows_and_models_does_not_reach_a_fit() -> None:
 def test_rows_go_there_and_back() -> None:
     data = checked_input(GOOD, LABELS)
     values = np.array([10.0, 20.0, 30.0])
-    assert data.there(np.asarray(data.here(values))).tolist() == values.tolist()
+    assert data.to_original(np.asarray(data.to_sorted(values))).tolist() == values.tolist()
 
 
 def test_the_mean_of_the_models_is_over_those_that_answered() -> None:

@@ -30,8 +30,8 @@ def made(classes: int, seed: int, ties: bool = False) -> tuple[Floats, Ints, Int
 
 
 def view_of(data: LabelledScores, positive: int, where: np.ndarray | None = None) -> ModelRows:
-    mask = np.ones(data.rows, dtype=bool) if where is None else np.asarray(data.here(where), dtype=bool)
-    return ModelRows.of(data, [0], mask, positive)
+    mask = np.ones(data.rows, dtype=bool) if where is None else np.asarray(data.to_sorted(where), dtype=bool)
+    return ModelRows.from_data(data, [0], mask, positive)
 
 
 def hard(data: LabelledScores) -> Floats:
@@ -74,7 +74,7 @@ def test_weights_count_rows_as_often_as_copies_of_them(ties: bool) -> None:
     times = np.random.default_rng(0).integers(1, 4, ROWS)
     data = checked_input(scores[:, None], labels, predicted[:, None])
     found = dict(
-        zip(METRICS, view_of(data, 1).values(hard(data), data.here(times)[None])[0, :, 0], strict=True)
+        zip(METRICS, view_of(data, 1).values(hard(data), data.to_sorted(times)[None])[0, :, 0], strict=True)
     )
     rows = np.repeat(np.arange(ROWS), times)
     for metric, value in by_scikit_learn(scores[rows], labels[rows], predicted[rows], 1).items():
@@ -107,7 +107,7 @@ def test_a_posterior_without_labels_gives_the_plain_gap_to_it() -> None:
     scores, _, predicted = made(2, 11)
     posterior = np.random.default_rng(1).dirichlet([2.0, 3.0], ROWS)
     data = checked_input(scores[:, None], np.full(ROWS, -1), predicted[:, None])
-    found = view_of(data, 1).values(np.asarray(data.here(posterior))[None])[0, :, 0]
+    found = view_of(data, 1).values(np.asarray(data.to_sorted(posterior))[None])[0, :, 0]
     at = np.arange(ROWS)
     expected = plain_calibration_error(scores[at, predicted], posterior[at, predicted], 20)
     assert found[METRICS.index("ece")] == pytest.approx(expected, abs=1e-12)
@@ -123,7 +123,7 @@ def test_expectations_are_the_mean_over_drawn_labels(classes: int, ties: bool) -
     data = checked_input(scores[:, None], np.full(ROWS, -1), predicted[:, None])
     view = view_of(data, classes - 1)
     rng = np.random.default_rng(2)
-    posterior = np.asarray(data.here(0.6 * scores + 0.4 * rng.dirichlet(np.ones(classes), ROWS)))
+    posterior = np.asarray(data.to_sorted(0.6 * scores + 0.4 * rng.dirichlet(np.ones(classes), ROWS)))
     above = rng.random((4000, ROWS, 1)) > np.cumsum(posterior, axis=1)
     drawn = np.minimum(above.sum(axis=2), classes - 1)
     sampled = np.concatenate(
@@ -185,13 +185,13 @@ def test_models_together_are_those_one_by_one(classes: int) -> None:
     where = ~data.present[:, 2] | (rng.random(ROWS) < 0.5)
     posterior, weights = rng.dirichlet(np.ones(classes), (4, ROWS)), rng.exponential(size=(4, ROWS))
     for mask in (where, ~data.present[:, 2]):
-        together = ModelRows.of(data, range(3), mask, classes - 1).values(posterior, weights)
+        together = ModelRows.from_data(data, range(3), mask, classes - 1).values(posterior, weights)
         for model in range(3):
-            alone = ModelRows.of(data, [model], mask, classes - 1).values(posterior, weights)[0]
+            alone = ModelRows.from_data(data, [model], mask, classes - 1).values(posterior, weights)[0]
             np.testing.assert_allclose(together[model], alone, rtol=0, atol=1e-12)
         assert np.isnan(together[2]).all() == (not data.present[mask, 2].any())
     for at, metric in enumerate(METRICS):
-        one = ModelRows.of(data, range(3), mask, classes - 1, [metric]).values(posterior, weights)
+        one = ModelRows.from_data(data, range(3), mask, classes - 1, [metric]).values(posterior, weights)
         np.testing.assert_allclose(one[:, 0], together[:, at], rtol=0, atol=1e-12)
 
 
@@ -213,9 +213,9 @@ def test_label_noise_of_some_labelled_rows_is_taken_off_in_part() -> None:
         labels = np.where(np.arange(ROWS) < ROWS // 2, rng.random(ROWS) < chance, -1).astype(int)
         posterior = np.stack([1 - chance, chance], axis=1)
         data = checked_input(posterior[:, None], labels)
-        clamped = data.clamp(np.asarray(data.here(posterior)))
+        clamped = data.clamp(np.asarray(data.to_sorted(posterior)))
         corrected.append(view_of(data, 1).values(clamped[None])[0, METRICS.index("class_ece"), 0])
-        plain.append(plain_calibration_error(chance, data.there(clamped)[:, 1], 10))
+        plain.append(plain_calibration_error(chance, data.to_original(clamped)[:, 1], 10))
     assert np.mean(corrected) < 0.5 * np.mean(plain)
     assert np.mean(plain) > 0.015
 

@@ -9,7 +9,7 @@ from monitor.base.results import Estimate, Reason, Unknown
 from monitor.stats.calibration.isotonic import IsotonicCalibrator
 from monitor.stats.labelled.ensemble import Ensemble
 from monitor.stats.labelled.ssme import FEWEST_ROWS, SSME
-from monitor.stats.labelled.ssme_curve import distilled
+from monitor.stats.labelled.ssme_curve import distil
 
 
 def simulated(seed, n=600, models=3, classes=2, power=1.0, labelled=60, strength=1.5):
@@ -264,6 +264,6 @@ def test_a_curve_of_three_classes_and_of_missing_rows():
 
 def test_a_curve_refuses_what_it_cannot_be_drawn_from():
     with pytest.raises(ValueError, match=r"same shape \(n, K\), got \(2, 2\) and \(2, 3\)"):
-        distilled(np.ones((2, 2)), np.ones((2, 3)))
+        distil(np.ones((2, 2)), np.ones((2, 3)))
     with pytest.raises(ValueError, match="scores are missing in every row"):
-        distilled(np.full((2, 2), np.nan), np.ones((2, 2)))
+        distil(np.full((2, 2), np.nan), np.ones((2, 2)))

@@ -29,7 +29,7 @@ from monitor.stats.labelled.ssme_hypotheses import (
     hypotheses,
     shares_agree,
 )
-from monitor.stats.labelled.ssme_mixture import PosteriorMixture, Seen, systematic
+from monitor.stats.labelled.ssme_mixture import MixtureData, PosteriorMixture, systematic
 from tests.nearly import nearly
 
 WEIGHTS = (0.4, 0.1, 0.15, 0.175, 0.175)  # of the corrections' factors
@@ -44,7 +44,7 @@ def scored(seed, n=400, models=4, classes=2):
 
 
 def everything(scores):
-    pooling = Pooling.of(scores)
+    pooling = Pooling.from_scores(scores)
     evidence = pooling.evidence(scores)
     found = {one.family.name: one.family for one in hypotheses(evidence, scores, pooling.weights, 0.3)}
     return pooling, evidence, found
@@ -53,7 +53,7 @@ def everything(scores):
 def test_a_model_at_random_has_no_voice():
     scores, _ = scored(0, n=2000, models=5)
     scores[:, 2] = np.random.default_rng(1).permutation(scores[:, 2])
-    weights = Pooling.of(scores).weights
+    weights = Pooling.from_scores(scores).weights
     assert weights[2] == 0.0
     np.testing.assert_allclose(np.delete(weights, 2), 0.25, atol=0.03)
 
@@ -61,13 +61,13 @@ def test_a_model_at_random_has_no_voice():
 def test_an_inverted_model_has_no_voice():
     scores, _ = scored(0, n=2000, models=5)
     scores[:, 4] = scores[:, 4, ::-1]
-    assert Pooling.of(scores).weights[4] == 0.0
+    assert Pooling.from_scores(scores).weights[4] == 0.0
 
 
 def test_three_copies_weigh_less_than_three_models():
     scores, _ = scored(2, n=4000, models=4)
     copied = np.concatenate([scores, scores[:, :1], scores[:, :1]], axis=1)
-    weights = Pooling.of(copied).weights
+    weights = Pooling.from_scores(copied).weights
     together = weights[[0, 4, 5]].sum()
     assert weights[1] < together < 2.0 * weights[1]  # a plain mean: three times
 
@@ -85,14 +85,14 @@ def test_weights_do_not_depend_on_how_sharp_a_model_is():
 @pytest.mark.parametrize("models", [1, 2])
 def test_one_or_two_models_weigh_the_same(models):
     scores, _ = scored(4, models=models)
-    assert Pooling.of(scores).weights.tolist() == nearly([1.0 / models] * models)
+    assert Pooling.from_scores(scores).weights.tolist() == nearly([1.0 / models] * models)
 
 
 def test_rows_rest_on_the_models_that_answered():
     scores, _ = scored(5, models=4)
     scores[0, 1:] = np.nan
     scores[1] = np.nan
-    evidence = Pooling.of(scores).evidence(scores)
+    evidence = Pooling.from_scores(scores).evidence(scores)
     np.testing.assert_allclose(evidence.pooled[0], centred_logs(scores[:1])[0, 0])
     assert evidence.pooled[1].tolist() == [0.0, 0.0]
 
@@ -120,7 +120,7 @@ def test_the_rank_binormal_is_bayes_rule_where_its_assumptions_hold():
     by_hand = 0.3 * norm.pdf(t, 2.0, 1.2)
     by_hand /= by_hand + 0.7 * norm.pdf(t)
     family = RankBinormal(np.array([0.3]), np.array([2.0]), np.array([1.2]), np.sort(t))
-    evidence = Pooling.of(np.full((20_000, 1, 2), 0.5)).evidence(np.full((20_000, 1, 2), 0.5))
+    evidence = Pooling.from_scores(np.full((20_000, 1, 2), 0.5)).evidence(np.full((20_000, 1, 2), 0.5))
     evidence.pooled[:] = np.stack([-t, t], axis=1) / 2
     family = RankBinormal(family.prevalence, family.separation, family.spread, np.sort(t))
     central = (t > -1.0) & (t < 4.0)
@@ -181,7 +181,7 @@ def test_rows_that_differ_by_their_last_bits_have_one_rank():
     pooling, evidence, _ = everything(scores)
     apart = evidence.pooled * (1.0 + 1e-15 * np.arange(200) / 10)[:, None]
     twice = np.concatenate([evidence.pooled, apart])
-    reach = Corrections.of(evidence, twice, pooling.scales).reach
+    reach = Corrections.from_rows(evidence, twice, pooling.scales).reach
     assert len(np.unique(reach)) == len(np.unique(reach[::2])) == 200
 
 
@@ -196,7 +196,7 @@ def test_wide_corrections_rectify_the_right_answers_of_every_model(classes):
     scores, truth = scored(11, n=2000, classes=classes)
     pooling, evidence, _ = everything(scores)
     wrong = 0.3 * evidence.pooled  # logits that are far too flat
-    corrections = Corrections.of(evidence, wrong, pooling.scales)
+    corrections = Corrections.from_rows(evidence, wrong, pooling.scales)
     features = corrections.features(evidence, wrong)
     rows = CorrectionRows(features, truth, np.ones(2000))
     logits = wrong + features @ _mode_of(rows, wrong, features.shape[2])
@@ -205,7 +205,7 @@ def test_wide_corrections_rectify_the_right_answers_of_every_model(classes):
         votes = scores[:, model].argmax(axis=1)
         fitted = chance[np.arange(2000), votes].mean()
         assert fitted == pytest.approx((votes == truth).mean(), abs=1e-4)
-    mode = Adjustment.of(rows, wrong, np.full(features.shape[2], 25.0), WEIGHTS).modes[-1].coefficients
+    mode = Adjustment.fit(rows, wrong, np.full(features.shape[2], 25.0), WEIGHTS).modes[-1].coefficients
     np.testing.assert_allclose(
         features @ mode, features @ _mode_of(rows, wrong, features.shape[2]), atol=5e-3
     )
@@ -224,9 +224,9 @@ def test_without_labels_corrections_are_drawn_from_their_prior():
     """4,000 draws of each factor; spreads within 7 %, and draws in pairs, so that means are exactly 0."""
     scores, _ = scored(12)
     pooling, evidence, _ = everything(scores)
-    scales = Corrections.of(evidence, evidence.pooled, pooling.scales).prior_scales
+    scales = Corrections.from_rows(evidence, evidence.pooled, pooling.scales).prior_scales
     rows = CorrectionRows(np.empty((0, 2, len(scales))), np.empty(0, dtype=int), np.empty(0))
-    adjustment = Adjustment.of(rows, np.empty((0, 2)), scales, WEIGHTS)
+    adjustment = Adjustment.fit(rows, np.empty((0, 2)), scales, WEIGHTS)
     np.testing.assert_allclose(np.exp(adjustment.log_weights), WEIGHTS, atol=1e-12)
     for place, factor in enumerate(FACTORS):
         drawn = adjustment.draw(np.full(4000, place), np.empty((4000, 0, 2)), np.random.default_rng(0))
@@ -242,9 +242,9 @@ def test_labels_that_contradict_ask_for_corrections_and_others_for_none():
     weight = {}
     for scale in (1.5, 0.5):  # 1.5: the log odds of this simulation
         logits = scale * right
-        corrections = Corrections.of(evidence, logits, pooling.scales)
+        corrections = Corrections.from_rows(evidence, logits, pooling.scales)
         rows = CorrectionRows(corrections.features(evidence, logits), truth, np.ones(2000))
-        logs = Adjustment.of(rows, logits, corrections.prior_scales, WEIGHTS).log_weights
+        logs = Adjustment.fit(rows, logits, corrections.prior_scales, WEIGHTS).log_weights
         weight[scale] = np.exp(logs - logs.max())[0] / np.exp(logs - logs.max()).sum()
     assert weight[1.5] > 0.6
     assert weight[0.5] < 1e-6
@@ -252,13 +252,13 @@ def test_labels_that_contradict_ask_for_corrections_and_others_for_none():
 
 def weights_of(scores, truth, labelled):
     """Posterior weights of the hypotheses with the first rows labelled."""
-    pooling = Pooling.of(scores)
+    pooling = Pooling.from_scores(scores)
     evidence, rows = pooling.evidence(scores), np.arange(labelled)
     known = pooling.evidence(scores[rows])
-    seen = Seen(evidence, known, truth[rows], np.ones(labelled), pooling.scales)
+    seen = MixtureData(evidence, known, truth[rows], np.ones(labelled), pooling.scales)
     differ = disagreement(evidence.votes, evidence.present)
     found = hypotheses(evidence, scores, pooling.weights, differ)
-    return PosteriorMixture.of(found, seen, 100, np.random.default_rng(0))
+    return PosteriorMixture.fit(found, seen, 100, np.random.default_rng(0))
 
 
 def calibrated(seed, n=3000, models=1, power=1.0):
@@ -291,7 +291,7 @@ def test_the_claimed_slope_makes_confidences_come_true():
     """For one model the claim is the model itself: a scale of 1; for five that half agree it is above."""
     for models, power in ((1, 1.0), (1, 0.5), (5, 1.0)):
         scores, _ = calibrated(4, models=models, power=power)
-        pooling = Pooling.of(scores)
+        pooling = Pooling.from_scores(scores)
         evidence = pooling.evidence(scores)
         slope = claimed_slope(evidence, scores, pooling.weights)
         if models == 1:
@@ -316,7 +316,7 @@ def test_disagreement_counts_the_pairs_that_answered():
     """Three models on four rows, written out: pairs differ on 2 of 4, 1 of 3 and 2 of 3 of their rows."""
     positive = np.array([[0.9, 0.8, 0.7], [0.9, 0.1, np.nan], [0.2, 0.6, 0.3], [0.4, 0.3, 0.9]])
     scores = np.stack([1.0 - positive, positive], axis=2)
-    evidence = Pooling.of(scores).evidence(scores)
+    evidence = Pooling.from_scores(scores).evidence(scores)
     votes, present = evidence.votes, evidence.present
     assert disagreement(votes, present) == pytest.approx((2 / 4 + 1 / 3 + 2 / 3) / 3)
     claimed = [0.1 + 0.1 + 0.2 + 0.4, 0.2 + 0.1 + 0.4 + 0.3, (0.3 + 0.3 + 0.1) * 4 / 3]
@@ -352,7 +352,7 @@ def test_corrections_have_one_scale_for_each_feature():
     for models, classes in ((1, 2), (4, 2), (1, 3), (4, 9)):
         scores, _ = scored(13, models=models, classes=classes)
         pooling, evidence, _ = everything(scores)
-        corrections = Corrections.of(evidence, evidence.pooled, pooling.scales)
+        corrections = Corrections.from_rows(evidence, evidence.pooled, pooling.scales)
         features = corrections.features(evidence, evidence.pooled)
         assert features.shape == (400, classes, len(corrections.prior_scales))
         np.testing.assert_allclose(features.sum(axis=1), 0.0, atol=1e-9)
