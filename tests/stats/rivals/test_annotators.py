@@ -11,7 +11,7 @@ from sklearn import linear_model
 from monitor import BayesianCalibration, DawidSkene, Estimate, MajorityVote, PseudoLabel, Unknown
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
-from monitor.stats.labelled import dawid_skene
+from monitor.stats.rivals import dawid_skene
 from monitor.stats.rivals.bayesian_calibration import CLIP, PRIOR
 from monitor.stats.rivals.dawid_skene import ITERATIONS, TOLERANCE
 from tests.nearly import nearly

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from scipy.stats import gaussian_kde, norm
 
 from monitor.base.records import Floats
-from monitor.stats.labelled import kde
+from monitor.stats.rivals import kde
 from monitor.stats.rivals.kde import ClassDensities, bandwidths
 from tests.nearly import nearly
 
