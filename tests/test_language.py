@@ -17,6 +17,7 @@ PACKAGES: tuple[str, ...] = (
     "monitor/stats/calibration",
     "monitor/stats/charts",
     "monitor/stats/labelled",
+    "monitor/stats/rivals",
     "monitor/store",
     "monitor/testing",
 )
@@ -25,7 +26,11 @@ PACKAGES: tuple[str, ...] = (
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
 """No summary of a class, function or module begins with one of these."""
 
-WORDS = re.compile(r"\b(anew|afresh|so many|by itself|whoever|what is|what was)\b", re.IGNORECASE)
+WORDS = re.compile(
+    r"\b(anew|afresh|so many|by itself|whoever|what is|what was"
+    r"|tells? (more|less|as much|nothing|that|what|of))\b",
+    re.IGNORECASE,
+)
 """No docstring holds one of these words or phrases."""
 
 NAMES = {

@@ -69,7 +69,7 @@ def realised(scores: Floats, truth: Ints) -> Floats:
     """Precision at each recall of `GRID` from labelled scores (n, 1, 2)."""
     if len(np.unique(truth)) < 2:
         return np.full(len(GRID), float(truth.mean()))
-    return Rates.of_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
+    return Rates.from_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Estimators of papers and of other tools, for comparison: the agent needs none of them for its own numbers.
+"""Estimators of papers and of other tools, for comparison; the agent's own estimates need none of them.
 
-Each is a module that its line in `monitor.base.registry` names; docs/estimators.md has what each assumes.
+`monitor.base.registry` lists the estimators, one a module; docs/estimators.md lists their assumptions.
 """

@@ -1,4 +1,4 @@
-"""Average thresholded confidence: the share of confidences above a threshold learned on a reference."""
+"""Average thresholded confidence: the share of confidences above a threshold from a reference."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from monitor.stats.estimate.poisson_binomial import checked_probabilities
 
 @dataclass(frozen=True, slots=True)
 class ATC:
-    """The share of confidences above a threshold; in the reference, the share below it is the error rate.
+    """Accuracy as the share of confidences above a threshold, which a labelled reference determines.
 
-    It misleads under shift even with calibrated confidences (then it is too low: Kivimäki et al., Figure 3).
-    It also misleads with many tied confidences, from few neighbours or a stepwise calibration: no threshold
-    then gives the reference's own accuracy.
+    The threshold is such that the share of the reference's confidences below it is the reference's error
+    rate. The estimate misleads under shift even with calibrated confidences, when it is too low (Kivimäki et
+    al., Figure 3). It also misleads with many tied confidences, from few neighbours or a stepwise
+    calibration: no threshold then gives the accuracy of the reference.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 74
     %.
@@ -27,12 +28,12 @@ class ATC:
     Parameters
     ----------
     threshold : float
-        From `fit`; below 0 if the reference had no wrong answer.
+        The result of `fit`; below 0 if the reference had no wrong answer.
 
     Attributes
     ----------
     is_share : bool
-        Whether its value is a share of the rows.
+        True: the estimate is a share of the rows.
 
     References
     ----------
@@ -51,20 +52,27 @@ class ATC:
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> ATC:
-        """Learn the threshold from confidences (n,) and whether each prediction was right (n,), n at least 1.
+        """Compute the threshold from confidences (n,) and the correctness (n,) of each prediction.
 
-        It is the confidence of rank n × error rate from below: the share strictly above it is the accuracy,
-        or less with ties. Raises a ValueError if the arrays differ in length, are empty, or a value is out of
-        range.
+        The threshold is the confidence of rank n × error rate from below: the share strictly above it is the
+        accuracy, or less with ties.
+
+        Raises
+        ------
+        ValueError
+            The arrays differ in length or are empty, or a value is out of range.
         """
         confidences, outcomes = checked_reference(confidence, correct)
         wrong = len(outcomes) - int(outcomes.sum())
         return cls(float(np.sort(confidences)[wrong - 1]) if wrong else -1.0)
 
     def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
-        """The accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
+        """Return the accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
 
-        Raises a ValueError if a confidence or the level is out of range.
+        Raises
+        ------
+        ValueError
+            A confidence or the level is out of range.
         """
         window = checked_probabilities(confidence, 1, "confidence")
         above = float((window > self.threshold).mean()) if len(window) else 0.0

@@ -1,4 +1,4 @@
-"""Bayesian calibration of each classifier by itself, after Ji, Smyth and Steyvers; two classes."""
+"""Separate Bayesian calibration of each classifier, after Ji, Smyth and Steyvers; for two classes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ CLIP = 0.01
 """Scores are clipped to [CLIP, 1 − CLIP], as in the authors' code."""
 
 PRIOR = (np.hypot(0.4, 0.15), np.hypot(0.4, 0.15), np.hypot(2.0, 0.75))
-"""Standard deviations of ln a, ln b and c. The authors' are 0.4, 0.4 and 2 for the mean of the groups, with a
-half-normal of 0.15, 0.15 and 0.75 for a group around it; for one group both add up."""
+"""Prior standard deviations of ln a, ln b and c. The authors use 0.4, 0.4 and 2 for the mean of the groups,
+and half-normals of 0.15, 0.15 and 0.75 for a group around it; for one group the variances add up."""
 
 _PROPOSALS = 2000
 _DRAWS = 100
-_DEGREES = 5.0  # of Student's t that is drawn from: its tails are heavier than the posterior's
+_DEGREES = 5.0  # degrees of freedom of the proposal, whose tails are heavier than the posterior's
 _STEPS = 50
-_BLOCK = 1 << 21  # entries of a (draws, rows) table computed at once
+_BLOCK = 1 << 21  # entries of a (draws, rows) table in one computation
 
 
 class _Curve(PosteriorEstimator):
-    """The draws of one classifier's calibration curve, as a posterior of its rows."""
+    """The posterior of one classifier's rows, from draws of its calibration curve."""
 
     tag = "bayesian_calibration"
     draws: ClassVar[int] = _DRAWS
@@ -55,27 +55,29 @@ class _Curve(PosteriorEstimator):
     def _predict(self, scores: Floats) -> Floats:
         features = _features(mean_of_models(scores))
         chance = np.mean(
-            [scipy.special.expit(_log_odds(features, found)) for found in self._parameters], axis=0
+            [scipy.special.expit(_log_odds(features, draw)) for draw in self._parameters], axis=0
         )
         return np.stack([1.0 - chance, chance], axis=1)
 
 
 class BayesianCalibration(LabelEstimator):
-    """Calibrates each classifier separately with the posterior of a beta calibration, then trusts its scores.
+    """Metrics under calibrated scores, with a Bayesian beta calibration of each classifier.
 
         logit P(y = 1 | s) = a ln s − b ln(1 − s) + c,   ln a, ln b ~ N(0, 0.43²),   c ~ N(0, 2.1²)
 
-    Importance sampling from a Student-t around the mode draws the posterior given the labelled rows (the
-    authors use MCMC for the same distribution). A metric is the median over `_DRAWS` curves. The authors'
-    hierarchy over groups of people is left out: one curve for each model serves all its subgroups.
+    Importance sampling from a Student-t distribution around the mode samples the posterior given the labelled
+    rows (the authors use MCMC for the same distribution). A metric is the median over 100 curves. The
+    authors' hierarchy over groups of people is left out: one curve for each model serves all its subgroups.
 
-    It assumes a curve of this family, in which a and b above 0 keep the order of the scores. It assumes that
-    a = b = 1, c = 0 (a calibrated model) is the likeliest before any label. It uses one model's scores only,
-    and with few labels stays near the model's own confidence: too high for an overconfident model. The
-    interval contains the curve's posterior and the sampling of the rows; it covers if the family is right.
+    The estimator assumes a curve of this family, in which a and b above 0 keep the order of the scores, and
+    that a = b = 1, c = 0 (a calibrated model) is the most probable curve before any label. It uses one
+    model's scores only. With few labels it stays near the model's own confidence, which is too high for an
+    overconfident model. The interval contains the posterior of the curve and the sampling of the rows; it
+    covers if the family is right.
 
-    Without labels the prior gives the estimate, flagged "no labels". More than two classes are `not defined`.
-    `posterior` and `predict` give the mean over the models' own curves. `weights` count in the likelihood.
+    Without labels the estimate comes from the prior, and has the flag "no labels". More than two classes are
+    `not defined`. `posterior` and `predict` average over the models' curves. `weights` multiply the
+    log-likelihood.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 81
     %, class_ece 88 %, auroc 83 %.
@@ -123,30 +125,33 @@ class BayesianCalibration(LabelEstimator):
         return Unknown(Reason.NO_ROWS) if curve is None else curve.estimate(metric, 0, where, level)
 
     def _predict(self, scores: Floats) -> Floats:
-        said = np.full(scores.shape, np.nan)
+        calibrated = np.full(scores.shape, np.nan)
         for model, curve in self._curves.items():
             there = ~np.isnan(scores[:, model, 0])
-            said[there, model] = curve.predict(scores[there][:, [model]])
-        return mean_of_models(said)
+            calibrated[there, model] = curve.predict(scores[there][:, [model]])
+        return mean_of_models(calibrated)
 
     def _forget(self) -> None:
         self._curves = {}
 
 
 def _features(scores: Floats) -> Floats:
-    """(n, 2) ln s and −ln(1 − s) of the clipped scores (n, 2) of the second class."""
+    """Return (n, 2) ln s and −ln(1 − s), where s is the clipped score of the second class."""
     clipped = np.clip(scores[:, 1], CLIP, 1.0 - CLIP)
     return np.stack([np.log(clipped), -np.log1p(-clipped)], axis=1)
 
 
 def _log_odds(features: Floats, parameters: Floats) -> Floats:
-    """(n,) log-odds under one curve (ln a, ln b, c)."""
+    """Return the (n,) log-odds under one curve (ln a, ln b, c)."""
     line: Floats = features @ np.exp(parameters[:2]) + parameters[2]
     return line
 
 
 def _log_posterior(features: Floats, sign: Floats, weight: Floats, parameters: Floats) -> Floats:
-    """(draws,) log posterior of parameters (draws, 3); `sign` is +1 for the second class, else −1."""
+    """Return the (draws,) log posterior of parameters (draws, 3).
+
+    `sign` is 1 for rows of the second class, else −1.
+    """
     prior = -0.5 * ((parameters / PRIOR) ** 2).sum(axis=1)
     together = max(1, _BLOCK // max(1, len(features)))
     parts = []
@@ -154,12 +159,12 @@ def _log_posterior(features: Floats, sign: Floats, weight: Floats, parameters: F
         block = parameters[first : first + together]
         line = np.exp(block[:, :2]) @ features.T + block[:, 2:]
         parts.append(-np.logaddexp(0.0, -sign * line) @ weight)
-    found: Floats = prior + np.concatenate(parts)
-    return found
+    log_posterior: Floats = prior + np.concatenate(parts)
+    return log_posterior
 
 
 def _mode(features: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The most probable (ln a, ln b, c), and Fisher's information with the prior's there."""
+    """Return the most probable (ln a, ln b, c), and the precision of likelihood and prior at that point."""
     at, ridge = np.zeros(3), np.diag(1.0 / np.square(PRIOR))
     value = float(_log_posterior(features, sign, weight, at[None])[0])
     for _ in range(_STEPS):
@@ -180,7 +185,7 @@ def _mode(features: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Float
 
 
 def _posterior_draws(features: Floats, labels: Ints, weight: Floats, rng: np.random.Generator) -> Floats:
-    """(draws, 3) equally weighted draws of (ln a, ln b, c)."""
+    """Return (draws, 3) equally weighted draws of (ln a, ln b, c)."""
     sign = np.where(labels == 1, 1.0, -1.0)
     mode, information = _mode(features, sign, weight)
     root = np.linalg.cholesky(np.linalg.inv(information))

@@ -7,30 +7,31 @@ from math import sqrt
 from monitor.base.results import Estimate, Result, Unknown
 
 STANDARD_ERRORS = 3.0
-"""Half the width of the band, as in NannyML."""
+"""Half width of the band in standard errors, as in NannyML."""
 
 
-def cbpe_sem(found: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
-    """The estimate with NannyML's band instead of its interval, for comparison.
+def cbpe_sem(result: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
+    """Return an estimate with NannyML's band instead of its interval, for comparison.
 
-    The band is ± `standard_errors` × `row_sd` / √n, cut to 0 and 1. It is equally wide for every window of n
-    rows, whatever its confidences. It covers something else than an interval: the distance of the realised
-    metric of n rows of the reference from the reference's. On calibrated data it covers 98.9 to 100 % where
-    the exact interval covers 94 to 98 % (`tests/fidelity/output/metrics_coverage.txt`).
+    The band is ± `standard_errors` × `row_sd` / √n, clipped to 0 and 1. It has the same width for every
+    window of n rows, whatever its confidences. The band is not a confidence interval: it describes how far
+    the realised metric of n rows of the reference lies from the metric of the whole reference. On calibrated
+    data it covers 98.9 to 100 % where the exact interval covers 94 to 98 %
+    (`tests/fidelity/output/metrics_coverage.txt`).
 
     Parameters
     ----------
-    found : Estimate or Unknown
+    result : Estimate or Unknown
         For example from `classification_estimates`; Unknown stays Unknown.
     row_sd : float
         One labelled row's share of the realised metric's standard error, 0 or more: see `labelled_row_sd`.
     standard_errors : float
-        Above 0. The paper takes 1.96 for a fair comparison.
+        Above 0. The paper uses 1.96 for a fair comparison.
 
     Returns
     -------
     Estimate or Unknown
-        With the given level: the band has none.
+        The level is that of `result`, because the band has none.
 
     Raises
     ------
@@ -53,8 +54,8 @@ def cbpe_sem(found: Result, row_sd: float, standard_errors: float = STANDARD_ERR
         raise ValueError(f"row_sd must be a number of 0 or more, got {row_sd}")
     if not standard_errors > 0.0:
         raise ValueError(f"standard_errors must be above 0 (3 is NannyML's), got {standard_errors}")
-    if isinstance(found, Unknown):
-        return found
-    half = standard_errors * row_sd / sqrt(found.n)
-    lower, upper = max(found.value - half, 0.0), min(found.value + half, 1.0)
-    return Estimate(found.value, lower, upper, found.level, found.n)
+    if isinstance(result, Unknown):
+        return result
+    half = standard_errors * row_sd / sqrt(result.n)
+    lower, upper = max(result.value - half, 0.0), min(result.value + half, 1.0)
+    return Estimate(result.value, lower, upper, result.level, result.n)

@@ -1,4 +1,4 @@
-"""Dawid and Skene: models as annotators, each with a confusion matrix; the truth is latent."""
+"""The estimator of Dawid and Skene, which treats models as annotators with confusion matrices."""
 
 from __future__ import annotations
 
@@ -16,34 +16,32 @@ from monitor.stats.labelled.inputs import LabelledScores, votes
 from monitor.stats.labelled.posterior import PosteriorEstimator
 
 TOLERANCE = 1e-5
-"""EM stops when the class shares and the confusion matrices change by less in total."""
+"""Total change of the class shares, and of the confusion matrices, below which EM stops."""
 
 ITERATIONS = 100
-"""Most iterations of EM."""
+"""The largest number of iterations of EM."""
 
 _DRAWS = 100
 _DRAW_ITERATIONS = 30
-_SMALLEST = 1e-300  # for a logarithm of an answer that never occurred
+_SMALLEST = 1e-300  # lower bound before a logarithm, for answers that never occur
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Annotators:
-    """The result of EM: the classes' (K,) `shares`, and (M, K, K) probabilities of each `answer` given the
-    true class.
-    """
+    """The result of EM: class shares and confusion matrices."""
 
-    shares: Floats
-    answers: Floats
+    shares: Floats  # (K,)
+    answers: Floats  # (M, K, K) probabilities of each answer, by true class
 
     def chances(self, patterns: Floats) -> Floats:
-        """(P, K) class probabilities of answers (P, M, K), which are 0 for a missing model."""
+        """Return the (P, K) class probabilities of answers (P, M, K), which are 0 for a missing model."""
         logs = np.log(np.maximum(self.answers, _SMALLEST))
         joint = np.einsum("pml,mkl->pk", patterns, logs) + np.log(np.maximum(self.shares, _SMALLEST))
-        found: Floats = scipy.special.softmax(joint, axis=1)
-        return found
+        chances: Floats = scipy.special.softmax(joint, axis=1)
+        return chances
 
     def moved(self, other: _Annotators) -> float:
-        """The larger of the two sums of changes."""
+        """Return the larger of the total changes of the shares and of the confusion matrices."""
         return max(
             float(np.abs(self.shares - other.shares).sum()), float(np.abs(self.answers - other.answers).sum())
         )
@@ -51,15 +49,14 @@ class _Annotators:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counted:
-    """Rows with the same answers, counted together: (P, M, K) one-hot `patterns` (0 if missing), the (n,)
-    pattern `of_row`.
-    """
+    """The distinct patterns of answers, so that EM counts rows with the same answers together."""
 
-    patterns: Floats
-    of_row: Ints
+    patterns: Floats  # (P, M, K) one-hot answers, 0 for a missing model
+    of_row: Ints  # (n,) the pattern of each row
 
     @classmethod
-    def of(cls, scores: Floats) -> _Counted:
+    def from_scores(cls, scores: Floats) -> _Counted:
+        """Return the patterns of the models' most probable classes."""
         classes = scores.shape[2]
         unique, inverse = np.unique(votes(scores), axis=0, return_inverse=True)
         one_hot = np.vstack([np.eye(classes), np.zeros(classes)])  # the answer −1 is the last row
@@ -67,23 +64,23 @@ class _Counted:
 
 
 class DawidSkene(PosteriorEstimator):
-    """Each model has a confusion matrix; given the true class the models err independently; EM finds both.
+    """Latent class model of Dawid and Skene: a confusion matrix for each model, fitted by EM.
 
         M-step   π_k ∝ Σ_i r_ik,   θ_m(l | k) = Σ_i r_ik [model m says l on row i] / Σ_i r_ik
         E-step   r_ik ∝ π_k Π_m θ_m(answer of m on i | k),   labelled rows stay on their label
 
     A model's answer is its most probable class. EM starts from each row's shares of answers. It stops when
-    neither the class shares nor the matrices change by `TOLERANCE` in total, or after `ITERATIONS` (then
-    flagged "not converged"). There is no smoothing: this is the maximum of the likelihood, as in the paper.
+    neither the class shares nor the matrices change by `TOLERANCE` in total, or after `ITERATIONS` (flag "not
+    converged"). There is no smoothing: the result is the maximum of the likelihood, as in the paper.
 
-    It assumes that the models' errors are independent given the class, and equally likely for all rows of a
-    class. Models trained on the same data err on the same rows; then **their common errors count as the
-    truth, and their accuracies are too high** with any number of rows, until labels outnumber them. Its
-    posterior lies near 0 and 1, so average precision is far off in rare classes. The interval contains the
-    sampling of the rows and of the fit (Bayesian bootstrap of all rows with EM continued on each), but not
-    that error. Two models without any label do not determine it.
+    The estimator assumes that the models' errors are independent given the class, and equally likely for all
+    rows of a class. Models trained on the same data err on the same rows; **their common errors then count as
+    the truth, and their accuracies are too high** with any number of rows, until labels outnumber the
+    unlabelled rows. The posterior lies near 0 and 1, so average precision is far off in rare classes. The
+    interval contains the sampling of the rows and of the fit (a Bayesian bootstrap of all rows, with EM
+    continued on each sample), but not that error. Two models without any label do not determine the fit.
 
-    It ignores `weights`: given its answers, a row's class does not depend on whether the row was labelled.
+    `weights` are ignored: given its answers, a row's class does not depend on whether the row was labelled.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 5
     %, class_ece 16 %, auroc 0 %, average_precision 0 %.
@@ -98,53 +95,53 @@ class DawidSkene(PosteriorEstimator):
     --------
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.integers(0, 2, 2000)
-    >>> said = np.where(rng.random((2000, 3)) < [0.9, 0.8, 0.7], truth[:, None], 1 - truth[:, None])
-    >>> fit = DawidSkene().fit(np.eye(2)[said], np.full(2000, -1))
+    >>> answers = np.where(rng.random((2000, 3)) < [0.9, 0.8, 0.7], truth[:, None], 1 - truth[:, None])
+    >>> fit = DawidSkene().fit(np.eye(2)[answers], np.full(2000, -1))
     >>> [round(fit.point("accuracy", m), 2) for m in range(3)], fit.flags
     ([0.92, 0.8, 0.69], ('no labels', 'not converged'))
     """
 
     tag = "dawid_skene"
     draws: ClassVar[int] = _DRAWS
-    _learnt: _Annotators | None = None
+    _annotators: _Annotators | None = None
     _around: tuple[_Annotators, ...] = ()
 
     def _fit(self, data: LabelledScores) -> Fitted:
-        counted = _Counted.of(data.scores)
+        counted = _Counted.from_scores(data.scores)
         started = _first(counted.patterns)
-        learnt, iterations, converged = _iterated(data, counted, np.ones(data.rows), started, ITERATIONS)
-        self._learnt = learnt
-        posterior = data.clamp(learnt.chances(counted.patterns)[counted.of_row])
-        self._around = tuple(self._resampled(data, counted, learnt))
+        annotators, iterations, converged = _iterated(data, counted, np.ones(data.rows), started, ITERATIONS)
+        self._annotators = annotators
+        posterior = data.clamp(annotators.chances(counted.patterns)[counted.of_row])
+        self._around = tuple(self._resampled(data, counted, annotators))
         flags = [] if data.labelled.any() else ["no labels"]
         flags += [] if converged else ["not converged"]
         vanished = _vanished(data, started[counted.of_row], posterior)
         return Fitted(posterior, converged, iterations, Reason.COLLAPSED if vanished else None, tuple(flags))
 
     def _resampled(
-        self, data: LabelledScores, counted: _Counted, learnt: _Annotators
+        self, data: LabelledScores, counted: _Counted, annotators: _Annotators
     ) -> Iterator[_Annotators]:
         rng = self.rng()
-        started = learnt.chances(counted.patterns)
+        started = annotators.chances(counted.patterns)
         for _ in range(_DRAWS):
             mass = rng.standard_exponential(data.rows)
             yield _iterated(data, counted, mass, started, _DRAW_ITERATIONS)[0]
 
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
         data, _ = self._done()
-        counted = _Counted.of(data.scores)
-        for learnt in self._around:
-            yield data.clamp(learnt.chances(counted.patterns)[counted.of_row])
+        counted = _Counted.from_scores(data.scores)
+        for annotators in self._around:
+            yield data.clamp(annotators.chances(counted.patterns)[counted.of_row])
 
     def _predict(self, scores: Floats) -> Floats:
-        counted = _Counted.of(scores)
-        if self._learnt is None:
+        counted = _Counted.from_scores(scores)
+        if self._annotators is None:
             raise RuntimeError("a refused fit predicts nothing")
-        return self._learnt.chances(counted.patterns)[counted.of_row]
+        return self._annotators.chances(counted.patterns)[counted.of_row]
 
 
 def _first(patterns: Floats) -> Floats:
-    """(P, K) shares of the answers; equal shares if there are none."""
+    """Return the (P, K) shares of the answers; equal shares if there are none."""
     count = patterns.sum(axis=1)
     total = count.sum(axis=1, keepdims=True)
     equal = np.full_like(count, 1.0 / count.shape[1])
@@ -155,24 +152,24 @@ def _first(patterns: Floats) -> Floats:
 def _iterated(
     data: LabelledScores, counted: _Counted, mass: Floats, started: Floats, most: int
 ) -> tuple[_Annotators, int, bool]:
-    """EM on rows of weight `mass` (n,), from responsibilities (P, K)."""
+    """Run at most `most` iterations of EM on rows of weight `mass` (n,), from responsibilities (P, K)."""
     shape = started.shape
     known = data.labelled
     at = counted.of_row[known] * shape[1] + data.labels[known]
     labelled = np.bincount(at, mass[known], minlength=started.size).reshape(shape)
     free = np.bincount(counted.of_row[~known], mass[~known], minlength=shape[0])[:, None]
-    learnt = _maximised(counted.patterns, labelled + free * started)
+    annotators = _maximised(counted.patterns, labelled + free * started)
     for iteration in range(1, most + 1):
-        following = _maximised(counted.patterns, labelled + free * learnt.chances(counted.patterns))
-        moved = following.moved(learnt)
-        learnt = following
+        following = _maximised(counted.patterns, labelled + free * annotators.chances(counted.patterns))
+        moved = following.moved(annotators)
+        annotators = following
         if moved < TOLERANCE:
-            return learnt, iteration, True
-    return learnt, most, False
+            return annotators, iteration, True
+    return annotators, most, False
 
 
 def _maximised(patterns: Floats, mass: Floats) -> _Annotators:
-    """The M-step from the mass (P, K) of each class in each pattern."""
+    """Return the M-step for the mass (P, K) of each class in each pattern."""
     answers = np.einsum("pk,pml->mkl", mass, patterns)
     total = answers.sum(axis=2, keepdims=True)
     classes = mass.shape[1]
@@ -181,6 +178,6 @@ def _maximised(patterns: Floats, mass: Floats) -> _Annotators:
 
 
 def _vanished(data: LabelledScores, voted: Floats, posterior: Floats) -> bool:
-    """Whether a class with the votes of at least five unlabelled rows has none of them in the end."""
+    """Return whether a class with the votes of at least five unlabelled rows has lost them all."""
     free = ~data.labelled
     return bool(((voted[free].sum(axis=0) >= 5.0) & (posterior[free].sum(axis=0) < 0.5)).any())

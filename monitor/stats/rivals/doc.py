@@ -1,4 +1,4 @@
-"""DoC-Feat: the reference's accuracy plus the change of the mean confidence."""
+"""DoC-Feat: the accuracy of a reference plus the change of the mean confidence."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from monitor.stats.estimate.poisson_binomial import checked_probabilities
 
 @dataclass(frozen=True, slots=True)
 class DoCFeat:
-    """Difference of confidences as the only feature: reference accuracy + mean confidence − reference's mean.
+    """Accuracy as the reference's accuracy plus the difference of the mean confidences.
 
-    It equals Average Confidence if the confidences are calibrated on the reference. Otherwise it subtracts
-    the reference's bias, and is right as long as that bias stays. It misleads if an underconfident model
-    becomes overconfident, or the other way round.
+    The estimate equals Average Confidence if the confidences are calibrated on the reference. Otherwise it
+    corrects the bias of the reference, and is right as long as that bias stays the same. It misleads if an
+    underconfident model becomes overconfident, or vice versa.
 
     Parameters
     ----------
     bias : float
-        Accuracy minus mean confidence on the reference, −1 to 1; from `fit`.
+        Accuracy minus mean confidence on the reference, −1 to 1; the result of `fit`.
 
     Attributes
     ----------
     is_share : bool
-        Whether its value is a share of the rows.
+        False: the estimate is not a share of the rows.
 
     References
     ----------
@@ -51,17 +51,23 @@ class DoCFeat:
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> DoCFeat:
-        """Learn the bias from confidences (n,) and whether each prediction was right (n,), n at least 1.
+        """Compute the bias from confidences (n,) and the correctness (n,) of each prediction.
 
-        Raises a ValueError if the arrays differ in length, are empty, or a value is out of range.
+        Raises
+        ------
+        ValueError
+            The arrays differ in length or are empty, or a value is out of range.
         """
         confidences, outcomes = checked_reference(confidence, correct)
         return cls(float(outcomes.mean() - confidences.mean()))
 
     def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
-        """The accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
+        """Return the accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
 
-        Raises a ValueError if a confidence or the level is out of range.
+        Raises
+        ------
+        ValueError
+            A confidence or the level is out of range.
         """
         window = checked_probabilities(confidence, 1, "confidence")
         value = float(window.mean()) + self.bias if len(window) else 0.0

@@ -1,4 +1,4 @@
-"""A normalizing flow over a Gaussian mixture, trained with jax and flowjax: the extra `flow`."""
+"""A normalizing flow over a Gaussian mixture, trained with jax and flowjax (the extra `flow`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from monitor.base.records import Floats
 from monitor.stats.labelled.inputs import Bools
 
 _BATCH = 256
-_RATE = 1e-3  # Adam's
+_RATE = 1e-3  # learning rate of Adam
 _HELD_OUT = 10  # one row in ten is held out to decide when to stop
 _PATIENCE = 20  # epochs without a better held-out likelihood
-_RIDGE = 1e-3  # of a standardised coordinate's variance: a class of few rows has no covariance of its own
+_RIDGE = 1e-3  # added to the variances, because the covariance of a class with few rows may be singular
 _NEVER = -1e9
 
 
@@ -40,8 +40,8 @@ class NormalMixture:
     roots: Floats
 
     @classmethod
-    def of(cls, points: Floats, mass: Floats) -> NormalMixture:
-        """The M-step: points (n, d) with class weights `mass` (n, K)."""
+    def fit(cls, points: Floats, mass: Floats) -> NormalMixture:
+        """Return the M-step for points (n, d) with class weights `mass` (n, K)."""
         total = np.maximum(mass.sum(axis=0), 1e-6)
         means = mass.T @ points / total[:, None]
         roots = []
@@ -52,7 +52,7 @@ class NormalMixture:
         return cls(total / total.sum(), means, np.stack(roots))
 
     def joint(self, points: Floats) -> Floats:
-        """(n, K) log of share times density."""
+        """Return the (n, K) logarithms of share times density."""
         columns = []
         constant = 0.5 * points.shape[1] * np.log(2 * np.pi)
         for share, mean, root in zip(self.shares, self.means, self.roots, strict=True):
@@ -62,7 +62,7 @@ class NormalMixture:
         return np.stack(columns, axis=1)
 
     def chances(self, points: Floats) -> Floats:
-        """(n, K) class probabilities.
+        """Return the (n, K) class probabilities.
 
         Examples
         --------
@@ -71,8 +71,8 @@ class NormalMixture:
         [[0.5, 0.5], [0.119, 0.881]]
         """
         joint = self.joint(points)
-        found: Floats = np.exp(joint - scipy.special.logsumexp(joint, axis=1, keepdims=True))
-        return found
+        chances: Floats = np.exp(joint - scipy.special.logsumexp(joint, axis=1, keepdims=True))
+        return chances
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,12 @@ class Training:
 
     Parameters
     ----------
-    couplings, width, epochs : int
-        Coupling layers; hidden units of their networks (three fully connected layers); most passes.
+    couplings : int
+        Number of coupling layers.
+    width : int
+        Hidden units of their networks, which have three fully connected layers.
+    epochs : int
+        Largest number of passes over the rows.
     """
 
     couplings: int
@@ -90,24 +94,31 @@ class Training:
     epochs: int
 
 
-def trained(
+def train_flow(
     points: Floats, allowed: Bools, mixture: NormalMixture, training: Training, rng: np.random.Generator
 ) -> tuple[Callable[[Floats], Floats], int]:
-    """An invertible map under which the points follow the mixture, (m, d) to (m, d), and the passes of its
-    training.
-
-    Raises a MissingExtraError without jax or flowjax.
+    """Train an invertible map under which the points follow the mixture.
 
     Parameters
     ----------
     points : (n, d) float64
-        d at least 2, standardised.
+        Standardised, with d at least 2.
     allowed : (n, K) bool
-        Possible classes of a row: one for labelled rows.
+        The possible classes of a row, only one for a labelled row.
     mixture : NormalMixture
-        Fixed.
+        The training does not change it.
     training : Training
     rng : numpy Generator
+
+    Returns
+    -------
+    callable, int
+        The map of points (m, d) to (m, d), and the number of passes of the training.
+
+    Raises
+    ------
+    MissingExtraError
+        jax or flowjax is not installed.
     """
     jax, jnp, eqx, *_ = map(_extra, _MODULES)
     size = points.shape[1], training.couplings, training.width
@@ -117,13 +128,13 @@ def trained(
     barred = np.where(allowed, 0.0, _NEVER)
     start = parameters, programs.start(parameters)
     step, loss = (partial(each, fixed=(static, classes)) for each in (programs.step, programs.loss))
-    found, epochs = _stopped_early(step, loss, *start, points, barred, training, rng)
-    latent = partial(programs.latent, static, found)
+    best, epochs = _stopped_early(step, loss, *start, points, barred, training, rng)
+    latent = partial(programs.latent, static, best)
     return lambda rows: np.asarray(latent(jnp.asarray(rows)), dtype=np.float64), epochs
 
 
 def _flow(key: Any, dimensions: int, couplings: int, width: int) -> tuple[Any, Any]:
-    """A new flow's parameters, and the rest of it."""
+    """Return the trainable parameters of a new flow, and its other parts."""
     _, jnp, eqx, _, paramax, flows, distributions = map(_extra, _MODULES)
     base = distributions.Normal(jnp.zeros(dimensions))
     flow = flows.coupling_flow(key, base_dist=base, flow_layers=couplings, nn_width=width, nn_depth=2)
@@ -135,14 +146,14 @@ def _flow(key: Any, dimensions: int, couplings: int, width: int) -> tuple[Any, A
 
 @cache
 def _functions(*size: int) -> Any:
-    """What a flow of this size holds besides arrays: jax compiles anew where a function is another object."""
+    """Return the parts of a flow that are not arrays, cached because jax compiles new functions again."""
     jax, _, eqx, *_ = map(_extra, _MODULES)
     return eqx.filter(_flow(jax.random.key(0), *size)[1], eqx.is_array, inverse=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Programs:
-    """What jax compiles, once for each shape of flow and rows."""
+    """The functions that jax compiles, once for each shape of flow and rows."""
 
     start: Callable[..., Any]
     step: Callable[..., Any]
@@ -152,7 +163,10 @@ class _Programs:
 
 @cache
 def _programs() -> _Programs:
-    """All that differs between fits is an argument: jax traces and compiles anew for each new function."""
+    """Return the functions of the training.
+
+    Everything that differs between fits is an argument, because jax compiles each new function again.
+    """
     jax, jnp, eqx, optax, paramax, *_ = map(_extra, _MODULES)
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(_RATE))
 
@@ -187,7 +201,7 @@ def _stopped_early(
     training: Training,
     rng: np.random.Generator,
 ) -> tuple[Any, int]:
-    """The parameters with the best held-out likelihood, and the number of passes."""
+    """Train until early stopping; return the parameters with the best held-out likelihood, and the passes."""
     order = rng.permutation(len(points))
     held, rows = order[: max(1, len(order) // _HELD_OUT)], order[max(1, len(order) // _HELD_OUT) :]
     size = min(_BATCH, len(rows))

@@ -1,4 +1,4 @@
-"""Weighted Gaussian kernel densities of classes in many dimensions: exact, in log space, in blocks."""
+"""Exact weighted Gaussian kernel densities of classes in many dimensions, in log space."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ BANDWIDTHS: tuple[Bandwidth, ...] = ("isj", "silverman", "scott")
 
 _BLOCK_BYTES = 32 << 20
 _KEPT_BYTES = 64 << 20  # a kernel matrix up to this size is computed once
-_UNDERFLOW = 1e-240  # a row with all sums below it is computed again in log space; beside a larger sum,
-# a class whose own sum has no digits left (1e-308) has a share below 1e-60, which may be 0
+_UNDERFLOW = 1e-240  # a row with all sums below it is computed again in log space. Next to a larger sum,
+# a class whose sum underflows (1e-308) has a share below 1e-60, which may be 0.
 
 
 def bandwidths(points: Floats, rule: Bandwidth = "isj") -> tuple[Floats, int]:
-    """(d,) bandwidths, one for each dimension, and the number without a solution of the improved
-    Sheather-Jones equation.
+    """Return (d,) bandwidths, and the number of dimensions for which the equation has no solution.
 
-    The kernel is the product of the dimensions' Gaussians. Dimensions without a solution have Silverman's
-    bandwidth; one without any spread has 1, as all its distances are 0.
+    The kernel is a product of Gaussians, one for each dimension. Dimensions without a solution of the
+    improved Sheather-Jones equation get Silverman's bandwidth; a dimension without any spread gets 1, because
+    all its distances are 0.
 
     Parameters
     ----------
@@ -36,9 +36,10 @@ def bandwidths(points: Floats, rule: Bandwidth = "isj") -> tuple[Floats, int]:
 
     Notes
     -----
-    KDEpy 1.1 scales the solution by the range of the data, not of its wider grid, so it is some 2.5 times
-    smaller than in Botev et al. (0.10 instead of 0.27 for 1,020 normal draws). We keep it: the paper's
-    description leads to it, and in several dimensions a row's own kernel dominates its density either way.
+    KDEpy 1.1 scales the solution by the range of the data, not of its wider grid, so the bandwidth is about
+    2.5 times smaller than in Botev et al. (0.10 instead of 0.27 for 1,020 normal draws). This function keeps
+    KDEpy's value: it follows the paper's description, and in several dimensions a row's own kernel dominates
+    its density with either.
 
     References
     ----------
@@ -54,15 +55,15 @@ def bandwidths(points: Floats, rule: Bandwidth = "isj") -> tuple[Floats, int]:
     """
     if rule not in BANDWIDTHS:
         raise ValueError(f"bandwidth must be one of {', '.join(BANDWIDTHS)}, got {rule!r}")
-    found, failed = np.ones(points.shape[1]), 0
+    widths, failed = np.ones(points.shape[1]), 0
     for at in range(points.shape[1]):
         column = points[:, at]
         if np.ptp(column) == 0.0:
             continue
         width = _improved_sheather_jones(column) if rule == "isj" else None
         failed += rule == "isj" and width is None
-        found[at] = width or _rule_of_thumb(column, rule)
-    return found, failed
+        widths[at] = width or _rule_of_thumb(column, rule)
+    return widths, failed
 
 
 def _rule_of_thumb(column: Floats, rule: Bandwidth) -> float:
@@ -74,8 +75,8 @@ def _rule_of_thumb(column: Floats, rule: Bandwidth) -> float:
 
 
 def _improved_sheather_jones(column: Floats) -> float | None:
-    """The bandwidth; None if KDEpy finds no solution, as with a few distinct values."""
-    from KDEpy.bw_selection import improved_sheather_jones  # 0.5 s, so not at the top
+    """Return the bandwidth, or None if KDEpy finds no solution, as with a few distinct values."""
+    from KDEpy.bw_selection import improved_sheather_jones  # this import takes 0.5 s
 
     try:
         with np.errstate(all="ignore"):
@@ -88,7 +89,8 @@ def _improved_sheather_jones(column: Floats) -> float | None:
 class ClassDensities:
     """Kernel densities of K classes over the same points, with weights for each class.
 
-    They are exact relative to the row's densest class; a class 1e-240 times rarer may become −∞.
+    The densities are exact relative to the densest class of a row; a log density that is lower by 550 (a
+    factor of 1e-240) may become −∞.
 
         log f_k(x) = log Σ_j w_jk Π_d N(x_d; s_jd, h_d) − log Σ_j w_jk
 
@@ -106,13 +108,13 @@ class ClassDensities:
         self._kept: list[Floats] | None = None
 
     def at_points(self, weights: Floats) -> Floats:
-        """Log densities (n, K) at the points themselves, each with its own kernel, for weights (n, K)."""
+        """Return the log densities (n, K) at the points, own kernels included, for weights (n, K)."""
         if self._kept is None and 8 * len(self._scaled) ** 2 <= _KEPT_BYTES:
             self._kept = [np.exp(block) for block in self._log_kernels(self._scaled)]
         return self._densities(self._scaled, weights, self._kept)
 
     def at(self, points: Floats, weights: Floats) -> Floats:
-        """Log densities (m, K) at other points (m, d).
+        """Return the log densities (m, K) at other points (m, d), for weights (n, K).
 
         Examples
         --------
@@ -125,24 +127,24 @@ class ClassDensities:
     def _densities(self, scaled: Floats, weights: Floats, kernels: list[Floats] | None) -> Floats:
         with np.errstate(divide="ignore"):
             total, log_weights = np.log(weights.sum(axis=0)), np.log(weights)
-        found = np.empty((len(scaled), weights.shape[1]))
+        densities = np.empty((len(scaled), weights.shape[1]))
         first = 0
         for kernel in kernels if kernels is not None else map(np.exp, self._log_kernels(scaled)):
             past = first + len(kernel)
             summed = kernel @ weights
             with np.errstate(divide="ignore"):
-                found[first:past] = np.log(summed)
+                densities[first:past] = np.log(summed)
             lost = np.flatnonzero(summed.max(axis=1) < _UNDERFLOW)
             if len(lost):
-                found[first + lost] = self._in_log_space(scaled[first + lost], log_weights)
+                densities[first + lost] = self._in_log_space(scaled[first + lost], log_weights)
             first = past
         with np.errstate(invalid="ignore"):  # a class without any weight: −∞ − (−∞)
-            found -= total
-        found[:, np.isneginf(total)] = -np.inf
-        return found + self._constant
+            densities -= total
+        densities[:, np.isneginf(total)] = -np.inf
+        return densities + self._constant
 
     def _in_log_space(self, scaled: Floats, log_weights: Floats) -> Floats:
-        """Log of the weighted sums of kernels (m, K), also far from all other points."""
+        """Return the logarithms of the weighted sums of kernels (m, K), also far from all other points."""
         rows = []
         for block in self._log_kernels(scaled):
             columns = []
@@ -156,7 +158,7 @@ class ClassDensities:
         return np.concatenate(rows)
 
     def _log_kernels(self, scaled: Floats) -> Iterator[Floats]:
-        """−½ squared distance to every point, in blocks of rows."""
+        """Yield −½ times the squared distances to every point, in blocks of rows."""
         together = max(1, _BLOCK_BYTES // (8 * len(self._scaled)))
         own = 0.5 * np.einsum("nd,nd->n", self._scaled, self._scaled)
         for first in range(0, len(scaled), together):

@@ -1,4 +1,4 @@
-"""The vote of the classifiers, each weighted by its accuracy on the labelled rows."""
+"""The majority vote of the classifiers, weighted by their accuracies on the labelled rows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from monitor.stats.labelled.inputs import UNLABELLED, LabelledScores, effective_
 from monitor.stats.labelled.posterior import PosteriorEstimator
 
 _DRAWS = 100
-_TIED = 1e-12  # the rounding of sums of the same weights in another order
+_TIED = 1e-12  # rounding error of sums of the same weights in another order
 
 
 class MajorityVote(PosteriorEstimator):
-    """Uses the class with the most votes; the weight of a model's vote depends on its accuracy.
+    """Metrics against the class with the most votes, where accurate models have heavier votes.
 
     A model votes for its most probable class. Its weight is its accuracy on the labelled rows that it
-    answered; without labels all weights are equal (flagged), and a model without labelled answers has the
-    mean of the others. The paper does not say whether it uses the weighted mean of the votes or the class
-    with most votes; the second gives the errors in the paper.
+    answered; without labels all weights are equal (flag "no labels"), and a model without labelled answers
+    has the mean weight of the others. The paper does not say whether it uses the weighted mean of the votes
+    or the class with the most votes; the second reproduces the errors in the paper.
 
-    It assumes that the majority is right. Models that were trained alike err together; then their error
-    counts as the truth, and **the accuracy of the models that agree is too high**, with any number of labels.
-    The interval contains the sampling of the rows and of the labels behind the weights (Bayesian bootstrap),
-    but not that error.
+    The estimator assumes that the majority is right. Models with similar training err together; their error
+    then counts as the truth, and **the accuracy of the models that agree is too high**, with any number of
+    labels. The interval contains the sampling of the rows and of the labels behind the weights (Bayesian
+    bootstrap), but not that error.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 13
     %, class_ece 5 %, auroc 0 %, average_precision 0 %.
@@ -59,8 +59,8 @@ class MajorityVote(PosteriorEstimator):
         right = (voted[rows] == data.labels[rows, None]).astype(np.float64)
         answered = (voted[rows] != UNLABELLED).astype(np.float64)
         weight = effective_weights(data, rows)
-        drawn = self.rng().standard_exponential((_DRAWS, len(rows))) * weight
-        every = np.vstack([weight, drawn])
+        resampled = self.rng().standard_exponential((_DRAWS, len(rows))) * weight
+        every = np.vstack([weight, resampled])
         self._weights = _accuracies(every @ (right * answered), every @ answered)
         flags = () if len(rows) else ("no labels",)
         return Fitted(data.clamp(_elected(data.scores, self._weights[0])), flags=flags)
@@ -75,19 +75,22 @@ class MajorityVote(PosteriorEstimator):
 
 
 def _accuracies(right: Floats, answered: Floats) -> Floats:
-    """(draws, M) weights of the models; the mean of the others for one without labelled answers."""
+    """Return (draws, M) weights of the models.
+
+    A model without labelled answers has the mean weight of the others.
+    """
     known = answered > 0
     share: Floats = np.divide(right, answered, out=np.zeros_like(right), where=known)
     count = np.maximum(known.sum(axis=1, keepdims=True), 1)
     mean = np.where(known.any(axis=1, keepdims=True), share.sum(axis=1, keepdims=True) / count, 1.0)
     weights = np.where(known, share, mean)
-    # Models that are never right have no vote; if no model is ever right, each has one.
-    weighed: Floats = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, 1.0)
-    return weighed
+    # A model that is never right has the weight 0; if no model is ever right, each has the weight 1.
+    positive: Floats = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, 1.0)
+    return positive
 
 
 def _elected(scores: Floats, weights: Floats) -> Floats:
-    """(n, K) the class with the most votes, shared among ties; equal shares without votes."""
+    """Return the class with the most votes as (n, K) shares, equal among ties, and without votes."""
     voted = votes(scores)
     counted = np.stack([(voted == k) @ weights for k in range(scores.shape[2])], axis=1)
     most = counted >= counted.max(axis=1, keepdims=True) * (1.0 - _TIED)

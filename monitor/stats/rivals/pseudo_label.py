@@ -1,4 +1,4 @@
-"""Pseudo-labels: a logistic regression of the labels on all models' scores, applied to the other rows."""
+"""Pseudo-labels from a logistic regression of the labels on all models' scores."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 
 _DRAWS = 100
 _FREE = 1e-6
-"""Precision of the prior of the intercepts: negligible, but it determines the softmax's intercepts."""
+"""Precision of the prior of the intercepts: negligible, but it makes the softmax's intercepts unique."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Regression:
-    """The classes `seen` in labels, the most probable coefficients, and normal draws around them."""
+    """A fitted regression."""
 
-    seen: Ints
-    found: Floats
-    around: Floats
+    seen: Ints  # the classes with labels
+    mode: Floats  # the most probable coefficients
+    around: Floats  # normal draws around them
 
     def chances(self, design: Floats, coefficients: Floats, classes: int) -> Floats:
-        """(n, K) class probabilities; 0 for a class without labels."""
+        """Return the (n, K) class probabilities, which are 0 for a class without labels."""
         table = np.zeros((len(design), classes))
         table[:, self.seen] = scipy.special.softmax(_logits(design, coefficients, len(self.seen)), axis=1)
         return table
 
 
 class PseudoLabel(PosteriorEstimator):
-    """Uses a logistic regression of the label on all models' class probabilities.
+    """Metrics under a logistic regression of the label on all models' class probabilities.
 
-    The fit is scikit-learn's default: an L2 penalty of ½‖w‖² on the slopes (C = 1), none on the intercept;
-    for more than two classes the softmax with coefficients for each class. The unlabelled rows count by their
-    class probabilities, not by the most probable class.
+    The fit is scikit-learn's default: an L2 penalty of ½‖w‖² on the slopes (C = 1), and none on the
+    intercept; for more than two classes it is the softmax with coefficients for each class. Unlabelled rows
+    count with their class probabilities, not with the most probable class.
 
-    It assumes that the penalty suits the data. The penalty is the standard normal prior of a slope, and
-    scores lie between 0 and 1. So with some 20 labels **it shrinks towards the share of each class**, and the
-    AUROC of a good model is far too low (Table S4 of the paper: off by 17 points). The interval contains the
-    sampling of the rows and the normal approximation (Laplace) of the coefficients' distribution, but not
-    that error. It learns nothing from unlabelled rows.
+    The estimator assumes that the penalty suits the data. The penalty is a standard normal prior of a slope,
+    while scores lie between 0 and 1. So with about 20 labels **the probabilities are shrunk towards the share
+    of each class**, and the AUROC of a good model is far too low (Table S4 of the paper: off by 17 points).
+    The interval contains the sampling of the rows and Laplace's approximation of the distribution of the
+    coefficients, but not that error. Unlabelled rows do not contribute to the fit.
 
-    It needs labels of at least two classes; a class without labels gets the probability 0. `weights` count in
-    the likelihood. The mean of the models that answered replaces a missing model's scores.
+    The fit needs labels of at least two classes; a class without labels gets the probability 0. `weights`
+    multiply the log-likelihood. The mean of the models that answered replaces a missing model's scores.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 72
     %, class_ece 67 %, auroc 41 %, average_precision 49 %.
@@ -73,47 +73,47 @@ class PseudoLabel(PosteriorEstimator):
 
     tag = "pseudo_label"
     draws: ClassVar[int] = _DRAWS
-    _learnt: _Regression | None = None
+    _fitted_regression: _Regression | None = None
 
     def _fit(self, data: LabelledScores) -> Fitted:
-        self._learnt = None
+        self._fitted_regression = None
         rows = np.flatnonzero(data.labelled)
         seen, labels = np.unique(data.labels[rows], return_inverse=True)
         if len(seen) < 2:
             reason = Reason.TOO_FEW_LABELS if len(seen) else Reason.NO_LABELS
             return Fitted(data.clamp(data.mean_of_models()), refused=reason)
         weight = effective_weights(data, rows)
-        found, around = _regression(_design(data.scores[rows]), labels, weight, len(seen), self.rng())
-        self._learnt = _Regression(seen, found, around)
-        posterior = data.clamp(self._learnt.chances(_design(data.scores), found, data.classes))
+        mode, around = _regression(_design(data.scores[rows]), labels, weight, len(seen), self.rng())
+        self._fitted_regression = _Regression(seen, mode, around)
+        posterior = data.clamp(self._fitted_regression.chances(_design(data.scores), mode, data.classes))
         flags = () if len(seen) == data.classes else ("a class without labels",)
         return Fitted(posterior, iterations=1, flags=flags)
 
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
         data, fitted = self._done()
-        if self._learnt is None:
+        if self._fitted_regression is None:
             yield fitted.posterior
             return
         design = _design(data.scores)
-        for coefficients in self._learnt.around:
-            yield data.clamp(self._learnt.chances(design, coefficients, data.classes))
+        for coefficients in self._fitted_regression.around:
+            yield data.clamp(self._fitted_regression.chances(design, coefficients, data.classes))
 
     def _predict(self, scores: Floats) -> Floats:
         data, _ = self._done()
-        if self._learnt is None:
+        if self._fitted_regression is None:
             return mean_of_models(scores)
-        return self._learnt.chances(_design(scores), self._learnt.found, data.classes)
+        return self._fitted_regression.chances(_design(scores), self._fitted_regression.mode, data.classes)
 
 
 def _design(scores: Floats) -> Floats:
-    """(n, p) all models' probabilities and a column of ones; for two classes only the second's."""
+    """Return the (n, p) models' probabilities, of two classes the second's only, and a column of ones."""
     filled = np.where(np.isnan(scores), mean_of_models(scores)[:, None, :], scores)
     kept = filled[:, :, 1:] if scores.shape[2] == 2 else filled
     return np.hstack([kept.reshape(len(scores), kept.shape[1] * kept.shape[2]), np.ones((len(scores), 1))])
 
 
 def _logits(design: Floats, coefficients: Floats, classes: int) -> Floats:
-    """(n, S) logits; for two classes the first has 0."""
+    """Return (n, S) logits; for two classes the first has 0."""
     line: Floats = design @ coefficients.reshape(-1, design.shape[1]).T
     return np.hstack([np.zeros((len(design), 1)), line]) if classes == 2 else line
 
@@ -121,7 +121,7 @@ def _logits(design: Floats, coefficients: Floats, classes: int) -> Floats:
 def _regression(
     design: Floats, labels: Ints, weight: Floats, classes: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """The most probable coefficients (p·C,), and draws (draws, p·C) of Laplace's approximation."""
+    """Return the most probable coefficients (p·C,), and draws (draws, p·C) of Laplace's approximation."""
     first = 1 if classes == 2 else 0
     columns = classes - first
     penalty = np.tile(np.r_[np.ones(design.shape[1] - 1), _FREE], columns)
@@ -144,8 +144,8 @@ def _regression(
         )
 
     start = np.zeros(len(penalty))
-    found = minimise(objective, start, np.full(len(penalty), -np.inf))
-    root = np.linalg.cholesky(objective(found)[2])
+    mode = minimise(objective, start, np.full(len(penalty), -np.inf))
+    root = np.linalg.cholesky(objective(mode)[2])
     normal = rng.standard_normal((len(penalty), _DRAWS))
-    around = found + scipy.linalg.solve_triangular(root, normal, lower=True, trans="T").T
-    return found, around
+    around = mode + scipy.linalg.solve_triangular(root, normal, lower=True, trans="T").T
+    return mode, around

@@ -1,4 +1,4 @@
-"""SSME with a normalizing flow: a Gaussian mixture behind an invertible map of all models' scores."""
+"""SSME with a normalizing flow: a Gaussian mixture over an invertible map of all models' scores."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from monitor.base.results import Reason
 from monitor.stats.labelled.base import Fitted
 from monitor.stats.labelled.inputs import LabelledScores, mean_of_models
 from monitor.stats.labelled.posterior import PosteriorEstimator
-from monitor.stats.rivals.flow import NormalMixture, Training, trained
+from monitor.stats.rivals.flow import NormalMixture, Training, train_flow
 from monitor.stats.rivals.ssme_paper import additive_log_ratio
 
 FEWEST_ROWS = 20
 EM_ITERATIONS = 700
-"""Most iterations of the mixture's EM after the flow, as in the paper."""
+"""Largest number of EM iterations of the mixture after the flow, as in the paper."""
 
-_TOLERANCE = 1e-4  # largest change of a responsibility at which EM stops
+_TOLERANCE = 1e-4  # EM stops if no responsibility changes by more
 _CLIP = 1e-6
 _STREAM = 10
 
 
 class SSMEFlow(PosteriorEstimator):
-    """The scores are an invertible map of a Gaussian mixture with one normal distribution for each class.
+    """Gaussian mixture over an invertible map of the scores, with one normal distribution for each class.
 
-    1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. They give the mixture's
-       parameters, each row with the mean of the classifiers as its class, labelled rows with their label.
-    2. Adam fits the map, a RealNVP of affine couplings, to the likelihood with the mixture fixed. It stops
-       when the likelihood of the held-out rows (one in ten) stops rising, after at most `epochs` passes.
-    3. EM fits the mixture again in the map's space, with labelled rows on their label.
+    1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. They give the parameters of
+       the mixture, where a row counts for each class with the mean score of the classifiers, and a labelled
+       row for its label.
+    2. Adam fits the map, a RealNVP of affine couplings, by likelihood with the mixture fixed. It stops when
+       the likelihood of the held-out rows (one in ten) no longer rises, after at most `epochs` passes.
+    3. EM fits the mixture again in the space of the map, with labelled rows on their label.
 
-    It assumes that a class's scores become one normal distribution under one smooth map for all classes, that
-    the classifiers' mean identifies the classes, and that labelled rows were picked at random. **A flexible
-    map can carry any split of the rows into the mixture**: the start decides, not the likelihood, and EM may
-    drift from the start. On seven real classifiers a map trained for 5 passes instead of 300 left the
-    accuracies 28 points off; at the settings here they are 4.5, 4.0 and 3.4 points off with 20, 50 and 100
-    labels, twice as far as `ssme_paper` (`tests/fidelity/SCOREBOARD.md`; the paper has no such row for that
-    task). Its interval contains the sampling of the rows only, not this error. With one score of two classes
-    the map is the identity, and the fit a plain Gaussian mixture.
+    The estimator assumes that one smooth map makes the scores of each class normal, that the classifiers'
+    mean identifies the classes, and that labelled rows were picked at random. **A flexible map can turn any
+    split of the rows into the mixture**: the start decides, not the likelihood, and EM may drift from the
+    start. On seven real classifiers a map trained for 5 passes instead of 300 left the accuracies 28 points
+    off; at the default settings they are 4.5, 4.0 and 3.4 points off with 20, 50 and 100 labels, twice as far
+    as `ssme_paper` (`tests/fidelity/SCOREBOARD.md`; the paper has no such row for that task). The interval
+    contains the sampling of the rows only, not this error. With one score of two classes the map is the
+    identity, and the fit a plain Gaussian mixture.
 
-    Needs the extra `flow` (jax, flowjax). A fit takes from seven seconds (1,020 rows, seven models, an idle
-    core) to minutes on a CPU; beside other estimators in the daemon check `ssme.seconds`. It ignores
-    `weights`. The same seed gives the same numbers on one machine and version of jax.
+    The estimator needs the extra `flow` (jax, flowjax). A fit takes from seven seconds (1,020 rows, seven
+    models, an idle core) to minutes on a CPU; compare with `ssme.seconds` if other estimators run in the same
+    daemon. `weights` are ignored. The same seed gives the same numbers on one machine and version of jax.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 13
     %, class_ece 6 %, auroc 12 %, average_precision 0 %.
@@ -51,16 +52,16 @@ class SSMEFlow(PosteriorEstimator):
     Parameters
     ----------
     couplings, width, epochs : int
-        10, 128 and 300 in the paper (appendix C).
+        See `Training`; the paper has 10, 128 and 300 (appendix C).
     seed, positive
-        As in `LabelEstimator`.
+        See `LabelEstimator`.
 
     Raises
     ------
     ValueError
         A parameter is below 1.
     MissingExtraError
-        From `fit`, without the extra.
+        `fit` was called without the extra installed.
 
     References
     ----------
@@ -71,7 +72,7 @@ class SSMEFlow(PosteriorEstimator):
     --------
     >>> rng = np.random.default_rng(0)
     >>> truth = rng.integers(0, 2, 500)
-    >>> odds = 4.0 * truth - 2.0 + rng.normal(size=500)  # of one model: no flow, so no extra
+    >>> odds = 4.0 * truth - 2.0 + rng.normal(size=500)  # one model needs no flow, and no extra
     >>> scores = np.stack([1 / (1 + np.exp(odds)), 1 / (1 + np.exp(-odds))], axis=1)[:, None]
     >>> fit = SSMEFlow().fit(scores, np.where(np.arange(500) < 50, truth, -1))
     >>> round(fit.point("accuracy"), 2), round(float((scores[:, 0].argmax(axis=1) == truth).mean()), 2)
@@ -106,15 +107,15 @@ class SSMEFlow(PosteriorEstimator):
         spread = points.std(axis=0)
         self._standard = points.mean(axis=0), np.where(spread > 1e-9, spread, 1.0)
         points = self._standardised(points)
-        mixture, epochs = NormalMixture.of(points, start), 0
+        mixture, epochs = NormalMixture.fit(points, start), 0
         if points.shape[1] > 1:
             allowed = data.clamp(np.ones_like(start)) > 0
-            self._latent, epochs = trained(points, allowed, mixture, self.training, self.rng(_STREAM))
+            self._latent, epochs = train_flow(points, allowed, mixture, self.training, self.rng(_STREAM))
         self._mixture, posterior, iterations, converged = _iterated(data, self._latent(points), start)
         flags = [] if data.labelled.any() else ["no labels"]
         flags += [] if converged else ["not converged"]
-        expected, found = start[~data.labelled].sum(axis=0), posterior[~data.labelled].sum(axis=0)
-        refused = Reason.COLLAPSED if ((expected >= 5.0) & (found < 0.5)).any() else None
+        expected, fitted = start[~data.labelled].sum(axis=0), posterior[~data.labelled].sum(axis=0)
+        refused = Reason.COLLAPSED if ((expected >= 5.0) & (fitted < 0.5)).any() else None
         return Fitted(posterior, converged, iterations, refused, tuple(flags), {"epochs": float(epochs)})
 
     def _predict(self, scores: Floats) -> Floats:
@@ -134,10 +135,10 @@ class SSMEFlow(PosteriorEstimator):
 
 
 def _iterated(data: LabelledScores, latent: Floats, start: Floats) -> tuple[NormalMixture, Floats, int, bool]:
-    """EM of the mixture from responsibilities (n, K)."""
+    """Run EM of the mixture from responsibilities (n, K)."""
     posterior = start
     for iteration in range(1, EM_ITERATIONS + 1):
-        mixture = NormalMixture.of(latent, posterior)
+        mixture = NormalMixture.fit(latent, posterior)
         updated = data.clamp(mixture.chances(latent))
         moved = float(np.abs(updated - posterior).max())
         posterior = updated
@@ -147,7 +148,7 @@ def _iterated(data: LabelledScores, latent: Floats, start: Floats) -> tuple[Norm
 
 
 def _points(scores: Floats) -> Floats:
-    """(n, M(K − 1)) coordinates; the mean of the other models replaces a missing model's scores."""
+    """Return (n, M(K − 1)) coordinates; the mean of the other models replaces a missing model's scores."""
     filled = np.where(np.isnan(scores), mean_of_models(scores)[:, None, :], scores)
     ratios = additive_log_ratio(filled, _CLIP)
     return ratios.reshape(len(scores), ratios.shape[1] * ratios.shape[2])

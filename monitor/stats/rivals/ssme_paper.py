@@ -1,4 +1,4 @@
-"""SSME-KDE as in the paper, for comparison with `ssme`."""
+"""The SSME-KDE estimator of the paper, for comparison with `ssme`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 from monitor.stats.rivals.kde import BANDWIDTHS, Bandwidth, ClassDensities, bandwidths
 
 EPSILON = 1e-6
-"""Lower clip of scores before log ratios, which then stay within ±14."""
+"""Lower bound of scores before log ratios, which then stay within ±14."""
 
 EPOCHS = 50
-"""Most EM iterations (Shanmugam et al., section 4). Their appendix E.3 has 1000: on the toxicity task no
-estimate of any run moves by more than 0.6 points (`python -m tests.fidelity.ssme epochs`)."""
+"""Largest number of EM iterations (Shanmugam et al., section 4). With 1000, as in their appendix E.3, no
+estimate of any run on the toxicity task moves by more than 0.6 points (`python -m tests.fidelity.ssme
+epochs`)."""
 
 TOLERANCE = 1e-4
-"""Largest change of a responsibility at which EM stops."""
+"""EM stops if no responsibility changes by more."""
 
 _INITIAL_STREAM = 10
 
 
 def additive_log_ratio(scores: Floats, epsilon: float = EPSILON) -> Floats:
-    """(…, K − 1) unbounded coordinates of class probabilities (…, K): log(p_k / p_K) for k < K.
+    """Return (…, K − 1) unbounded coordinates of class probabilities (…, K): log(p_k / p_K) for k < K.
 
-    Each probability is clipped to `epsilon` from below.
+    Probabilities below `epsilon` are raised to `epsilon`.
 
     References
     ----------
@@ -48,24 +49,24 @@ def additive_log_ratio(scores: Floats, epsilon: float = EPSILON) -> Floats:
 class SSMEPaper(PosteriorEstimator):
     """Mixture of class-conditional kernel densities over all models' scores, fitted by EM.
 
-    With s the scores of a row, by additive log-ratio in R^(M(K−1)), r the responsibilities (n, K) and c_j = 1
-    for labelled rows, λ for the others:
+    Let s be the scores of a row, mapped by additive log-ratio to R^(M(K−1)), r the responsibilities (n, K),
+    and c_j = 1 for labelled rows, λ for the others:
 
         M-step   π_k ∝ Σ_j c_j r_jk,   f_k(s) = Σ_j c_j r_jk K_h(s − s_j) / Σ_j c_j r_jk
         E-step   r_ik ∝ π_k f_k(s_i),  labelled rows stay on their label
 
     K_h is a product of Gaussians with one bandwidth for each dimension, chosen once from all rows. EM begins
-    with a class drawn for each unlabelled row from the mean of the classifiers. It stops when no
-    responsibility changes by more than `TOLERANCE`, or after `EPOCHS` (then flagged "not converged"). With
-    kernels as M-step the likelihood may fall.
+    with a random class for each unlabelled row, sampled from the mean of the classifiers. It stops when no
+    responsibility changes by more than `TOLERANCE`, or after `epochs` iterations (flag "not converged"). With
+    kernels in the M-step the likelihood may fall.
 
-    It assumes that labelled rows were picked at random from the same population as the others, that one
-    bandwidth for each dimension fits the density of a class, and that the mean of the classifiers starts near
-    the truth.
+    The estimator assumes that labelled rows were picked at random from the same population as the others,
+    that one bandwidth for each dimension suits the density of a class, and that the mean of the classifiers
+    is near the truth at the start.
 
     **It misleads** with the scores of seven real classifiers: a row's own kernel dominates f_k(s_i), so EM
-    stays at the classes drawn at the start. The result is then the mean of the classifiers plus the noise of
-    the draw, with any labels. Its interval contains the sampling of the rows only.
+    stays at the initial classes. The result is then the mean of the classifiers plus the noise of the
+    sampled classes, with any labels. The interval contains the sampling of the rows only.
 
     The mean of the models that answered replaces a missing model's scores.
 
@@ -79,9 +80,9 @@ class SSMEPaper(PosteriorEstimator):
     unlabelled_weight : float
         λ, above 0 (1 in the paper).
     epochs : int
-        Most iterations.
+        Largest number of iterations.
     seed, positive
-        As in `LabelEstimator`.
+        See `LabelEstimator`.
 
     Raises
     ------
@@ -132,7 +133,7 @@ class SSMEPaper(PosteriorEstimator):
 
     def _fit(self, data: LabelledScores) -> Fitted:
         claimed = data.mean_of_models()
-        posterior = data.clamp(np.eye(data.classes)[_drawn(claimed, self.rng(_INITIAL_STREAM))])
+        posterior = data.clamp(np.eye(data.classes)[_sampled_classes(claimed, self.rng(_INITIAL_STREAM))])
         if data.rows < 2:
             return Fitted(posterior, converged=False, refused=Reason.TOO_FEW_ROWS)
         points = _points(data.scores)
@@ -170,28 +171,28 @@ class SSMEPaper(PosteriorEstimator):
 
 
 def _points(scores: Floats) -> Floats:
-    """(n, M(K − 1)) coordinates of the rows."""
+    """Return the (n, M(K − 1)) coordinates of the rows."""
     filled = np.where(np.isnan(scores), mean_of_models(scores)[:, None, :], scores)
     ratios = additive_log_ratio(filled)
     return ratios.reshape(len(scores), ratios.shape[1] * ratios.shape[2])
 
 
-def _drawn(chances: Floats, rng: np.random.Generator) -> Ints:
-    """A class for each row (n,), drawn from its probabilities (n, K)."""
+def _sampled_classes(chances: Floats, rng: np.random.Generator) -> Ints:
+    """Return a random class for each row (n,), with the probabilities (n, K)."""
     reached = np.cumsum(chances, axis=1)
     above = (rng.random((len(chances), 1)) > reached).sum(axis=1)
-    drawn: Ints = np.minimum(above, chances.shape[1] - 1)
-    return drawn
+    classes: Ints = np.minimum(above, chances.shape[1] - 1)
+    return classes
 
 
 def _responsibilities(log_density: Floats, mass: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         joint = log_density + np.log(mass.sum(axis=0))
-    found: Floats = np.exp(joint - scipy.special.logsumexp(joint, axis=1, keepdims=True))
-    return found
+    responsibilities: Floats = np.exp(joint - scipy.special.logsumexp(joint, axis=1, keepdims=True))
+    return responsibilities
 
 
 def _collapsed(data: LabelledScores, claimed: Floats, posterior: Floats) -> bool:
-    """Whether a class that the classifiers expect on at least five unlabelled rows has vanished from them."""
+    """Return whether a class that the classifiers expect on five unlabelled rows has lost them all."""
     free = ~data.labelled
     return bool(((claimed[free].sum(axis=0) >= 5.0) & (posterior[free].sum(axis=0) < 0.5)).any())

@@ -75,7 +75,7 @@ def test_a_truncated_density_keeps_all_its_mass_above_zero(name: str) -> None:
 def test_points_keep_the_rows_and_their_mean() -> None:
     rng = np.random.default_rng(0)
     scores, labels = rng.random(1000), rng.integers(-1, 2, 1000)
-    points = Points.of(scores, labels, 50)
+    points = Points.from_scores(scores, labels, 50)
     assert points.unlabelled.sum() == nearly(float((labels == -1).sum()))
     assert points.scores @ points.positive == pytest.approx(scores[labels == 1].sum())
 
@@ -114,7 +114,7 @@ def test_the_sample_curve_with_all_labels_is_the_realised_one() -> None:
     curve = fit.curve()
     assert isinstance(curve, PerformanceCurve)
     np.testing.assert_array_equal(curve.lower, curve.upper)
-    realised = Rates.of_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
+    realised = Rates.from_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
     np.testing.assert_allclose(curve.value, realised)
     found = fit.estimate("auroc")
     assert isinstance(found, Estimate)
@@ -123,7 +123,7 @@ def test_the_sample_curve_with_all_labels_is_the_realised_one() -> None:
 
 def test_precision_at_a_recall_and_the_equal_error_rate_hold_the_truth(fit: SPE, sample: SPE) -> None:
     scores, _, truth = drawn()
-    rates = Rates.of_labels(scores[:, 0, 1], truth[None].astype(float))
+    rates = Rates.from_labels(scores[:, 0, 1], truth[None].astype(float))
     for of in (fit, sample):
         at = of.precision_at_recall(0.8)
         error = of.equal_error_rate()

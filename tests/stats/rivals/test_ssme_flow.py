@@ -14,7 +14,7 @@ from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats, Ints
 from monitor.cli.settings import engine_settings
 from monitor.config.file import config_from
-from monitor.stats.rivals.flow import NormalMixture, Training, trained
+from monitor.stats.rivals.flow import NormalMixture, Training, train_flow
 
 
 def bent(rows: int = 600, seed: int = 0) -> tuple[Floats, Ints]:
@@ -29,7 +29,7 @@ def bent(rows: int = 600, seed: int = 0) -> tuple[Floats, Ints]:
 
 def test_the_mixture_is_that_of_scipy() -> None:
     points, truth = bent()
-    mixture = NormalMixture.of(points, np.eye(2)[truth])
+    mixture = NormalMixture.fit(points, np.eye(2)[truth])
     for k in range(2):
         own = points[truth == k]
         covariance = np.cov(own.T, bias=True) + 1e-3 * np.eye(2)
@@ -74,12 +74,14 @@ def test_a_flow_makes_bent_classes_normal_and_stops_when_held_out_rows_say_so() 
     """Two moons with all labels: the flow misjudges fewer than half as many rows as a mixture alone."""
     points, truth = bent()
     known = np.eye(2)[truth]
-    mixture = NormalMixture.of(points, known)
+    mixture = NormalMixture.fit(points, known)
     alone = (mixture.chances(points).argmax(axis=1) != truth).mean()
     training = Training(couplings=3, width=32, epochs=300)
-    latent, epochs = trained(points, known > 0, mixture, training, np.random.default_rng(0))
+    latent, epochs = train_flow(points, known > 0, mixture, training, np.random.default_rng(0))
     assert (mixture.chances(latent(points)).argmax(axis=1) != truth).mean() < alone / 2
     assert 20 <= epochs <= 300
     short = replace(training, epochs=10)
-    once, again = (trained(points, known > 0, mixture, short, np.random.default_rng(0))[0] for _ in range(2))
+    once, again = (
+        train_flow(points, known > 0, mixture, short, np.random.default_rng(0))[0] for _ in range(2)
+    )
     np.testing.assert_array_equal(again(points), once(points))

@@ -1,4 +1,4 @@
-"""Semisupervised performance evaluation: a mixture of two parametric densities of the scores."""
+"""Semisupervised performance evaluation (SPE) by a mixture of two parametric densities of the scores."""
 
 from monitor.stats.rivals.spe.curves import PerformanceCurve
 from monitor.stats.rivals.spe.estimator import SPE, Threshold

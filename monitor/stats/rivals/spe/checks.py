@@ -1,4 +1,4 @@
-"""Checks of SPE's settings and arguments, and of its class probabilities against the labels."""
+"""Checks of SPE's settings, and of its class probabilities against the labels."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def checked_choice(name: str, value: _Choice, allowed: Sequence[str]) -> _Choice:
-    """The value, if it is allowed; else a ValueError."""
+    """Return the value, or raise a ValueError if it is not allowed."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
 
 
 def checked_share(name: str, value: float) -> float:
-    """The value, if it lies above 0 and is at most 1; else a ValueError."""
+    """Return the value, or raise a ValueError if it is not above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= 1.0:
         raise ValueError(f"{name} must lie above 0 and be at most 1, got {value!r}; 90 % is 0.9")
     return float(value)
 
 
 def checked_families(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of `FAMILIES` without repeats, by default all; a ValueError for none or an unknown one."""
+    """Return names of `FAMILIES` without repeats, by default all.
+
+    Raise a ValueError for an empty list or an unknown name.
+    """
     if names is None:
         return tuple(FAMILIES)
     if isinstance(names, str) or not names:
@@ -39,24 +42,24 @@ def checked_families(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 LIMIT = 3.0
-"""Standard deviations beyond which a fit is flagged (`Reason.CONTRADICTED`); a right fit exceeds it in less
+"""The |z| of `labels_z` above which a fit gets the flag `Reason.CONTRADICTED`. A right fit exceeds it in less
 than one case of a hundred."""
 
 _SURE = 1e-12
 
 
 def labels_z(chance: Floats, positive: Floats) -> float:
-    """Spiegelhalter's z of labels under class probabilities: standard normal if these are right.
+    """Return Spiegelhalter's z of labels, which is standard normal if the class probabilities are right.
 
-    Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p(1 − p) compares the squared error of the probabilities with its
+    z = Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p(1 − p) compares the squared error of the probabilities with its
     expectation; it is large if confident rows are wrong. A mixture uses far more unlabelled rows than labels,
-    so labels hardly move it and may contradict it: then the scores of a class do not have the assumed shape.
-    A small z is no proof: it needs enough labels on such rows.
+    so labels hardly change it and may contradict it: the scores of a class then do not have the assumed
+    shape. A small z does not prove the shape, unless there are enough labels on confident rows.
 
     Parameters
     ----------
     chance : (n,) float64
-        Probability of the positive class, without the label.
+        Probability of the positive class, computed without the label.
     positive : (n,) float64
         1 if the label is the positive class, else 0.
 

@@ -1,4 +1,4 @@
-"""Precision-recall and ROC curves of many draws at once, of labelled scores or of a mixture."""
+"""Precision-recall and ROC curves of many draws, for labelled scores or for a mixture."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from monitor.stats.rivals.spe.mixture import Pair
 
 Kind = Literal["precision_recall", "roc"]
 GRID = np.linspace(0.0, 1.0, 101)
-"""The points of curves: recalls, or false positive rates."""
+"""The abscissas of curves: recalls, or false positive rates."""
 _SCORES = np.concatenate([[-1e9], np.linspace(1e-6, 1.5, 1024)])
 _NONE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PerformanceCurve:
-    """A performance curve with a band, point by point.
+    """A performance curve with a pointwise band.
 
     Parameters
     ----------
     kind : str
         "precision_recall" or "roc".
     x : (g,) float64
-        Recall, or the false positive rate; rising.
+        Recall, or the false positive rate; ascending.
     value, lower, upper : (g,) float64
-        Precision, or recall, from 0 to 1: median over the draws and the ends of the central interval.
+        Precision, or recall, from 0 to 1: the median over the draws and the ends of the central interval.
     level : float
-        Level of each point's interval; the whole curve leaves the band more often.
+        Level of the interval at each point; the whole curve leaves the band more often.
     """
 
     kind: Kind
@@ -44,16 +44,16 @@ class PerformanceCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """Shares above each of t falling thresholds, for d draws.
+    """The rates of d draws at t descending thresholds.
 
     Parameters
     ----------
     thresholds : (t,) float64
-        Falling.
+        Descending.
     recall, false_positive : (d, t) float64
-        Shares of the positive and of the negative class above each; they rise along the second axis.
+        Shares of the positive and of the negative class above each threshold.
     precision : (d, t) float64
-        Share of positives among all above.
+        Share of positives among all rows above each threshold.
     """
 
     thresholds: Floats
@@ -62,12 +62,14 @@ class Rates:
     precision: Floats
 
     @classmethod
-    def of_labels(cls, scores: Floats, positive: Floats) -> Rates:
-        """Rates at every score, for rows at or above it; `positive` (d, n) is 1 for the positive class.
+    def from_labels(cls, scores: Floats, positive: Floats) -> Rates:
+        """Compute the rates at every score, for rows at or above it.
+
+        `positive` (d, n) is 1 for the positive class, else 0.
 
         Examples
         --------
-        >>> rates = Rates.of_labels(np.array([0.1, 0.4, 0.8]), np.array([[0.0, 1.0, 1.0]]))
+        >>> rates = Rates.from_labels(np.array([0.1, 0.4, 0.8]), np.array([[0.0, 1.0, 1.0]]))
         >>> rates.precision.round(2).tolist(), rates.recall.tolist()
         ([[1.0, 1.0, 0.67]], [[0.5, 1.0, 1.0]])
         """
@@ -87,15 +89,16 @@ class Rates:
         )
 
     @classmethod
-    def of_mixture(cls, pair: Pair, parameters: Floats, thresholds: Floats | None = None) -> Rates:
-        """Equations (4) and (5) for parameters (d, p), at falling thresholds, by default a grid beyond all
-        scores.
+    def from_mixture(cls, pair: Pair, parameters: Floats, thresholds: Floats | None = None) -> Rates:
+        """Compute the rates of a mixture with parameters (d, p), by equations (4) and (5) of the paper.
+
+        The thresholds are descending; the default is a grid beyond all scores.
         """
         falling = _SCORES[::-1] if thresholds is None else thresholds
         false_positive, recall = (np.clip(share, 0.0, 1.0) for share in pair.survival(parameters, falling))
         share = 1.0 / (1.0 + np.exp(-pair.parts(parameters)[0]))
         true, false = share * recall, (1.0 - share) * false_positive
-        # Beyond the last score both shares are 0 and their ratio has no meaning: the curve ends level.
+        # Beyond the last score both shares are 0 and their ratio is undefined: the curve continues level.
         reliable = true + false > 1e-9
         precision = np.where(reliable, true / np.maximum(true + false, 1e-300), np.nan)
         first = np.argmax(reliable, axis=1)
@@ -104,8 +107,8 @@ class Rates:
         return cls(falling, recall, false_positive, precision)
 
     @classmethod
-    def joined(cls, parts: Sequence[Rates]) -> Rates:
-        """The draws of all parts with the same thresholds."""
+    def concatenate(cls, parts: Sequence[Rates]) -> Rates:
+        """Return the draws of all parts, which have the same thresholds."""
         return cls(
             parts[0].thresholds,
             *(
@@ -115,40 +118,40 @@ class Rates:
         )
 
     def at_recall(self, recalls: Floats) -> Floats:
-        """(d, r) precision at the highest threshold that reaches each recall; interpolated for a mixture."""
+        """Return the (d, r) precision at the highest threshold that reaches each recall."""
         return np.stack([_at(recalls, x, y) for x, y in zip(self.recall, self.precision, strict=True)])
 
     def at_false_positive(self, rates: Floats) -> Floats:
-        """(d, r) recall at each false positive rate."""
-        found = [
+        """Return the (d, r) recall at each false positive rate, interpolated."""
+        curves = [
             np.interp(rates, np.r_[0.0, x], np.r_[0.0, y])
             for x, y in zip(self.false_positive, self.recall, strict=True)
         ]
-        return np.stack(found)
+        return np.stack(curves)
 
     def equal_error(self) -> Floats:
-        """(d,) the rate at which false positives and false negatives are equally frequent."""
+        """Return the (d,) rates at the threshold where false positive and false negative rate are equal."""
         gap = self.false_positive - (1.0 - self.recall)
-        found = []
+        crossings = []
         for step, false in zip(gap, self.false_positive, strict=True):
             after = int(np.searchsorted(step, 0.0))
             after = min(max(after, 1), len(step) - 1)
-            found.append(np.interp(0.0, step[after - 1 : after + 1], false[after - 1 : after + 1]))
-        rates: Floats = np.clip(np.array(found), 0.0, 1.0)
+            crossings.append(np.interp(0.0, step[after - 1 : after + 1], false[after - 1 : after + 1]))
+        rates: Floats = np.clip(np.array(crossings), 0.0, 1.0)
         return rates
 
     def on_grid(self, kind: Kind) -> Floats:
-        """(d, len(GRID)) values of a curve at `GRID`."""
+        """Return the (d, len(GRID)) values of a curve at `GRID`."""
         return self.at_recall(GRID) if kind == "precision_recall" else self.at_false_positive(GRID)
 
 
 def _at(recalls: Floats, recall: Floats, precision: Floats) -> Floats:
     at = np.minimum(np.searchsorted(recall, recalls - 1e-12), len(recall) - 1)
-    found: Floats = precision[at]
-    return found
+    reached: Floats = precision[at]
+    return reached
 
 
-def banded(kind: Kind, drawn: Floats, level: float) -> PerformanceCurve:
-    """Median and central band of curves (d, g) at `GRID`."""
-    ends = np.quantile(drawn, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
+def banded(kind: Kind, curves: Floats, level: float) -> PerformanceCurve:
+    """Return the median and the central band of curves (d, g) at `GRID`."""
+    ends = np.quantile(curves, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
     return PerformanceCurve(kind, GRID, ends[1], ends[0], ends[2], level)

@@ -1,4 +1,4 @@
-"""SPE: a classifier's performance from a mixture of two parametric densities of its scores."""
+"""The estimator SPE: performance of a classifier from a mixture of two parametric densities of its scores."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from monitor.stats.rivals.spe.curves import Kind, PerformanceCurve, Rates, bande
 from monitor.stats.rivals.spe.families import FAMILIES
 from monitor.stats.rivals.spe.one_model import NO_SPREAD, OneModel, Scope
 
-_DRAWN = 200
-"""Most thresholds to try, at equal counts of rows."""
+_THRESHOLDS = 200
+"""The largest number of candidate thresholds, at equal counts of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A threshold that meets a precision and a recall.
+    """A threshold of the score that reaches a required precision and recall.
 
     Parameters
     ----------
     value : float
-        The model's own score of the positive class, 0 to 1; rows at or above it count as positive.
+        The model's score of the positive class, 0 to 1; rows at or above it count as positive.
     probability : float
-        Probability under the fit that both precision and recall are reached.
+        Probability under the fit that both requirements are met.
     precision, recall : float
-        Their medians at this threshold.
+        The median precision and recall at this threshold.
     """
 
     value: float
@@ -48,32 +48,35 @@ class SPE(LabelEstimator):
     """Semisupervised performance evaluation: scores as a mixture of two parametric densities.
 
     Each model has its own fit. Its score of the positive class is transformed (see `scale`) and scaled into
-    (0, 1]. It follows (1 − π) p₀(s) + π p₁(s), with p₀ and p₁ from eight families: truncated normal,
-    truncated Student's t, Gamma, log-normal, right- and left-skewed Gumbel, Fréchet, Gompertz. L-BFGS-B from
-    several starts fits all 64 pairs to labelled and unlabelled scores together (equation 2), with weak
-    priors. The paper keeps the pair of the highest likelihood as if it were certain; here the eight most
-    likely ones share 100 draws by Schwarz's criterion. Importance sampling around the most probable
-    parameters draws the parameters; a metric uses the rows' class probabilities under a draw.
+    (0, 1]. The scaled score has the density (1 − π) p₀(s) + π p₁(s), with p₀ and p₁ from eight families:
+    truncated normal, truncated Student's t, Gamma, log-normal, right- and left-skewed Gumbel, Fréchet,
+    Gompertz. L-BFGS-B from several starts fits all 64 pairs of families to labelled and unlabelled scores
+    together (equation 2), with weak priors. The paper treats the pair with the highest likelihood as certain;
+    here the eight most likely pairs share 100 draws by Schwarz's criterion. Importance sampling around the
+    most probable parameters draws the parameters; a metric uses the rows' class probabilities under a draw.
 
-    `scope` is the target: "population", of which the rows are a sample (the interval contains the sampling of
-    the rows), or "sample", these very rows (labels are drawn for the unlabelled ones; with all labels the
-    interval has no width). Curves of the population come from the densities.
+    `scope` is the target. For "population", the rows are a sample of it, and the interval contains the
+    sampling of the rows. For "sample", the target is these rows: labels are sampled for the unlabelled rows,
+    and with all labels the interval has no width. Curves of the population come from the densities.
 
-    It assumes that each class's scores have one mode and one of the eight shapes. Otherwise it misleads: the
-    fit is biased, its intervals are too narrow, and labels hardly correct it, as they are few beside the
-    unlabelled rows. On seven toxicity classifiers it is 9 points off with 20 labels
-    (`tests/fidelity/SCOREBOARD.md`), and 1.5 on scores of the likeliest families there (`python -m
-    tests.fidelity.spe_form`). It flags labels that contradict the fit ("labels contradict the fit",
-    `details["labels_z"]`: see `monitor.stats.rivals.spe.checks`), there for 56 to 86 % of the models;
-    refits then give `Unknown` (`contradicted`). The absence of the flag is no proof. For scores of these
-    families, the AUROC's 95 % intervals cover 86 to 94 % (`python -m tests.fidelity.spe_digits`). Labelling
-    may depend on the score, since the fit is conditional on it; if it depends on anything else the estimate
-    is biased. It ignores `weights`. Two densities of different widths can make the probability of the
-    positive class fall again at the ends.
+    SPE assumes that the scores of each class have one mode and one of the eight shapes. Otherwise it
+    misleads: the fit is biased, its intervals are too narrow, and labels hardly correct it, because they are
+    few compared with the unlabelled rows. On seven toxicity classifiers the accuracy is 9 points off with 20
+    labels (`tests/fidelity/SCOREBOARD.md`), and 1.5 points off on simulated scores from the families that are
+    most likely there (`python -m tests.fidelity.spe_form`). If labels contradict the fit, it has the flag
+    "labels contradict the fit", with `details["labels_z"]` (see `monitor.stats.rivals.spe.checks`), and the
+    agent's refits give `Unknown` (`contradicted`). This concerns 56 to 86 % of those classifiers; the absence
+    of the flag does not prove the fit. On scores from these families, the 95 % intervals of the AUROC cover
+    86 to 94 % (`python -m tests.fidelity.spe_digits`).
+
+    Labelling may depend on the score, because the fit is conditional on the score; if it depends on anything
+    else, the estimate is biased. `weights` are ignored. With two densities of different widths, the
+    probability of the positive class can fall again at the ends.
 
     With more than two classes each class is fitted against the rest, and a row's probabilities are divided by
-    their sum; the paper has only two. The calibration errors are `Unknown`: the paper defines none. The
-    paper's proposal is Normal with a diagonal covariance; ours is Student's t with the full one.
+    their sum; the paper has only two classes. Calibration errors are `Unknown`, because the paper defines
+    none. The paper's proposal distribution is normal with a diagonal covariance; here it is Student's t with
+    the full covariance.
 
     Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 7
     %, auroc 13 %, average_precision 0 %.
@@ -81,13 +84,13 @@ class SPE(LabelEstimator):
     Parameters
     ----------
     seed, positive
-        As in `LabelEstimator`.
+        See `LabelEstimator`.
     scope : {"population", "sample"}
     scale : {"logit", "identity"}
-        The scale of the densities: the log odds of the score (clipped at 10⁻⁶), or the score itself, as for
-        the paper's detectors.
+        The scale of the densities: the log odds of the score (clipped at 10⁻⁶), or the score, as for the
+        paper's detectors.
     families : sequence of str, optional
-        Names of `FAMILIES` to try; by default all.
+        Names of `FAMILIES` to compare; by default all.
 
     Raises
     ------
@@ -106,8 +109,8 @@ class SPE(LabelEstimator):
     >>> chance = 1 / (1 + np.exp(1 - 4 * truth - rng.normal(size=600)))
     >>> scores = np.stack([1 - chance, chance], axis=1)[:, None]
     >>> fit = SPE().fit(scores, np.where(np.arange(600) < 20, truth, -1))
-    >>> found = fit.precision_at_recall(0.9)
-    >>> found.lower < found.value < found.upper
+    >>> precision = fit.precision_at_recall(0.9)
+    >>> precision.lower < precision.value < precision.upper
     True
     """
 
@@ -131,7 +134,7 @@ class SPE(LabelEstimator):
 
     @property
     def families(self) -> tuple[tuple[str, str] | None, ...]:
-        """Each model's likeliest families, of the other classes and of the positive one, or None."""
+        """The most likely families of each model, for the negative and the positive class, or None."""
         data, _ = self._done()
         chosen: list[tuple[str, str] | None] = [None] * data.models
         for at, fit in zip(data.model_order, self._fits, strict=True):
@@ -143,7 +146,7 @@ class SPE(LabelEstimator):
     def curve(
         self, kind: Kind = "precision_recall", model: int = 0, level: float = 0.95
     ) -> PerformanceCurve | Unknown:
-        """Precision against recall, or recall against the false positive rate, with a band.
+        """Return precision against recall, or recall against the false positive rate, with a band.
 
         Parameters
         ----------
@@ -154,8 +157,8 @@ class SPE(LabelEstimator):
 
         Returns
         -------
-        Curve or Unknown
-            For the positive class, and for the population or the sample by `scope`.
+        PerformanceCurve or Unknown
+            The curve of the positive class, for the population or the sample according to `scope`.
 
         Raises
         ------
@@ -170,33 +173,38 @@ class SPE(LabelEstimator):
         return rates if isinstance(rates, Unknown) else banded(kind, rates.on_grid(kind), level)
 
     def equal_error_rate(self, model: int = 0, level: float = 0.95) -> Result:
-        """The rate, 0 to 1, at the threshold with as many false positives as false negatives; arguments as in
-        `curve`.
+        """Return the rate, 0 to 1, at which false positive and false negative rate are equal.
+
+        See `curve` for the arguments.
         """
         checked_level(level)
         rates = self._rates(model)
-        return rates if isinstance(rates, Unknown) else self._told(rates.equal_error(), model, level)
+        return rates if isinstance(rates, Unknown) else self._result(rates.equal_error(), model, level)
 
     def precision_at_recall(self, recall: float, model: int = 0, level: float = 0.95) -> Result:
-        """The precision at the highest threshold that reaches a recall, above 0 and at most 1.
+        """Return the precision at the highest threshold that reaches a recall, above 0 and at most 1.
 
-        Other arguments and errors as in `curve`.
+        See `curve` for the other arguments and the errors.
         """
         checked_share("recall", recall)
         checked_level(level)
         rates = self._rates(model)
         if isinstance(rates, Unknown):
             return rates
-        return self._told(rates.at_recall(np.array([recall]))[:, 0], model, level)
+        return self._result(rates.at_recall(np.array([recall]))[:, 0], model, level)
 
     def threshold(
         self, precision: float, recall: float, probability: float = 0.9, model: int = 0
     ) -> Threshold | Unknown:
-        """The threshold that most probably reaches a precision and a recall (section 4.4 of the paper).
+        """Return the threshold that most probably reaches a precision and a recall.
 
-        It is the middle of the thresholds of the highest probability. Unknown, with that probability in the
-        reason, if it is below `probability`. The precision, the recall and `probability` must be above 0 and
-        at most 1; else a ValueError.
+        If several thresholds have the highest probability, the result is the middle one (section 4.4 of the
+        paper). It is Unknown, with that probability in the reason, if the probability is below `probability`.
+
+        Raises
+        ------
+        ValueError
+            The precision, the recall or `probability` is not above 0 and at most 1.
         """
         for name, value in (("precision", precision), ("recall", recall), ("probability", probability)):
             checked_share(name, value)
@@ -213,24 +221,24 @@ class SPE(LabelEstimator):
         return Threshold(value, float(met[at]), float(middle[0]), float(middle[1]))
 
     def recalibrated(self, scores: ArrayLike, model: int = 0) -> Floats:
-        """(m, K) class probabilities of new rows from one model's scores (m, K), as means over the draws.
+        """Return (m, K) class probabilities of new rows from one model's scores (m, K), as means over draws.
 
-        Scores outside the range of the fit count as the nearest inside.
+        Scores outside the range of the fit are clipped to it.
 
         Raises
         ------
         ValueError
-            The scores or the model are wrong.
+            The scores are invalid, or there is no such model.
         RuntimeError
-            `fit` was not called yet, or that model's fit was refused.
+            `fit` was not called yet, or the fit of the model was refused.
         """
         data, _ = self._done()
         fit = self._fits[self._model(model)]
-        given = np.asarray(scores, dtype=np.float64)
-        return fit.predict(checked_scores(given[:, None] if given.ndim == 2 else given, 1, data.classes))
+        table = np.asarray(scores, dtype=np.float64)
+        return fit.predict(checked_scores(table[:, None] if table.ndim == 2 else table, 1, data.classes))
 
     def contradicted(self, model: int = 0) -> bool:
-        """Whether labels contradict the model's mixture; see `monitor.stats.rivals.spe.checks`."""
+        """Return whether labels contradict the mixture of a model: see `monitor.stats.rivals.spe.checks`."""
         _, fitted = self._done()
         at = self._model(model)
         return fitted.refused is None and Reason.CONTRADICTED in self._fits[at].flags
@@ -270,7 +278,7 @@ class SPE(LabelEstimator):
         return fit
 
     def _mean(self, posteriors: Sequence[Floats], present: Bools) -> Floats:
-        """Mean over the models that answered and have a fit; if there are none, over all with a fit."""
+        """Return the mean over the models that answered and have a fit; if none, over all with a fit."""
         fitted = np.array([fit.refused is None for fit in self._fits])
         weight = (present & fitted).astype(np.float64)
         weight[weight.sum(axis=1) == 0] = fitted
@@ -283,21 +291,21 @@ class SPE(LabelEstimator):
 
     def _predict(self, scores: Floats) -> Floats:
         uniform = np.full((len(scores), scores.shape[2]), 1.0 / scores.shape[2])
-        found = [
+        chances = [
             fit.predict(scores[:, [at]]) if fit.refused is None else uniform
             for at, fit in enumerate(self._fits)
         ]
-        return self._mean(found, ~np.isnan(scores[:, :, 0]))
+        return self._mean(chances, ~np.isnan(scores[:, :, 0]))
 
     def _rates(self, model: int, *, thresholds: bool = False) -> Rates | Unknown:
-        """The rates of all draws, for the population or for drawn labels of the sample."""
+        """Return the rates of all draws, for the population or for sampled labels of the rows."""
         _, fitted = self._done()
         if fitted.refused is not None:
             return Unknown(fitted.refused)
-        return self._fits[self._model(model)].rates(_DRAWN if thresholds else None)
+        return self._fits[self._model(model)].rates(_THRESHOLDS if thresholds else None)
 
-    def _told(self, drawn: Floats, model: int, level: float) -> Result:
-        known: Iterator[float] = map(float, np.quantile(drawn, [0.5, (1 - level) / 2, (1 + level) / 2]))
+    def _result(self, draws: Floats, model: int, level: float) -> Result:
+        known: Iterator[float] = map(float, np.quantile(draws, [0.5, (1 - level) / 2, (1 + level) / 2]))
         value, lower, upper = known
         rows = int(self._rows(self._model(model), self._where(None)).sum())
         if not rows:

@@ -1,8 +1,8 @@
-"""The parametric densities that SPE tries for the scores of one class, scaled into (0, 1].
+"""The parametric densities that SPE compares for the scores of one class, scaled into (0, 1].
 
-Parameters are unbounded in principle, so they can be searched together: a location (or its logarithm), the
-logarithm of a scale, and for Student's t the logarithm of its degrees of freedom. Truncated densities are
-renormalised above 0. The Gumbels have all real numbers, as in their usual form: a left-skewed Gumbel
+All parameters are real numbers, so that one search covers them: a location (or its logarithm), the logarithm
+of a scale, and for Student's t the logarithm of its degrees of freedom. Truncated densities are renormalised
+above 0. The Gumbel densities have all real numbers as support, as usual: a left-skewed Gumbel density
 truncated at 0 would be the Gompertz density.
 """
 
@@ -21,7 +21,7 @@ _EULER = 0.5772156649015329
 _GUMBEL_SD = float(np.pi / np.sqrt(6.0))
 _FLOOR = 1e-300
 _SCALES = (float(np.log(0.01)), 0.0)
-"""Bounds of the logarithm of a scale; below, a component would be a spike on tied scores."""
+"""Bounds of the logarithm of a scale; with a smaller scale a component would be a spike on tied scores."""
 _LOCATIONS = (-1.0, 2.0)
 _LOG_LOCATIONS = (float(np.log(0.01)), float(np.log(2.0)))
 _LOG_RATIOS = (float(np.log(0.02)), float(np.log(2.0)))
@@ -33,7 +33,7 @@ _Density = Callable[[Floats, Floats], Floats]
 
 @dataclass(frozen=True, slots=True)
 class DensityFamily:
-    """One family of densities of scores in (0, 1].
+    """A family of densities of scores in (0, 1].
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ class DensityFamily:
     bounds : tuple of (float, float)
         Bounds of each parameter: location, logarithm of the scale, and so on.
     log_location : bool
-        Whether the location is of the logarithm of the score.
+        True if the location is that of the logarithm of the score.
     log_density : callable
-        From parameters (d, p) and scores (n,) to (d, n) log densities.
+        Function of parameters (d, p) and scores (n,) that returns (d, n) log densities.
     survival : callable
-        From the same to (d, n) shares above each score.
+        Function of the same arguments that returns the (d, n) shares above each score.
     moments : callable
-        From mean and standard deviation of the scores (of their logarithms with `log_location`) to
-        parameters.
+        Function of mean and standard deviation of the scores (with `log_location`, of their logarithms) that
+        returns parameters.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class DensityFamily:
     moments: Callable[[float, float], tuple[float, ...]]
 
     def start(self, scores: Floats, weights: Floats) -> Floats:
-        """Parameters (p,) from the (n,) scores' weighted moments, inside the bounds."""
+        """Return parameters (p,) inside the bounds, from the weighted moments of the (n,) scores."""
         values = np.log(scores) if self.log_location else scores
         mean = float(np.average(values, weights=weights))
         spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
@@ -77,18 +77,20 @@ class DensityFamily:
         return begun
 
     def log_prior(self, parameters: Floats) -> Floats:
-        """(d,) log prior of parameters (d, p), up to a constant.
+        """Return the (d,) log prior of parameters (d, p), up to a constant.
 
-        As in the paper's example: Normal for the location (mean 0.5, or logarithm of 0.4; deviations 0.5 and
-        1) and Gamma for the scale (shape 2, mean 0.2, or 0.4 for the scale of a logarithm); Normal for the
-        logarithm of the degrees of freedom (of 8, deviation 0.7). Together they weigh as much as a few rows.
+        The priors follow the paper's example. The location has a normal prior with mean 0.5 and standard
+        deviation 0.5 (for the location of a logarithm: log 0.4 and 1). The scale has a Gamma prior with shape
+        2 and mean 0.2 (for the scale of a logarithm: 0.4). The logarithm of the degrees of freedom has a
+        normal prior with mean log 8 and standard deviation 0.7. Together the priors weigh as much as a few
+        rows.
         """
         centre, spread, rate = (np.log(0.4), 1.0, 5.0) if self.log_location else (0.5, 0.5, 10.0)
-        found: Floats = -0.5 * ((parameters[:, 0] - centre) / spread) ** 2
-        found = found + 2.0 * parameters[:, 1] - rate * np.exp(parameters[:, 1])
+        log: Floats = -0.5 * ((parameters[:, 0] - centre) / spread) ** 2
+        log = log + 2.0 * parameters[:, 1] - rate * np.exp(parameters[:, 1])
         if parameters.shape[1] == 3:
-            found = found - 0.5 * ((parameters[:, 2] - np.log(8.0)) / 0.7) ** 2
-        return found
+            log = log - 0.5 * ((parameters[:, 2] - np.log(8.0)) / 0.7) ** 2
+        return log
 
 
 def _split(parameters: Floats) -> tuple[Floats, Floats]:
@@ -135,7 +137,7 @@ def _t_survival(parameters: Floats, s: Floats) -> Floats:
 
 
 def _shape_and_rate(parameters: Floats) -> tuple[Floats, Floats]:
-    """Shape and rate of a Gamma density from the logarithms of its mean and of sd / mean."""
+    """Return shape and rate of a Gamma density from the logarithms of its mean and of sd / mean."""
     shape = np.exp(-2.0 * parameters[:, 1:2])
     return shape, shape / np.exp(parameters[:, :1])
 
@@ -249,4 +251,4 @@ _ALL = (
     DensityFamily("gompertz", "gz", _LINEAR, False, _gompertz_density, _gompertz_survival, _left),
 )
 FAMILIES: Mapping[str, DensityFamily] = {family.name: family for family in _ALL}
-"""Every family by its name."""
+"""All families by name."""

@@ -1,4 +1,4 @@
-"""The mixture of two densities: its posterior, the search for its maximum, and draws around it."""
+"""The mixture of two densities: posterior, search for its maximum, and importance sampling around it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.rivals.spe.families import DensityFamily
 
 POINTS = 512
-"""Scores of equal count that represent the rows of one kind (unlabelled, negative, positive) in a fit."""
+"""Number of points that represent the rows of one kind (unlabelled, negative, positive) in a fit."""
 COARSE = 64
-"""The same during the comparison of families."""
+"""Number of these points during the comparison of families."""
 KEPT = 2
-"""Pairs of families that are searched from every start."""
+"""Number of pairs of families that are searched from every start."""
 AVERAGED = 8
-"""The number of most likely pairs of families whose parameters are drawn."""
+"""Number of the most likely pairs of families whose parameters are sampled."""
 PROPOSALS = 600
-"""Draws of importance sampling in each of its two rounds."""
-_STEP = 1e-5  # of central differences; their error, 1e-10 times a third derivative, is below the tolerance
+"""Number of proposals in each of the two rounds of importance sampling."""
+_STEP = 1e-5  # central differences; their error, 1e-10 times a third derivative, is below the tolerance
 _CURVE_STEP = 1e-3
-_FREEDOM = 5.0  # of the proposal's t, whose tails are heavier than the posterior's
+_FREEDOM = 5.0  # degrees of freedom of the proposal, whose tails are heavier than the posterior's
 _ODDS = (-9.0, 9.0)
 _SCREEN = 25  # iterations in the comparison of families, from a near start
 _LOWEST = -1e12
@@ -33,7 +33,7 @@ _LOWEST = -1e12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Scores in (0, 1], and the number of rows at each: unlabelled, negative, positive; each (m,)."""
+    """Scores in (0, 1], and the numbers of unlabelled, negative and positive rows at each; all (m,)."""
 
     scores: Floats
     unlabelled: Floats
@@ -41,8 +41,8 @@ class Points:
     positive: Floats
 
     @classmethod
-    def of(cls, scores: Floats, labels: Ints, most: int) -> Points:
-        """At most `most` points of each kind, the means of neighbours of equal count.
+    def from_scores(cls, scores: Floats, labels: Ints, most: int) -> Points:
+        """Return at most `most` points of each kind, which are means of equally many neighbouring scores.
 
         `labels` (n,) are 1 for the positive class, 0 for the others, −1 if unknown.
         """
@@ -66,7 +66,7 @@ def _thinned(ordered: Floats, most: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A mixture (1 − π) p₀(s | θ₀) + π p₁(s | θ₁); its parameters are log π/(1 − π), θ₀, θ₁."""
+    """The families of a mixture (1 − π) p₀(s | θ₀) + π p₁(s | θ₁) with parameters log π/(1 − π), θ₀, θ₁."""
 
     negative: DensityFamily
     positive: DensityFamily
@@ -77,40 +77,43 @@ class Pair:
         return [_ODDS, *self.negative.bounds, *self.positive.bounds]
 
     def parts(self, parameters: Floats) -> tuple[Floats, Floats, Floats]:
-        """(d, 1) log odds of the positive class, and the parameters of both densities."""
+        """Return the (d, 1) log odds of the positive class, and the parameters of both densities."""
         cut = 1 + len(self.negative.bounds)
         return parameters[:, :1], parameters[:, 1:cut], parameters[:, cut:]
 
     def log_joint(self, parameters: Floats, scores: Floats) -> tuple[Floats, Floats]:
-        """(d, n) log of (1 − π) p₀ and of π p₁."""
+        """Return the (d, n) logarithms of (1 − π) p₀ and of π p₁."""
         odds, first, second = self.parts(parameters)
         low = self.negative.log_density(first, scores) - np.logaddexp(0.0, odds)
         high = self.positive.log_density(second, scores) - np.logaddexp(0.0, -odds)
         return low, high
 
     def log_likelihood(self, parameters: Floats, points: Points) -> Floats:
-        """(d,) equation (2) of the paper."""
+        """Return the (d,) log-likelihoods, equation (2) of the paper."""
         low, high = self.log_joint(parameters, points.scores)
         seen: Floats = (
             np.logaddexp(low, high) * points.unlabelled + low * points.negative + high * points.positive
-        ).sum(axis=1)  # no matrix product: threads of the BLAS cost more than such a small one takes
+        ).sum(axis=1)  # a matrix product this small would cost less than the threads of the BLAS
         return np.where(np.isfinite(seen), seen, _LOWEST)
 
     def log_posterior(self, parameters: Floats, points: Points) -> Floats:
-        """(d,) equation (3), up to a constant: a flat prior of π, and the families' own priors."""
+        """Return the (d,) log posteriors up to a constant, equation (3) of the paper.
+
+        π has a flat prior, and the parameters have the priors of the families.
+        """
         odds, first, second = self.parts(parameters)
         flat = -np.logaddexp(0.0, odds[:, 0]) - np.logaddexp(0.0, -odds[:, 0])
         prior = flat + self.negative.log_prior(first) + self.positive.log_prior(second)
         return self.log_likelihood(parameters, points) + prior
 
     def chance(self, parameters: Floats, scores: Floats) -> Floats:
-        """(d, n) probability of the positive class at each score."""
+        """Return the (d, n) probabilities of the positive class at each score."""
         low, high = self.log_joint(parameters, scores)
         share: Floats = scipy.special.expit(np.clip(high - low, -700.0, 700.0))
         return share
 
     def survival(self, parameters: Floats, scores: Floats) -> tuple[Floats, Floats]:
-        """(d, n) shares of the negative and of the positive class above each score."""
+        """Return the (d, n) shares of the negative and of the positive class above each score."""
         _, first, second = self.parts(parameters)
         return self.negative.survival(first, scores), self.positive.survival(second, scores)
 
@@ -122,32 +125,34 @@ class MixtureFit:
     Parameters
     ----------
     pair : Pair
-        The likeliest families.
-    drawn : tuple of (Pair, (d, p) float64)
+        The most likely families.
+    samples : tuple of (Pair, (d, p) float64)
         Equally weighted draws of the posterior; their number is proportional to the pair's probability.
     effective : float
-        Effective number of independent draws in the importance sampling of `pair`, of `PROPOSALS`.
+        Effective number of independent draws among the `PROPOSALS` for `pair`.
     iterations : int
     converged : bool
     """
 
     pair: Pair
-    drawn: tuple[tuple[Pair, Floats], ...]
+    samples: tuple[tuple[Pair, Floats], ...]
     effective: float
     iterations: int
     converged: bool
 
     def chance(self, scores: Floats) -> Floats:
-        """(draws, n) probability of the positive class at each score."""
-        return np.concatenate([pair.chance(parameters, scores) for pair, parameters in self.drawn])
+        """Return the (draws, n) probabilities of the positive class at each score."""
+        return np.concatenate([pair.chance(parameters, scores) for pair, parameters in self.samples])
 
     def shares(self) -> Floats:
-        """(draws, 1) share of the positive class."""
-        return np.concatenate([scipy.special.expit(parameters[:, :1]) for _, parameters in self.drawn])
+        """Return the (draws, 1) shares of the positive class."""
+        return np.concatenate([scipy.special.expit(parameters[:, :1]) for _, parameters in self.samples])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _Maximum:
+    """The result of a search for the most probable parameters of a pair."""
+
     pair: Pair
     mode: Floats
     value: float
@@ -163,67 +168,71 @@ def fit_mixture(
     draws: int,
     seed: Sequence[int],
 ) -> MixtureFit:
-    """Compare the pairs of families, find the most probable parameters of the likely ones, draw around them.
+    """Fit all pairs of families, and sample the parameters of the most likely ones.
 
-    It searches every pair from the best start, the `KEPT` of the highest likelihood again from all starts,
-    and the next ones up to `AVERAGED` from their maximum, on finer scores. The paper keeps one pair and
-    treats it as certain: with the right pair among the 64, 95 % intervals then cover 65 to 70 %. Here each
-    pair gets a share of the draws by Schwarz's criterion.
+    The search starts for every pair from the best start, on `COARSE` points. On `POINTS` points it starts for
+    the `KEPT` most likely pairs from their maximum and from all starts, and for the next ones up to
+    `AVERAGED` from their maximum. The paper treats one pair as certain: with the right pair among the 64, 95
+    % intervals then cover 65 to 70 %. Here each pair gets a share of the draws by Schwarz's criterion.
 
     Parameters
     ----------
     scores : (n,) float64
-        In (0, 1], not all equal.
+        Scores in (0, 1], not all equal.
     labels : (n,) int64
         1, 0, or −1 if unknown.
     families : sequence of DensityFamily
     guesses : (starts, n) float64
-        Start values of the probability of being positive.
+        Start values of the probability of the positive class.
     draws : int
     seed : sequence of int
     """
-    coarse, fine = (Points.of(scores, labels, most) for most in (COARSE, POINTS))
+    coarse, fine = (Points.from_scores(scores, labels, most) for most in (COARSE, POINTS))
     first = Pair(families[0], families[0])
     tried = [_climb(first, _begin(first, scores, guess), coarse) for guess in guesses]
-    best = max(tried, key=lambda found: found.value)
+    best = max(tried, key=lambda maximum: maximum.value)
     guess = first.chance(best.mode[None], scores)[0]
     guess[labels >= 0] = labels[labels >= 0]
     pairs = [Pair(*both) for both in product(families, families)]
     screened = [_climb(pair, _begin(pair, scores, guess), coarse, _SCREEN) for pair in pairs]
-    screened.sort(key=lambda found: -float(found.pair.log_likelihood(found.mode[None], coarse)[0]))
+    screened.sort(key=lambda each: -float(each.pair.log_likelihood(each.mode[None], coarse)[0]))
     refined = [
         max(
             (
-                _climb(found.pair, start, fine)
-                for start in (found.mode, *(_begin(found.pair, scores, other) for other in guesses))
+                _climb(maximum.pair, start, fine)
+                for start in (maximum.mode, *(_begin(maximum.pair, scores, other) for other in guesses))
             ),
             key=lambda climbed: climbed.value,
         )
-        for found in screened[:KEPT]
+        for maximum in screened[:KEPT]
     ]
-    refined += [_climb(found.pair, found.mode, fine) for found in screened[KEPT:AVERAGED]]
-    evidence = np.array([_evidence(found, fine, len(scores)) for found in refined])
+    refined += [_climb(maximum.pair, maximum.mode, fine) for maximum in screened[KEPT:AVERAGED]]
+    evidence = np.array([_evidence(maximum, fine, len(scores)) for maximum in refined])
     chosen = refined[int(np.argmax(evidence))]
     rng = np.random.default_rng(seed)
     parts, effective = [], 0.0
-    for found, count in zip(refined, allotted(evidence, draws), strict=True):
+    for maximum, count in zip(refined, allotted(evidence, draws), strict=True):
         if count:
-            sample, worth = importance_sample(found.pair, found.mode, fine, count, rng)
-            parts.append((found.pair, sample))
-            effective = worth if found is chosen else effective
-    steps = sum(found.iterations for found in [*tried, *screened, *refined])
+            sample, worth = importance_sample(maximum.pair, maximum.mode, fine, count, rng)
+            parts.append((maximum.pair, sample))
+            effective = worth if maximum is chosen else effective
+    steps = sum(maximum.iterations for maximum in [*tried, *screened, *refined])
     return MixtureFit(chosen.pair, tuple(parts), effective, steps, chosen.converged)
 
 
-def _evidence(found: _Found, points: Points, rows: int) -> float:
-    """Log of the weight of a pair, by G. Schwarz's criterion: the families' priors have different scales."""
-    likelihood = float(found.pair.log_likelihood(found.mode[None], points)[0])
-    return likelihood - 0.5 * len(found.mode) * float(np.log(rows))
+def _evidence(maximum: _Maximum, points: Points, rows: int) -> float:
+    """Return the logarithm of the weight of a pair, by G. Schwarz's criterion.
+
+    The criterion ignores the priors, whose scales differ between the families.
+    """
+    likelihood = float(maximum.pair.log_likelihood(maximum.mode[None], points)[0])
+    return likelihood - 0.5 * len(maximum.mode) * float(np.log(rows))
 
 
 def allotted(evidence: Floats, draws: int) -> Ints:
-    """The number of draws of each pair, in proportion to its weight `exp(evidence)`; their sum is exactly
-    `draws`.
+    """Return the number of draws of each pair, in proportion to its weight `exp(evidence)`.
+
+    The sum of the numbers is exactly `draws`.
     """
     weight = np.exp(evidence - evidence.max())
     reached = np.round(draws * np.cumsum(weight) / weight.sum()).astype(np.int64)
@@ -243,8 +252,8 @@ def _begin(pair: Pair, scores: Floats, guess: Floats) -> Floats:
     )
 
 
-def _climb(pair: Pair, start: Floats, points: Points, most: int = 200) -> _Found:
-    """The maximum of the posterior by L-BFGS-B; one vectorised call computes a whole gradient."""
+def _climb(pair: Pair, start: Floats, points: Points, most: int = 200) -> _Maximum:
+    """Maximise the posterior by L-BFGS-B; one vectorised call computes a whole gradient."""
     steps = np.concatenate(
         [np.zeros((1, len(start))), _STEP * np.eye(len(start)), -_STEP * np.eye(len(start))]
     )
@@ -257,54 +266,54 @@ def _climb(pair: Pair, start: Floats, points: Points, most: int = 200) -> _Found
     done = scipy.optimize.minimize(
         downhill, start, jac=True, method="L-BFGS-B", bounds=pair.bounds, options={"maxiter": most}
     )
-    return _Found(pair, np.asarray(done.x), -float(done.fun), int(done.nit), bool(done.nit < most))
+    return _Maximum(pair, np.asarray(done.x), -float(done.fun), int(done.nit), bool(done.nit < most))
 
 
 def importance_sample(
     pair: Pair, mode: Floats, points: Points, draws: int, rng: np.random.Generator
 ) -> tuple[Floats, float]:
-    """Draws (draws, p) of the posterior by importance sampling, and their effective number.
+    """Return (draws, p) draws of the posterior by importance sampling, and their effective number.
 
-    The proposal is Student's t around the mode with the posterior's curvature; the second round uses the mean
-    and covariance of the first round's weights. The paper's Normal with a diagonal covariance has a smaller
-    effective number, as locations and scales are correlated.
+    The proposal is Student's t around the mode with the curvature of the posterior; the second round uses the
+    weighted mean and covariance of the first. The paper's normal proposal with a diagonal covariance has a
+    smaller effective number, because locations and scales are correlated.
     """
     centre, covariance = mode, _covariance(pair, mode, points)
-    drawn, weight = _weighted(pair, centre, covariance, points, rng)
-    if 1.0 / float(weight @ weight) > 4 * len(
-        mode
-    ):  # else the moments of the draws are worse than the curve's
-        centre = weight @ drawn
-        off = drawn - centre
+    proposals, weight = _weighted(pair, centre, covariance, points, rng)
+    # With fewer effective draws their moments are worse than the curvature.
+    if 1.0 / float(weight @ weight) > 4 * len(mode):
+        centre = weight @ proposals
+        off = proposals - centre
         covariance = (off * weight[:, None]).T @ off + 1e-10 * np.eye(len(mode))
-        drawn, weight = _weighted(pair, centre, covariance, points, rng)
+        proposals, weight = _weighted(pair, centre, covariance, points, rng)
     places = (np.arange(draws) + rng.random()) / draws
     picked = np.minimum(np.searchsorted(np.cumsum(weight), places), len(weight) - 1)
-    return drawn[picked], 1.0 / float(weight @ weight)
+    return proposals[picked], 1.0 / float(weight @ weight)
 
 
 def _weighted(
     pair: Pair, centre: Floats, covariance: Floats, points: Points, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Proposals and their weights (equation 7), which sum to 1; outside the bounds the weight is 0."""
+    """Return proposals and their weights (equation 7), which sum to 1 and are 0 outside the bounds."""
     size = len(centre)
     root = np.linalg.cholesky(covariance)
     normal = rng.standard_normal((PROPOSALS, size))
     stretch = rng.chisquare(_FREEDOM, PROPOSALS) / _FREEDOM
-    drawn: Floats = centre + (normal @ root.T) / np.sqrt(stretch)[:, None]
+    proposals: Floats = centre + (normal @ root.T) / np.sqrt(stretch)[:, None]
     low, high = np.array(pair.bounds).T
-    inside: NDArray[np.bool_] = ((drawn >= low) & (drawn <= high)).all(axis=1)
+    inside: NDArray[np.bool_] = ((proposals >= low) & (proposals <= high)).all(axis=1)
     distance = (normal**2).sum(axis=1) / stretch
     proposed = -(_FREEDOM + size) / 2 * np.log1p(distance / _FREEDOM)
-    log_weight = np.where(inside, pair.log_posterior(np.clip(drawn, low, high), points) - proposed, -np.inf)
+    log_posterior = pair.log_posterior(np.clip(proposals, low, high), points)
+    log_weight = np.where(inside, log_posterior - proposed, -np.inf)
     if not inside.any():
         return np.clip(centre[None], low, high), np.ones(1)
     weight = np.exp(log_weight - log_weight.max())
-    return drawn, weight / weight.sum()
+    return proposals, weight / weight.sum()
 
 
 def _covariance(pair: Pair, mode: Floats, points: Points) -> Floats:
-    """Inverse of the posterior's curvature at the mode, with bounded eigenvalues."""
+    """Return the inverse of the posterior's curvature at the mode, with bounded eigenvalues."""
     size = len(mode)
     step = _CURVE_STEP * np.eye(size)
     signs = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
@@ -312,5 +321,5 @@ def _covariance(pair: Pair, mode: Floats, points: Points) -> Floats:
     values = pair.log_posterior(mode + moved, points).reshape(size, size, 4)
     curve = -(values @ np.array([1.0, -1.0, -1.0, 1.0])) / (4 * _CURVE_STEP**2)
     # At a bound the posterior may rise outwards: a floor keeps the proposal finite.
-    found, axes = np.linalg.eigh((curve + curve.T) / 2)
-    return np.asarray((axes / np.clip(found, 1.0, 1e8)) @ axes.T)
+    eigenvalues, axes = np.linalg.eigh((curve + curve.T) / 2)
+    return np.asarray((axes / np.clip(eigenvalues, 1.0, 1e8)) @ axes.T)

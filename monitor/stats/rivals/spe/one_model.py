@@ -1,4 +1,4 @@
-"""The fit of one model: transformed scores, a mixture for each class, and class probabilities."""
+"""The fit of SPE to one model: transformed scores, a mixture for each class, and class probabilities."""
 
 from __future__ import annotations
 
@@ -22,28 +22,31 @@ from monitor.stats.rivals.spe.mixture import MixtureFit, fit_mixture
 Scope = Literal["population", "sample"]
 
 NO_SPREAD = "scores all equal"
-"""The reason for a model without a fit: equal scores have no density."""
+"""The reason why a model has no fit: equal scores have no density."""
 
 DRAWS = 100
 _CUT = 1e-6
-_MARGIN = 0.05  # of the range, below the lowest score: the densities of positive numbers need room above 0
+_MARGIN = 0.05  # gap below the lowest score, as a share of the range: some densities need space above 0
 _NARROW = 1e-9
 _FEW_DRAWS = 50.0
-_STREAM = 20  # of importance sampling; each class has its own above this
+_STREAM = 20  # first random stream of importance sampling; each class has its own
 _LABEL_STREAM = 19
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Scores of one class into (0, 1]: the log odds or the score, moved and stretched by `low` and `high`."""
+    """A transformation of the scores of one class into (0, 1].
+
+    It scales the log odds (with `odds`) or the scores linearly, from the range `low` to `high`.
+    """
 
     low: float
     high: float
     odds: bool
 
     @classmethod
-    def of(cls, scores: Floats, odds: bool) -> _Line | None:
-        """The transformation; None without two different scores."""
+    def from_scores(cls, scores: Floats, odds: bool) -> _Line | None:
+        """Return the transformation of the scores; None without two different scores."""
         if not len(scores):
             return None
         on_line = _on_line(scores, odds)
@@ -51,11 +54,12 @@ class _Line:
         return cls(low, high, odds) if high - low > _NARROW else None
 
     def __call__(self, scores: Floats) -> Floats:
+        """Return the scaled scores."""
         moved = np.clip(_on_line(scores, self.odds), self.low, self.high) - self.low
         return (moved / (self.high - self.low) + _MARGIN) / (1.0 + _MARGIN)
 
     def back(self, scaled: float) -> float:
-        """The score of a value in (0, 1]."""
+        """Return the score that has this scaled value."""
         there = (scaled * (1.0 + _MARGIN) - _MARGIN) * (self.high - self.low) + self.low
         return float(scipy.special.expit(there)) if self.odds else there
 
@@ -66,12 +70,13 @@ def _on_line(scores: Floats, odds: bool) -> Floats:
 
 
 class OneModel(PosteriorEstimator):
-    """One model's part of `SPE`, on sorted rows.
+    """The part of `SPE` for one model, on sorted rows.
 
     Attributes
     ----------
     mixtures : tuple of MixtureFit
-        For two classes, one for the positive class; else one for each class against the rest.
+        One mixture, for the positive class, if there are two classes; else one for each class against the
+        rest.
     """
 
     tag = "spe"
@@ -97,13 +102,14 @@ class OneModel(PosteriorEstimator):
         self._fitted = self._fit(data)
 
     def unscaled(self, scaled: float) -> float:
-        """The model's own score of the positive class for a value in (0, 1]."""
+        """Return the model's score of the positive class for a scaled value in (0, 1]."""
         return self._lines[self.place].back(scaled)
 
     def rates(self, thresholds: int | None) -> Rates | Unknown:
-        """Rates of all draws, of the densities or of labels drawn for the rows.
+        """Return the rates of all draws, from the densities or from labels sampled for the rows.
 
-        `thresholds` is their largest number, at equal counts of rows; None: all, or a fine grid.
+        `thresholds` is the largest number of thresholds, at equal counts of rows; None for all scores, or for
+        a fine grid.
         """
         data, fitted = self._done()
         if fitted.refused is not None:
@@ -113,16 +119,16 @@ class OneModel(PosteriorEstimator):
         if self.scope == "population":
             places = None if thresholds is None else _places(scores, thresholds)
             mixture = self.mixtures[self.place]
-            return Rates.joined([Rates.of_mixture(*part, places) for part in mixture.drawn])
+            return Rates.concatenate([Rates.from_mixture(*part, places) for part in mixture.samples])
         rng = self.rng(_LABEL_STREAM)
-        drawn = np.stack([_drawn(p[None, rows], rng)[0] for p in self._draw_posteriors(rng)])
-        positive = drawn[:, :, self._positive()]
+        labels = np.stack([_sampled_labels(p[None, rows], rng)[0] for p in self._draw_posteriors(rng)])
+        positive = labels[:, :, self._positive()]
         counts = positive.sum(axis=1)
         positive = positive[(counts > 0) & (counts < positive.shape[1])]
         if 2 * len(positive) <= DRAWS:
             return Unknown(Reason.ONE_CLASS)
-        found = Rates.of_labels(scores, positive)
-        return found if thresholds is None else _picked(found, thresholds)
+        rates = Rates.from_labels(scores, positive)
+        return rates if thresholds is None else _picked(rates, thresholds)
 
     def _positive(self) -> int:
         return self._of_two
@@ -135,7 +141,9 @@ class OneModel(PosteriorEstimator):
         mean = data.clamp(data.mean_of_models())
         if not rows.any():
             return Fitted(mean, converged=False, refused=Reason.NO_ROWS)
-        lines = [_Line.of(data.scores[rows, 0, k], self.scale == "logit") for k in self._classes(data)]
+        lines = [
+            _Line.from_scores(data.scores[rows, 0, k], self.scale == "logit") for k in self._classes(data)
+        ]
         known = tuple(line for line in lines if line is not None)
         if len(known) < len(lines):
             return Fitted(mean, converged=False, refused=NO_SPREAD)
@@ -146,7 +154,7 @@ class OneModel(PosteriorEstimator):
         effective = min(mixture.effective for mixture in self.mixtures)
         chance = self._chances(data.scores[:, 0]).mean(axis=0)
         against = self._against(data, chance)
-        told = {
+        warnings = {
             "no labels": not data.labelled[rows].any(),
             "few effective draws": effective < _FEW_DRAWS,
             Reason.CONTRADICTED.value: against > LIMIT,
@@ -155,12 +163,12 @@ class OneModel(PosteriorEstimator):
             data.clamp(chance),
             converged=all(mixture.converged for mixture in self.mixtures),
             iterations=sum(mixture.iterations for mixture in self.mixtures),
-            flags=tuple(flag for flag, holds in told.items() if holds),
+            flags=tuple(flag for flag, holds in warnings.items() if holds),
             details={"effective_draws": effective, "labels_z": against},
         )
 
     def _against(self, data: LabelledScores, chance: Floats) -> float:
-        """The largest |z| of the labels, a class against the rest; `chance` (n, K) is without them."""
+        """Return the largest |z| over the classes; `chance` (n, K) is computed without the labels."""
         rows = data.present[:, 0] & data.labelled
         known, labels = chance[rows], data.labels[rows]
         return max(abs(labels_z(known[:, k], (labels == k).astype(np.float64))) for k in self._classes(data))
@@ -172,8 +180,9 @@ class OneModel(PosteriorEstimator):
         return fit_mixture(line(raw), labels, self.families, _guesses(raw, labels), DRAWS, seed)
 
     def _chances(self, scores: Floats) -> Floats:
-        """(draws, m, K) class probabilities of scores (m, K); a row without an answer has the shares of the
-        classes.
+        """Return the (draws, m, K) class probabilities of scores (m, K).
+
+        A row without an answer has the shares of the classes.
         """
         missing = np.isnan(scores[:, 0])
         parts = []
@@ -197,18 +206,21 @@ class OneModel(PosteriorEstimator):
         for chance in self._chances(data.scores[:, 0]):
             yield data.clamp(chance)
 
-    def _gathered(self, of: Callable[[Floats, Floats | None], Floats], *, resampled: bool) -> Floats:
-        """For the sample, draw labels instead of resampling rows."""
+    def _gathered(self, compute: Callable[[Floats, Floats | None], Floats], *, resampled: bool) -> Floats:
+        """Gather results as the base class does; for the scope "sample", sample labels instead of rows."""
         if self.scope == "population" or not resampled:
-            return super()._gathered(of, resampled=resampled)
+            return super()._gathered(compute, resampled=resampled)
         rng = self.rng(_LABEL_STREAM)
         return np.concatenate(
-            [of(_drawn(chance, rng), np.ones(chance.shape[:2])) for chance in self._blocks(self._repeats)]
+            [
+                compute(_sampled_labels(chance, rng), np.ones(chance.shape[:2]))
+                for chance in self._blocks(self._repeats)
+            ]
         )
 
 
-def _drawn(chance: Floats, rng: np.random.Generator) -> Floats:
-    """(d, n, K) one-hot labels with these probabilities."""
+def _sampled_labels(chance: Floats, rng: np.random.Generator) -> Floats:
+    """Return random (d, n, K) one-hot labels with these probabilities."""
     at = rng.random((*chance.shape[:2], 1)) * chance.sum(axis=2, keepdims=True)
     picked = (np.cumsum(chance, axis=2) <= at).sum(axis=2)
     labels: Floats = np.eye(chance.shape[2])[np.minimum(picked, chance.shape[2] - 1)]
@@ -216,7 +228,7 @@ def _drawn(chance: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _places(scores: Floats, most: int) -> Floats:
-    """At most `most` of the scores, falling, at equal counts."""
+    """Return at most `most` of the scores, descending, at equal counts."""
     distinct = np.unique(scores)
     return (
         distinct[::-1]
@@ -233,7 +245,11 @@ def _picked(rates: Rates, most: int) -> Rates:
 
 
 def _guesses(scores: Floats, labels: Ints) -> Floats:
-    """(starts, n) probabilities of being positive: the score, and cuts at the labels' and usual shares."""
+    """Return (starts, n) start values of the probability of the positive class.
+
+    The first is the score; the others cut the ranked scores at the labels' share of positives and at usual
+    shares.
+    """
     known = labels >= 0
     share = (float(labels[known].sum()) + 1.0) / (known.sum() + 2.0)
     rank = np.argsort(np.argsort(scores, kind="stable"), kind="stable") / max(len(scores), 1)
