@@ -17,7 +17,9 @@ PACKAGES: tuple[str, ...] = (
     "monitor/stats/calibration",
     "monitor/stats/charts",
     "monitor/stats/labelled",
+    "monitor/stats/pairwise",
     "monitor/stats/rivals",
+    "monitor/stats/sampling",
     "monitor/store",
     "monitor/testing",
 )

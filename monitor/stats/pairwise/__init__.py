@@ -1,1 +1,1 @@
-"""Models compared in pairs: Bradley-Terry coefficients, ranks and their intervals."""
+"""Bradley-Terry coefficients and ranks of models that are compared in pairs, with intervals."""

@@ -1,4 +1,4 @@
-"""Bradley-Terry coefficients of models from pairwise comparisons, some by humans, many by a judge (PPI++)."""
+"""Bradley-Terry coefficients of models by PPI++, from a judge's and some humans' comparisons in pairs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from monitor.stats.pairwise.ranking import Method, RankInterval, simultaneous_ra
 
 Bools = NDArray[np.bool_]
 
-_FAR = 15.0  # a model with a larger coefficient won, or lost, all its games: there is no estimate
-_NEGATIVE = 1e-9  # a smaller variance is rounding
+_FAR = 15.0  # a larger coefficient means that a model won, or lost, all its games
+_NEGATIVE = 1e-9  # a variance down to minus this is a rounding error
 _NO_ESTIMATE = (
     "the coefficients have no finite estimate: a model won or lost all its games, or some models were never "
     "compared with the others; give more comparisons"
@@ -30,21 +30,22 @@ _SHARE = {"a": 0.0, "tie": 0.5, "b": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two models' answers to one prompt, and the winner.
+    """A comparison of two models' answers to one prompt.
 
     Parameters
     ----------
     a, b : str
-        Names of two models.
+        Names of the two models.
     human : {"a", "b", "tie"} or None
-        The winner, by a human.
+        The winner according to a human.
     judge : {"a", "b", "tie"}, float or None
-        The winner, by a judging model; or its probability, 0 to 1, that b won. At least one of both verdicts.
+        The winner according to a judging model, or the probability, 0 to 1, that b won. At least one of
+        `human` and `judge` is required.
 
     Raises
     ------
     ValueError
-        The models are the same, a verdict is wrong, or there is none.
+        The models are the same, a verdict is invalid, or there is none.
     """
 
     a: str
@@ -72,17 +73,18 @@ def _is_verdict(judge: object) -> bool:
 
 
 def _share(verdict: Winner | float | None) -> float:
-    """The share of b in the win: 0 to 1, NaN without a verdict."""
+    """Return the share of b in the win, 0 to 1; NaN without a verdict."""
     if verdict is None:
         return float("nan")
     return _SHARE[verdict] if isinstance(verdict, str) else float(verdict)
 
 
 def corrected_by(human: Floats, judge: Floats) -> Bools:
-    """(n,) bool: the comparisons whose human verdicts a fit uses.
+    """Return a mask (n,) of the comparisons whose human verdicts a fit uses.
 
-    These are the ones that the judge decided too, if they are at least half and the judge decided others;
-    else all. Verdicts are (n,), NaN if missing.
+    If the judge decided at least half of the humans' comparisons, and some others, the fit uses the human
+    verdicts on comparisons that the judge decided too; otherwise it uses all human verdicts. Verdicts are
+    (n,), with NaN if missing.
 
     Examples
     --------
@@ -96,21 +98,24 @@ def corrected_by(human: Floats, judge: Floats) -> Bools:
 
 
 class BradleyTerry:
-    """P(b wins over a) = 1 / (1 + exp(ζ_a − ζ_b)), fitted by PPI++; ζ of one model is 0.
+    """Bradley-Terry model P(b wins over a) = 1 / (1 + exp(ζ_a − ζ_b)), fitted by PPI++.
 
-    Comparisons with verdicts of both a human and the judge correct the judge; those of the judge alone add
-    numbers. If the judge decided at least half of the humans' comparisons, those of a human alone are left
-    out; otherwise only human verdicts count. So let the judge decide the humans' comparisons too. A tie
-    counts as half a win for each. The judge may have any bias: its weight depends on its agreement with the
-    humans. With weights a comparison counts by its weight, on both terms. Intervals are normal with the
-    sandwich covariance: right for many comparisons, too narrow for a few dozen for each model. If the
-    Bradley-Terry model itself is wrong, they are for the coefficients of least expected loss. They assume
-    independent comparisons: one person's many verdicts are not.
+    The coefficient ζ of the reference model is 0. Comparisons with verdicts of both a human and the judge
+    correct the judge; comparisons by the judge alone increase the sample. If the judge decided at least half
+    of the humans' comparisons, comparisons by a human alone are left out; otherwise only human verdicts
+    count. So let the judge decide the humans' comparisons too. A tie counts as half a win for each model. The
+    judge may have any bias: its weight depends on its agreement with the humans. `weights` multiply both
+    terms of the loss.
+
+    Intervals are normal with the sandwich covariance: right for many comparisons, too narrow with only a few
+    dozen for each model. If the Bradley-Terry model is wrong, they are intervals for the coefficients with
+    the smallest expected loss. They assume independent comparisons, which many verdicts of one person are
+    not.
 
     Parameters
     ----------
     lam : float, optional
-        Trust in the judge from 0 (humans alone) to 1; by default tuned for the least sum of variances.
+        Weight λ of the judge, from 0 (humans alone) to 1; by default tuned for the least sum of variances.
     reference : str, optional
         The model with the coefficient 0; by default the first by name.
 
@@ -135,23 +140,23 @@ class BradleyTerry:
     def __init__(self, *, lam: float | None = None, reference: str | None = None) -> None:
         if lam is not None and not 0.0 <= lam <= 1.0:
             raise ValueError(f"lam must lie from 0 (humans alone) to 1 (plain PPI), got {lam}")
-        self._asked = lam
+        self._fixed_lam = lam
         self._reference = reference
         self.models: tuple[str, ...] = ()
         self.coefficients: Floats = np.empty(0)
         self.covariance: Floats = np.empty((0, 0))
         self.lam = 0.0
         self.effective_comparisons = 0.0
-        """Comparisons by humans that alone would tell as much: by the sums of the variances."""
+        """The number of human comparisons that would give the same sum of variances without a judge."""
 
     def fit(self, comparisons: Sequence[Comparison], *, weights: Sequence[float] | None = None) -> Self:
-        """Fit, instead of an earlier fit.
+        """Fit the model, and return it; an earlier fit is replaced.
 
         Parameters
         ----------
         comparisons : sequence of Comparison
         weights : sequence of float, optional
-            One for each comparison, used for those with a human verdict: positive, up to a factor.
+            A positive weight for each comparison, up to a common factor; used if it has a human verdict.
 
         Raises
         ------
@@ -182,21 +187,22 @@ class BradleyTerry:
         weights: ArrayLike | None = None,
         population: Bools | None = None,
     ) -> Self:
-        """As `fit`, with the same errors, from columns.
+        """Fit the model to comparisons in columns; see `fit` for the errors.
 
         Parameters
         ----------
         models : tuple of str
-            M names, each with a comparison.
+            M names; each model has a comparison.
         a, b : (n,) int64
             Indices into `models`.
         human, judge : (n,) float64
             The share of b in the win, 0 to 1; NaN without a verdict.
         weights : (n,) array of float, optional
-            As in `fit`.
+            See `fit`.
         population : (n,) bool, optional
-            The comparisons over which the judge's verdicts are averaged; by default those without a human
-            verdict. Give all of them if weights show that humans decided no random sample.
+            The comparisons over which the judge's verdicts are averaged, by default all without a human
+            verdict. Pass all comparisons if humans did not decide a random sample, for which `weights`
+            correct.
         """
         if self._reference is not None and self._reference not in models:
             raise ValueError(f"reference must be a model with a comparison, got {self._reference!r}")
@@ -215,17 +221,17 @@ class BradleyTerry:
         return self
 
     def interval(self, level: float = 0.95) -> Floats:
-        """(M, 2) ends of each coefficient's interval by itself; 0 for the reference."""
+        """Return the (M, 2) ends of each coefficient's own interval; both are 0 for the reference."""
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * np.sqrt(
             np.maximum(np.diagonal(self.covariance), 0.0)
         )
         return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
 
     def ranks(self, level: float = 0.9, method: Method = "bonferroni") -> tuple[RankInterval, ...]:
-        """Rank interval of each model, all right together with probability `level`; 1 is the best.
+        """Return the rank interval of each model; all are right together with probability `level`.
 
-        The coefficients are centred at their mean, so the reference has an error as well. Arguments as in
-        `simultaneous_ranks`.
+        The coefficients are centred at their mean, so the reference has an error too. See
+        `simultaneous_ranks` for the arguments.
         """
         m = len(self.models)
         middle = np.eye(m) - 1.0 / m
@@ -245,19 +251,19 @@ class BradleyTerry:
         self.coefficients[others] = zeta
         self.covariance[np.ix_(others, others)] = inverse @ spread @ inverse
         if np.diagonal(self.covariance).min() < -_NEGATIVE:
-            raise ValueError(_NO_ESTIMATE)  # nearly so: the Hessian has no inverse to speak of
+            raise ValueError(_NO_ESTIMATE)  # the Hessian is nearly singular
         variance = np.trace(self.covariance)
         gain = np.trace(inverse @ alone @ inverse) / variance if variance > 0 else 1.0
         self.effective_comparisons = float(gain) * n
 
     def _coefficients(self, own: _Games, new: _Games, w: Floats) -> tuple[Floats, float]:
-        """The coefficients and λ; without the judge if there is no finite estimate with it."""
-        if not len(new) or self._asked is not None:
-            lam = float(self._asked or 0.0) if len(new) else 0.0
+        """Return the coefficients and λ, which is 0 if no finite estimate with the judge exists."""
+        if not len(new) or self._fixed_lam is not None:
+            lam = float(self._fixed_lam or 0.0) if len(new) else 0.0
             return _least(own, new, w, lam), lam
         try:
             lam, zeta = 1.0, _least(own, new, w, 1.0)
-            for _ in range(2):  # at the coefficients of λ = 1, then at those of the λ found: ppi-python
+            for _ in range(2):  # at the coefficients of λ = 1, then at those of the tuned λ, as ppi-python
                 lam = _tuned(own, new, w, zeta)
                 zeta = _least(own, new, w, lam)
             return zeta, lam
@@ -267,9 +273,7 @@ class BradleyTerry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Games:
-    """n comparisons with rows x, −1 at a and 1 at b, without the reference's column; sums go by model or by
-    pair.
-    """
+    """The design of n comparisons: row x has −1 at a and 1 at b, without the column of the reference."""
 
     models: int
     base: int
@@ -282,22 +286,22 @@ class _Games:
         return len(self.a)
 
     def take(self, rows: Bools) -> _Games:
-        """The games of some rows."""
+        """Return the comparisons of some rows."""
         return _Games(self.models, self.base, self.a[rows], self.b[rows], self.human[rows], self.judge[rows])
 
     def line(self, zeta: Floats) -> Floats:
-        """(n,) x @ zeta."""
+        """Return the (n,) products x @ zeta."""
         full = np.insert(zeta, self.base, 0.0)
-        found: Floats = full[self.b] - full[self.a]
-        return found
+        line: Floats = full[self.b] - full[self.a]
+        return line
 
     def total(self, v: Floats) -> Floats:
-        """(M − 1,) Σ v x."""
-        found = np.bincount(self.b, v, self.models) - np.bincount(self.a, v, self.models)
-        return np.delete(found, self.base)
+        """Return the (M − 1,) sum Σ v x."""
+        sums = np.bincount(self.b, v, self.models) - np.bincount(self.a, v, self.models)
+        return np.delete(sums, self.base)
 
     def squares(self, v: Floats) -> Floats:
-        """(M − 1, M − 1) Σ v x xᵀ."""
+        """Return the (M − 1, M − 1) sum Σ v x xᵀ."""
         m = self.models
         pairs = np.bincount(self.a * m + self.b, v, m * m).reshape(m, m)
         pairs = pairs + pairs.T
@@ -305,13 +309,13 @@ class _Games:
         return np.delete(np.delete(whole, self.base, axis=0), self.base, axis=1)
 
     def covariance(self, v: Floats, u: Floats | None = None) -> Floats:
-        """Sum of the products of the rows v x and u x around their means; by default u = v."""
+        """Return the sum of the products of the rows v x and u x around their means; u = v by default."""
         u = v if u is None else u
         return self.squares(v * u) - np.outer(self.total(v), self.total(u)) / len(self)
 
 
 def _least(own: _Games, new: _Games, w: Floats, lam: float) -> Floats:
-    """(M − 1,) coefficients of least rectified loss (6), with the weights of (8) on both terms."""
+    """Return the (M − 1,) minimum of the rectified loss (6), with the weights of (8) on both terms."""
     start = np.zeros(own.models - 1)
     try:
         zeta = minimise(lambda at: _loss(own, new, w, lam, at), start, np.full(len(start), -np.inf))
@@ -323,7 +327,7 @@ def _least(own: _Games, new: _Games, w: Floats, lam: float) -> Floats:
 
 
 def _loss(own: _Games, new: _Games, w: Floats, lam: float, zeta: Floats) -> tuple[float, Floats, Floats]:
-    """The rectified loss, its gradient and its Hessian."""
+    """Return the rectified loss, its gradient and its Hessian."""
     line, n = own.line(zeta), len(own)
     chance, judged = scipy.special.expit(line), np.nan_to_num(own.judge)
     value = float(w @ ((1 - lam) * np.logaddexp(0.0, line) - (own.human - lam * judged) * line)) / n
@@ -339,14 +343,15 @@ def _loss(own: _Games, new: _Games, w: Floats, lam: float, zeta: Floats) -> tupl
 
 
 class _Residuals(NamedTuple):
-    """Each row's factor of x in the gradient: by human, by judge, by the judge alone."""
+    """The factor of each row x in the gradient."""
 
-    true: Floats
-    guess: Floats
-    fresh: Floats
+    true: Floats  # human verdicts
+    guess: Floats  # the judge's verdicts on the same rows
+    fresh: Floats  # the judge's verdicts on the other rows
 
     @classmethod
     def at(cls, zeta: Floats, own: _Games, new: _Games, w: Floats) -> _Residuals:
+        """Return the residuals at coefficients `zeta`."""
         chance = scipy.special.expit(own.line(zeta))
         return cls(
             w * (chance - own.human),
@@ -356,15 +361,15 @@ class _Residuals(NamedTuple):
 
 
 def _inverse(own: _Games, new: _Games, w: Floats, zeta: Floats) -> Floats:
-    """The inverse Hessian over all comparisons."""
+    """Return the inverse Hessian over all comparisons."""
     chance, far = scipy.special.expit(own.line(zeta)), scipy.special.expit(new.line(zeta))
     hessian = own.squares(w * chance * (1 - chance)) + new.squares(far * (1 - far))
-    found: Floats = np.linalg.inv(hessian / (len(own) + len(new))).astype(np.float64)
-    return found
+    inverse: Floats = np.linalg.inv(hessian / (len(own) + len(new))).astype(np.float64)
+    return inverse
 
 
 def _tuned(own: _Games, new: _Games, w: Floats, zeta: Floats) -> float:
-    """λ of the least sum of variances, as in `ppi-python`."""
+    """Return the λ with the least sum of variances, as in `ppi-python`."""
     rest, inverse = _Residuals.at(zeta, own, new, w), _inverse(own, new, w, zeta)
     n, fresh = len(own), len(new)
     together = own.covariance(rest.true, rest.guess) / n

@@ -1,9 +1,9 @@
-"""Ranks of models from uncertain means or coefficients: best and worst possible rank.
+"""Best and worst possible ranks of models with uncertain means or coefficients.
 
-There are two ways to be right about all ranks together, both from AutoEval's section 2.2: intervals at
-Bonferroni's level, and the joint ellipsoid of all values, which uses the correlation of their errors. The
-ellipsoid tells more for few models, or models that answered the same requests and err alike; the intervals
-tell more for many models with independent errors.
+Two methods control the joint level of all ranks, both from AutoEval's section 2.2: intervals at Bonferroni's
+level, and the joint ellipsoid of all values, which uses the correlation of their errors. The ellipsoid gives
+narrower ranks for few models, or for models that answered the same requests and make similar errors; the
+intervals give narrower ranks for many models with independent errors.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 Method = Literal["bonferroni", "chi_square"]
 
 RANK_LEVEL = 0.9
-"""Joint level of all exported ranks, as in the paper."""
+"""The joint level of all exported ranks, as in the paper."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankInterval:
-    """The possible ranks of a model; 1 is the best.
+    """The range of possible ranks of a model; 1 is the best.
 
     Parameters
     ----------
     best, worst : int
-        From 1 to the number of models; equal if the rank is certain.
+        Ranks from 1 to the number of models; equal if the rank is certain.
     """
 
     best: int
@@ -41,19 +41,19 @@ class RankInterval:
 def simultaneous_intervals(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> Floats:
-    """Intervals of M values that contain all of them together with the stated probability.
+    """Return intervals that contain all of M values together with the stated probability.
 
     Parameters
     ----------
     value : (M,) array of float
     covariance : (M, M) array of float
-        Covariance of the values' errors, assumed normal.
+        Covariance of the values' errors, which are assumed normal.
     level : float
-        The paper uses 0.9 for ranks.
+        The joint level; the paper uses 0.9 for ranks.
     method : {"bonferroni", "chi_square"}
-        Each interval at 1 − (1 − level)/M; or the projection on each axis of the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂
-        − μ) ≤ χ² of M degrees of freedom, which is wider for all M above 1. For ranks the ellipsoid tells
-        more than its projection: see `simultaneous_ranks`.
+        "bonferroni" gives each interval the level 1 − (1 − level)/M. "chi_square" projects the ellipsoid (μ̂
+        − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom on each axis, which gives wider intervals for M above
+        1. For ranks the ellipsoid is more precise than its projections: see `simultaneous_ranks`.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def simultaneous_intervals(
     Raises
     ------
     ValueError
-        A shape, the level or the method is wrong.
+        A shape, the level or the method is invalid.
 
     References
     ----------
@@ -81,16 +81,16 @@ def simultaneous_intervals(
         reach = float(scipy.special.ndtri(1 - out / (2 * len(center))))
     else:
         reach = float(np.sqrt(2 * scipy.special.gammaincinv(len(center) / 2, level)))
-    half = reach * np.sqrt(np.maximum(np.diagonal(spread), 0.0))  # rounding may leave -1e-20 for no variance
+    half = reach * np.sqrt(np.maximum(np.diagonal(spread), 0.0))  # rounding may turn a variance of 0 negative
     return np.stack([center - half, center + half], axis=1)
 
 
 def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
-    """Possible ranks by simultaneous intervals, one for each model; models whose intervals overlap may be
-    tied.
+    """Return the possible ranks of M models from simultaneous intervals.
 
-    The ranks have the joint probability of the intervals. `best` is 1 + the number of models entirely above;
-    `worst` is M − the number entirely below.
+    The order of two models is certain if their intervals do not overlap. The ranks have the joint level of
+    the intervals. `best` is 1 plus the number of models that are certainly above; `worst` is M minus the
+    number of models that are certainly below.
 
     Parameters
     ----------
@@ -109,19 +109,19 @@ def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
 def simultaneous_ranks(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> tuple[RankInterval, ...]:
-    """Ranks of M models that are right together with at least the stated probability.
+    """Return ranks of M models that are right together with at least the stated probability.
 
     Parameters
     ----------
     value : (M,) array of float
         Larger values are better.
     covariance : (M, M) array of float
-        Covariance of the values' errors, assumed normal; it need not have an inverse.
+        Covariance of the values' errors, which are assumed normal; it may be singular.
     level : float
     method : {"bonferroni", "chi_square"}
-        By intervals that do not overlap (`simultaneous_intervals` at Bonferroni's level, `rank_intervals`);
-        or by the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom: a model is above another if
-        it is so in that whole set, μ̂ᵢ − μ̂ⱼ > √(χ² · var(μ̂ᵢ − μ̂ⱼ)), as in H. Scheffé's comparisons.
+        "bonferroni" compares intervals: see `simultaneous_intervals` and `rank_intervals`. "chi_square" uses
+        the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom: a model is above another if it is
+        above it in the whole ellipsoid, μ̂ᵢ − μ̂ⱼ > √(χ² · var(μ̂ᵢ − μ̂ⱼ)), as in H. Scheffé's comparisons.
 
     Returns
     -------
@@ -131,11 +131,11 @@ def simultaneous_ranks(
     Raises
     ------
     ValueError
-        A shape, the level or the method is wrong.
+        A shape, the level or the method is invalid.
 
     References
     ----------
-    Boyeau et al., *AutoEval Done Right*, section 2.2, which compares the set's coordinates pair by pair. H.
+    Boyeau et al., *AutoEval Done Right*, section 2.2, which compares the coordinates pair by pair. H.
     Scheffé, *A method for judging all contrasts in the analysis of variance*, Biometrika 40 (1953).
 
     Examples
@@ -166,7 +166,7 @@ def _checked(value: ArrayLike, covariance: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _ranks(beats: NDArray[np.bool_]) -> tuple[RankInterval, ...]:
-    """Ranks from the matrix of certain orders: the model of a row is above the model of a column."""
+    """Return ranks from a matrix that is true where the model of the row is above that of the column."""
     models = len(beats)
     return tuple(
         RankInterval(1 + above, models - below)

@@ -1,4 +1,4 @@
-"""The standing of an arena's models: Bradley-Terry coefficients with intervals, and ranks."""
+"""The standing of the models of an arena: Bradley-Terry coefficients with intervals, and ranks."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from monitor.stats.pairwise.bradley_terry import BradleyTerry, corrected_by
 from monitor.stats.pairwise.ranking import RANK_LEVEL, Method, RankInterval
 
 FEWEST = 20
-"""A model with fewer human verdicts has no coefficient. In simulated arenas with 10 for every model, a fifth
-of the fits have no finite estimate; with 20, 0.5 % (`tests/fidelity/output/arena.txt`)."""
+"""The smallest number of human verdicts for a model's coefficient. In simulated arenas with 10 verdicts for
+every model, a fifth of the fits have no finite estimate; with 20, 0.5 %
+(`tests/fidelity/output/arena.txt`)."""
 
 VERDICTS = ("human", "judge", "both", "none")
-"""The judge of a comparison; none if a human may still decide."""
+"""The sources of a comparison's verdicts; "none" if a human may still decide."""
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparisons:
-    """Comparisons as columns, n rows.
+    """The columns of n comparisons.
 
     Parameters
     ----------
     a, b : (n,) int64
-        Numbers of the models.
+        Indices of the models.
     human, judge : (n,) float64
         The share of b in the win, 0 to 1; NaN without a verdict.
     weight : (n,) float64
-        1 / the probability of asking a human; used for those with a human verdict.
+        Inverse probability of asking a human; used for comparisons with a human verdict.
     """
 
     a: Ints
@@ -46,11 +47,11 @@ class Comparisons:
     weight: Floats
 
     def take(self, rows: Bools) -> Comparisons:
-        """The comparisons of some rows."""
+        """Return the comparisons of some rows."""
         return Comparisons(self.a[rows], self.b[rows], self.human[rows], self.judge[rows], self.weight[rows])
 
     def used(self) -> Comparisons:
-        """The comparisons with only the verdicts that a fit uses: see `corrected_by`."""
+        """Return the comparisons with only the verdicts that a fit uses: see `corrected_by`."""
         own = corrected_by(self.human, self.judge)
         judged = not np.isnan(self.judge[own]).any()
         return Comparisons(
@@ -62,7 +63,7 @@ class Comparisons:
         )
 
     def by_verdict(self) -> dict[str, int]:
-        """The number of comparisons with each of `VERDICTS`."""
+        """Return the number of comparisons with each of `VERDICTS`."""
         human, judge = ~np.isnan(self.human), ~np.isnan(self.judge)
         counts = (human & ~judge, judge & ~human, human & judge, ~human & ~judge)
         return {name: int(which.sum()) for name, which in zip(VERDICTS, counts, strict=True)}
@@ -76,9 +77,9 @@ class ModelStanding:
     ----------
     model : str
     coefficient : Estimate or Unknown
-        ζ, 0 for the reference: e^ζ are the odds against the reference. `n` counts human verdicts.
+        ζ, with e^ζ the odds of winning against the reference; 0 for the reference. `n` counts human verdicts.
     rank, rank_chi_square : RankInterval or None
-        By Bonferroni's intervals, and by the χ² set; None if the coefficient is unknown.
+        The rank by Bonferroni's intervals, and by the χ² ellipsoid; None if the coefficient is unknown.
     """
 
     model: str
@@ -94,15 +95,15 @@ class Standing:
     Parameters
     ----------
     models : tuple of ModelStanding
-        In the order of their arrival.
+        The models in the order of their arrival.
     reference : str
         The model with the coefficient 0; ``""`` without any model.
     comparisons : mapping of str to int
-        The comparisons used, by `VERDICTS`.
+        The number of comparisons for each of `VERDICTS`.
     judge_weight : float
-        λ: the trust in the judge, from 0 to 1.
+        The weight λ of the judge, from 0 to 1.
     effective_comparisons : float
-        The number of human verdicts alone with the same information; 0 without an estimate.
+        The number of human verdicts with the same information; 0 without an estimate.
     rank_level : float
         Joint level of the ranks.
     """
@@ -116,22 +117,22 @@ class Standing:
 
 
 def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, level: float) -> Standing:
-    """Coefficients by PPI++ and rank intervals of the models that can be compared with the reference.
+    """Return coefficients by PPI++ and rank intervals of the models.
 
     A model has a coefficient if humans decided at least `FEWEST` of its comparisons, and no set of models
-    with it won, or lost, all of those against the rest (otherwise no estimate is finite). The others have a
-    reason instead, and their comparisons do not count. Ranks are among the models with a coefficient.
-    Verdicts that a fit does not use (`corrected_by`) do not count here either.
+    that contains it won, or lost, all comparisons against the other models (no estimate would be finite).
+    The other models have a reason instead, and their comparisons are left out. Ranks are among the models
+    with a coefficient. Only verdicts that a fit uses (`corrected_by`) count.
 
     Parameters
     ----------
     names : tuple of str
-        Names of the models, by number.
+        Names of the models, by index.
     rows : Comparisons
     reference : str, optional
-        By default the first of `names`.
+        The model with the coefficient 0, by default the first of `names`.
     level : float
-        Level of each coefficient's interval by itself.
+        Level of each coefficient's own interval.
 
     Examples
     --------
@@ -140,75 +141,78 @@ def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, l
     >>> b = (a + rng.integers(1, 3, 900)) % 3
     >>> won = (rng.random(900) < 1 / (1 + np.exp(a - b))).astype(float)  # model k has the coefficient k
     >>> rows = Comparisons(a, b, np.where(np.arange(900) < 300, won, np.nan), won, np.ones(900))
-    >>> found = standing(("x", "y", "z"), rows, None, 0.95)
-    >>> [(m.model, round(m.coefficient.value, 1), m.rank.best, m.rank.worst) for m in found.models]
+    >>> models = standing(("x", "y", "z"), rows, None, 0.95).models
+    >>> [(m.model, round(m.coefficient.value, 1), m.rank.best, m.rank.worst) for m in models]
     [('x', 0.0, 3, 3), ('y', 1.1, 2, 2), ('z', 2.2, 1, 1)]
     """
     origin = reference if reference is not None else (names[0] if names else "")
     counts = rows.by_verdict()
     rows = rows.used()
-    placed, decided, why = _placed(rows, names, origin)
-    unplaced = [
+    comparable, decided, why = _comparable(rows, names, origin)
+    models = [
         ModelStanding(name, TooFew(reason, n) if reason is Reason.TOO_FEW_COMPARISONS else Unknown(reason))
         for name, reason, n in zip(names, why, decided.tolist(), strict=True)
     ]
-    if placed.sum() < 2:
-        return Standing(tuple(unplaced), origin, counts)
-    kept = np.flatnonzero(placed)
+    if comparable.sum() < 2:
+        return Standing(tuple(models), origin, counts)
+    kept = np.flatnonzero(comparable)
     try:
-        fit = _fit(rows.take(placed[rows.a] & placed[rows.b]), kept, [names[k] for k in kept], origin)
+        own = rows.take(comparable[rows.a] & comparable[rows.b])
+        fit = _fit(own, kept, [names[k] for k in kept], origin)
     except ValueError:
         unknown = Unknown(Reason.NO_FINITE_ESTIMATE)
         return Standing(tuple(ModelStanding(name, unknown) for name in names), origin, counts)
     ends = fit.interval(level)
     ranks, chi_square = (fit.ranks(RANK_LEVEL, method) for method in get_args(Method))
-    models = list(unplaced)
     for place, k in enumerate(kept.tolist()):
         value = float(fit.coefficients[place])
-        found = Estimate(value, float(ends[place, 0]), float(ends[place, 1]), level, int(decided[k]))
-        models[k] = ModelStanding(names[k], found, ranks[place], chi_square[place])
+        estimate = Estimate(value, float(ends[place, 0]), float(ends[place, 1]), level, int(decided[k]))
+        models[k] = ModelStanding(names[k], estimate, ranks[place], chi_square[place])
     return Standing(tuple(models), origin, counts, fit.lam, fit.effective_comparisons)
 
 
-def _placed(rows: Comparisons, names: tuple[str, ...], origin: str) -> tuple[Bools, Ints, list[Reason]]:
-    """The models with a coefficient (repeated until all fit), their human verdicts, the others' reasons."""
+def _comparable(rows: Comparisons, names: tuple[str, ...], origin: str) -> tuple[Bools, Ints, list[Reason]]:
+    """Return the models with a coefficient, all models' human verdicts, and the reasons of the others.
+
+    The loop excludes models until all that remain can have a coefficient.
+    """
     human = ~np.isnan(rows.human)
     a, b, share = rows.a[human], rows.b[human], rows.human[human]
     at = names.index(origin) if origin in names else -1
-    placed, decided = np.ones(len(names), dtype=np.bool_), np.zeros(len(names), dtype=np.int64)
+    among, decided = np.ones(len(names), dtype=np.bool_), np.zeros(len(names), dtype=np.int64)
     why = [Reason.REFERENCE_TOO_FEW] * len(names)
     while True:
-        among = placed[a] & placed[b]
-        counted = np.bincount(np.concatenate([a[among], b[among]]), minlength=len(names))
-        decided = np.where(placed, counted, decided)
-        few = placed & (decided < FEWEST)
-        if at < 0 or not placed[at] or few[at]:
+        games = among[a] & among[b]
+        counted = np.bincount(np.concatenate([a[games], b[games]]), minlength=len(names))
+        decided = np.where(among, counted, decided)
+        few = among & (decided < FEWEST)
+        if at < 0 or not among[at] or few[at]:
             apart = np.zeros_like(few)
         else:
-            apart = placed & ~few & ~_connected(a[among], b[among], share[among], len(names), at)
+            apart = among & ~few & ~_connected(a[games], b[games], share[games], len(names), at)
         for k in np.flatnonzero(few).tolist():
             why[k] = Reason.TOO_FEW_COMPARISONS
         for k in np.flatnonzero(apart).tolist():
             why[k] = Reason.NO_FINITE_ESTIMATE
-        placed = placed & ~few & ~apart
-        if at < 0 or not placed[at]:
-            return np.zeros_like(placed), decided, why
+        among = among & ~few & ~apart
+        if at < 0 or not among[at]:
+            return np.zeros_like(among), decided, why
         if not (few | apart).any():
-            return placed, decided, why
+            return among, decided, why
 
 
 def _connected(a: Ints, b: Ints, human: Floats, models: int, at: int) -> Bools:
-    """The models that won and lost against the reference, directly or through others."""
+    """Return the models that won and lost against model `at`, directly or through other models."""
     losers = np.concatenate([a[human > 0], b[human < 1]])
     winners = np.concatenate([b[human > 0], a[human < 1]])
     graph = scipy.sparse.coo_array((np.ones(len(losers)), (losers, winners)), shape=(models, models))
     _, component = scipy.sparse.csgraph.connected_components(graph, connection="strong")
-    found: Bools = component == component[at]
-    return found
+    connected: Bools = component == component[at]
+    return connected
 
 
 def _fit(rows: Comparisons, kept: Ints, names: list[str], origin: str) -> BradleyTerry:
-    """The fit to comparisons among the kept models; a ValueError if there is no finite estimate."""
+    """Fit the comparisons among the kept models, or raise a ValueError if no finite estimate exists."""
     human = ~np.isnan(rows.human)
     uneven = human.any() and np.ptp(rows.weight[human]) > 0
     return BradleyTerry(reference=origin).fit_columns(
@@ -218,6 +222,6 @@ def _fit(rows: Comparisons, kept: Ints, names: list[str], origin: str) -> Bradle
         rows.human,
         rows.judge,
         weights=rows.weight if uneven else None,
-        # If humans were not asked at random, the judge's rows are no random sample either.
+        # If humans were not asked at random, the judge's other rows are not a random sample either.
         population=~np.isnan(rows.judge) if uneven else None,
     )

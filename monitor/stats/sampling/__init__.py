@@ -1,1 +1,1 @@
-"""The choice of answers to label: draws, and stratified samples."""
+"""Sampling: draws of the answers to label, and stratified samples of requests for a fit."""

@@ -1,7 +1,7 @@
-"""The choice of answers to label: more often those that tell more about the accuracy.
+"""Random draws of answers to label, which prefer answers that are more informative about the accuracy.
 
-Every answer has a recorded probability, so estimates weighted by its inverse are for all answers, even if the
-confidences are wrong.
+The probability of every answer is recorded. So estimates that are weighted by its inverse are valid for all
+answers, even if the confidences are wrong.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from monitor.stats.estimate.proportion import wilson_interval
 from monitor.stats.labelled.active_testing import lure_weights
 
 UNIFORM = 0.1
-"""Share of the labels spread evenly: no answer weighs more than 1 / `UNIFORM` times its weight in an even
-draw, even if the confidences are wrong."""
+"""The share of the labels that is spread evenly. It limits the weight of an answer to 1 / `UNIFORM` times the
+weight in an even draw, even if the confidences are wrong."""
 
-_FEWEST_FAILURES = 0.5  # of the pool: with every confidence at 1 the expected accuracy would have no scatter
+_FEWEST_FAILURES = 0.5  # expected wrong answers of the pool: 0 would give the accuracy no variance
 
 
 def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = UNIFORM) -> Floats:
-    """(N,) probabilities of each answer to be among n labelled ones; their sum is min(n, N).
+    """Return the (N,) probabilities with which answers are among the n to label; the sum is min(n, N).
 
-    They are proportional to sqrt(c(1 − c) + (c − p)²), the expected distance of right or wrong from the
-    accuracy p = mean(c), which minimises the variance of the weighted share (`monitor.stats.estimate.hajek`),
-    mixed with an even share. Values above 1 become 1, and the others share the rest.
+    The probabilities mix an even share with a share that is proportional to sqrt(c(1 − c) + (c − p)²), the
+    root mean square distance of the outcome (1 or 0) from the accuracy p = mean(c). The latter minimises the
+    variance of the weighted share (`monitor.stats.estimate.hajek`). Probabilities above 1 become 1, and the
+    other answers share the rest.
 
-    It helps if the confidences rank the answers: otherwise the estimate stays unbiased, but its interval can
-    be wider than with an even draw.
+    Such draws help if the confidences rank the answers: otherwise the estimate stays unbiased, but its
+    interval can be wider than with an even draw.
 
     Parameters
     ----------
     confidence : (N,) array of float
-        Calibrated probability of each answer to be right, 0 to 1.
+        Calibrated probability that each answer is right, 0 to 1.
     n : int
-        Labels to draw, at least 1. With N or more, every answer is drawn.
+        Number of labels, at least 1. With N or more, every answer is drawn.
     uniform : float
-        Evenly spread share of the labels, above 0 and at most 1.
+        Share of the labels that is spread evenly, above 0 and at most 1.
 
     Raises
     ------
@@ -71,9 +72,10 @@ def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = U
 
 
 def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
-    """Rows drawn with the (N,) `inclusion_probabilities`, rising: systematically, from a random order.
+    """Draw rows with the (N,) `inclusion_probabilities`; return their indices in ascending order.
 
-    If the sum of the probabilities is whole, it is always the number of rows.
+    The draw is systematic, from a random order of the rows. If the sum of the probabilities is a whole
+    number, it is the number of drawn rows.
 
     References
     ----------
@@ -96,14 +98,14 @@ def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
 
 
 class Turns(NamedTuple):
-    """n of N rows drawn one after another, without replacement.
+    """A sample of n of N rows that are drawn one after another, without replacement.
 
     Parameters
     ----------
     row : (n,) int64
-        In the order of the draws.
+        The rows in the order of the draws.
     probability : (n,) float64
-        The probability of each among those left at its draw: q_m of
+        The probability of each row among the remaining rows at its draw: q_m of
         `monitor.stats.labelled.active_testing.lure_weights`.
     """
 
@@ -112,17 +114,17 @@ class Turns(NamedTuple):
 
 
 def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
-    """Draw n rows one after another, each with its probability among those left.
+    """Draw n rows one after another, each with its probability among the remaining rows.
 
-    It is done at once: the order of independent exponential waiting times with these rates is such an order
-    of draws. More draws with the same generator begin with the same n.
+    One vectorised step suffices: the order of independent exponential waiting times with these rates has the
+    distribution of such draws. A larger n with the same generator begins with the same rows.
 
     Parameters
     ----------
     chance : (N,) array of float
-        Proportional to the probability of each row to be the first; 0 excludes a row.
+        Proportional to the probability that a row is drawn first; 0 excludes a row.
     n : int
-        Draws, at least 1; fewer if fewer rows can be drawn.
+        Number of draws, at least 1. If fewer rows have a chance above 0, the result is shorter.
     rng : numpy.random.Generator
 
     Raises
@@ -149,24 +151,25 @@ def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
     open_ = np.flatnonzero(share > 0)
     waiting = rng.exponential(size=len(share))[open_] / share[open_]
     row: Ints = open_[np.argsort(waiting, kind="stable")]
-    # Summed from the last draw: subtraction from the whole would leave rounding errors.
+    # Sum from the last draw, because a subtraction from the total would leave rounding errors.
     left = np.cumsum(share[row][::-1])[::-1]
     return Turns(row[:n], np.minimum(share[row] / left, 1.0)[:n])
 
 
 def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
-    """Probabilities of n rows drawn at once that give the same weights as their draws in turn.
+    """Convert the probabilities of draws in turn to inclusion probabilities.
 
-    They are n / (N v), with v the weights of `lure_weights`, for estimators that know no draws and weight a
-    label by the inverse of its `probability`. These estimators are as good as with other unequal
-    probabilities, but no longer exactly unbiased: a weight below 1 becomes 1.
+    Some estimators weight a label by the inverse of its `probability`, and ignore the order of the draws. The
+    result n / (N v) makes their weights proportional to the weights v of `lure_weights`. They are then as
+    accurate as with other unequal probabilities, but not exactly unbiased, because a result above 1 becomes
+    1.
 
     Parameters
     ----------
     probability : (n,) array of float
-        From `draw_in_turn`.
+        Probabilities of a result of `draw_in_turn`.
     rows : int
-        N.
+        The number N of rows before the first draw.
 
     Examples
     --------
@@ -178,14 +181,14 @@ def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
 
 
 class Widths(NamedTuple):
-    """Expected widths, 0 to 1, of the realised accuracy's interval.
+    """Expected widths, 0 to 1, of the interval of the realised accuracy.
 
     Parameters
     ----------
     chosen : float
-        With n labels drawn by these probabilities.
+        The width if the labels are drawn with the chosen probabilities.
     even : float
-        With n labels drawn evenly.
+        The width if as many labels are drawn evenly.
     """
 
     chosen: float
@@ -193,16 +196,18 @@ class Widths(NamedTuple):
 
 
 def expected_widths(confidence: ArrayLike, probability: ArrayLike, level: float = 0.95) -> Widths:
-    """The expected width of the realised accuracy's interval, if the confidences are right.
+    """Return the expected widths of the realised accuracy's interval, if the confidences are right.
 
     The interval is Wilson's at the effective number of labels, with the linearised variance Σ E(y − p)²/π /
-    N² instead of the labels' own. The interval of `monitor.stats.estimate.hajek` is some percent wider at
-    fewer than 100 labels: it allows for one more right and one more wrong answer.
+    N² in place of the sample variance of the labels. The interval of `monitor.stats.estimate.hajek` is a few
+    percent wider with fewer than 100 labels, because it counts one more right and one more wrong answer.
 
     Parameters
     ----------
-    confidence, probability : (N,) array of float
-        As in `inclusion_probabilities`, and its result.
+    confidence : (N,) array of float
+        The argument of `inclusion_probabilities`.
+    probability : (N,) array of float
+        The result of `inclusion_probabilities`.
     level : float
         Above 0 and below 1.
 
@@ -225,20 +230,21 @@ def expected_widths(confidence: ArrayLike, probability: ArrayLike, level: float 
 
 
 def expected_turn_widths(error: ArrayLike, chance: ArrayLike, n: int, level: float = 0.95) -> Widths:
-    """The expected width of `active_testing`'s interval of the accuracy, if expected errors are right.
+    """Return the expected widths of the interval by `active_testing`, if the expected errors are right.
 
-    The variance of n draws' weighted mean error is (Σ e/q / N² − R²) / n, with e the expected errors, R their
-    mean and q the probabilities of a first draw; the interval is Wilson's at the effective number of labels.
-    It ignores that rows are drawn without replacement, which makes the interval of many draws narrower.
+    The interval is for the accuracy. The variance of the weighted mean error of n draws is (Σ e/q / N² − R²)
+    / n, with e the expected errors, R their mean and q the probabilities of a first draw; the interval is
+    Wilson's at the effective number of labels. The formula is for draws with replacement; the interval of
+    many draws is narrower.
 
     Parameters
     ----------
     error : (N,) array of float
-        Probability of each answer to be wrong, 0 to 1.
+        Probability that each answer is wrong, 0 to 1.
     chance : (N,) array of float
-        Proportional to the probability of each row to be the first; above 0.
+        Proportional to the probability that a row is drawn first; above 0.
     n : int
-        Draws.
+        Number of draws.
     level : float
         Above 0 and below 1.
 
@@ -265,21 +271,21 @@ def _width(p: float, n: float, level: float) -> float:
 
 
 def _scatter(c: Floats) -> Floats:
-    """E(y − p)² of each answer."""
+    """Return E(y − p)² for each answer."""
     p = c.mean()
-    found: Floats = c * (1.0 - c) + (c - p) ** 2
-    return found
+    squares: Floats = c * (1.0 - c) + (c - p) ** 2
+    return squares
 
 
 def _capped(share: Floats, n: int) -> Floats:
-    """`n` times each share, at most 1; the rest is scaled up accordingly."""
+    """Return `n` times each share, at most 1, with the shares below 1 scaled up so that the sum is n."""
     certain = np.zeros(len(share), dtype=np.bool_)
     while True:
         free = share[~certain]
-        found = np.where(certain, 1.0, share * ((n - int(certain.sum())) / free.sum()))
-        more = (found > 1.0) & ~certain
+        capped = np.where(certain, 1.0, share * ((n - int(certain.sum())) / free.sum()))
+        more = (capped > 1.0) & ~certain
         if not more.any():
-            return found
+            return capped
         certain |= more
 
 

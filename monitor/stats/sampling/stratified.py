@@ -1,9 +1,9 @@
-"""The requests of a large pool for an estimator's fit: a sample stratified by class and confidence.
+"""Samples of a large pool of requests for a fit, stratified by class and confidence.
 
-Every labelled request stays. The others are sampled so that all together are spread over the strata like the
-pool. A stratum is the class with the largest mean score of the models, and the decile of that score. So
-labels picked at uncertain requests do not count these requests twice, and the fit's rows represent the pool
-without weights.
+A sample contains every labelled request. The other requests are sampled so that the strata have the same
+shares in the sample as in the pool. A stratum is a class, the one with the largest mean score of the models,
+and a decile of that score. So labels that were picked at uncertain requests do not make such requests too
+frequent, and the sample represents the pool without weights.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _SALT = np.uint64(0x5BF03635)
 
 
 def strata(scores: Floats, labelled: NDArray[np.bool_]) -> Ints:
-    """(n,) stratum of each row: class of the largest mean score, times the decile of that score.
+    """Return the stratum of each row: the class with the largest mean score, and the decile of that score.
 
     Parameters
     ----------
     scores : (n, M, K) array of float
-        NaN for models that did not answer; at least one did.
+        NaN for models that did not answer; at least one answered each row.
     labelled : (n,) bool
-        Deciles are of the other rows.
+        The labelled rows, which do not count in the deciles.
 
     Returns
     -------
     (n,) int64
-        From 0 to below K · `DECILES`.
+        `DECILES` times the class plus the decile, from 0 to K · `DECILES` − 1.
 
     Examples
     --------
@@ -43,35 +43,40 @@ def strata(scores: Floats, labelled: NDArray[np.bool_]) -> Ints:
     mean: Floats = np.where(present[:, :, None], scores, 0.0).sum(axis=1, dtype=np.float64) / many
     top = mean.argmax(axis=1)
     confidence = mean[np.arange(len(top)), top]
-    found = top * DECILES
+    stratum = top * DECILES
     for k in range(scores.shape[2]):
         own = top == k
         known = np.sort(confidence[own & ~labelled])
         if len(known):
             edges = known[np.arange(1, DECILES) * len(known) // DECILES]
-            found[own] += np.searchsorted(edges, confidence[own], side="right")
-    return np.asarray(found, dtype=np.int64)
+            stratum[own] += np.searchsorted(edges, confidence[own], side="right")
+    return np.asarray(stratum, dtype=np.int64)
 
 
 def sample(stratum: Ints, labelled: NDArray[np.bool_], keys: Keys, many: int, unlabelled: int) -> Ints:
-    """Every labelled row, and `many` of the others, so that strata have their shares of the pool; rising.
+    """Return every labelled row and `many` of the others, so that strata have the same shares as in the pool.
 
     Parameters
     ----------
     stratum : (n,) int64
     labelled : (n,) bool
     keys : (n,) uint64
-        Keys of the requests: they alone decide which ones of a stratum are taken.
+        Keys of the requests, which alone decide the sampled rows of a stratum.
     many : int
-        Unlabelled rows to take.
+        Number of unlabelled rows to sample.
     unlabelled : int
-        Unlabelled rows of the pool, at least as many as given; the given ones are an even sample of them.
+        Number of unlabelled rows of the pool, of which the unlabelled rows here are an even sample.
+
+    Returns
+    -------
+    (rows,) int64
+        Ascending indices.
 
     Examples
     --------
     >>> labelled = np.arange(12) < 2
-    >>> taken = sample(np.arange(12) % 2, labelled, np.arange(12, dtype=np.uint64), 4, unlabelled=10)
-    >>> (len(taken), np.bincount(taken % 2).tolist())
+    >>> rows = sample(np.arange(12) % 2, labelled, np.arange(12, dtype=np.uint64), 4, unlabelled=10)
+    >>> (len(rows), np.bincount(rows % 2).tolist())
     (6, [3, 3])
     """
     others = np.flatnonzero(~labelled)
@@ -89,10 +94,10 @@ def sample(stratum: Ints, labelled: NDArray[np.bool_], keys: Keys, many: int, un
 
 
 def _shares(pool: Floats, own: Floats, there: Ints, many: int) -> Ints:
-    """The number of rows to take of each stratum: `many` in total, at most those `there`.
+    """Return the number of rows to sample from each stratum: `many` in total, at most `there` of each.
 
-    Raises the level λ until Σ min(max(λ · pool − own, 0), there) is `many`; largest remainders decide on
-    rounding.
+    Bisection solves Σ min(max(λ · pool − own, 0), there) = `many` for λ; the largest remainders are rounded
+    up.
     """
     low, high = 0.0, float((own + there)[there > 0].max() / pool[there > 0].min()) + 1.0
     for _ in range(100):
@@ -110,26 +115,27 @@ def _shares(pool: Floats, own: Floats, there: Ints, many: int) -> Ints:
 
 
 def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats, pool: int) -> float:
-    """Variance of the mean of a column from the sampling of a pool's unlabelled rows.
+    """Return the variance of the mean of a column that the sampling of unlabelled rows causes.
 
-    The labelled rows are in every sample; of stratum h, m of the pool's M unlabelled rows are. Their mean has
-    the variance s² / m · (1 − m / M), with s² the variance within the stratum: so the mean over all n rows of
-    the sample has Σ m s² (1 − m / M) / n² (Cochran, Sampling Techniques, 3rd edition 1977, theorem 5.3). It
-    does not contain the change of the fit itself with other rows.
+    Every sample contains the labelled rows, and m of the M unlabelled rows of a stratum in the pool. The mean
+    of the m rows has the variance s² / m · (1 − m / M), with s² the variance within the stratum, so the mean
+    over all n rows of the sample has the variance Σ m s² (1 − m / M) / n² (Cochran, Sampling Techniques, 3rd
+    edition 1977, theorem 5.3). The result does not include the variation of the fit between samples.
 
     Parameters
     ----------
     stratum : (n,) int64
-        From `strata` for the rows of the sample.
+        The result of `strata` for the rows of the sample.
     labelled : (n,) bool
     chance : (n,) float64
+        The column.
     pool : int
-        Rows that the sample represents, spread over the strata like it, with the labelled ones.
+        Number of rows of the pool, labelled rows included; its strata have the same shares as the sample's.
 
     Returns
     -------
     float
-        0 for the whole pool. A stratum with one row has the variance of all.
+        0 if the sample is the whole pool. A stratum with one row has the variance s² of all unlabelled rows.
 
     Examples
     --------
@@ -144,36 +150,37 @@ def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats
     if pool <= len(chance) or not others.any():
         return 0.0
     strata_, own = int(stratum.max()) + 1, stratum[others]
-    taken = np.bincount(own, minlength=strata_).astype(np.float64)
+    sampled = np.bincount(own, minlength=strata_).astype(np.float64)
     known = np.bincount(stratum[labelled], minlength=strata_)
-    there = np.maximum((taken + known) * (pool / len(chance)) - known, taken)
-    mean = np.bincount(own, chance[others], strata_) / np.maximum(taken, 1.0)
+    there = np.maximum((sampled + known) * (pool / len(chance)) - known, sampled)
+    mean = np.bincount(own, chance[others], strata_) / np.maximum(sampled, 1.0)
     squares = np.bincount(own, (chance[others] - mean[own]) ** 2, strata_)
-    spread = np.where(taken > 1, squares / np.maximum(taken - 1, 1.0), chance[others].var())
-    left_out = 1 - taken / np.maximum(there, 1.0)
-    return float((taken * spread * left_out).sum()) / len(chance) ** 2
+    spread = np.where(sampled > 1, squares / np.maximum(sampled - 1, 1.0), chance[others].var())
+    left_out = 1 - sampled / np.maximum(there, 1.0)
+    return float((sampled * spread * left_out).sum()) / len(chance) ** 2
 
 
 def widening(sampling: float, rows: int, pool: int, chance: Floats, half_width: float, z: float) -> float:
-    """The excess of an accuracy interval's width over that of a fit on the whole pool: 0.1 is a tenth wider.
+    """Return the relative excess of an accuracy interval's width over that of a fit on the whole pool.
 
-    Of the interval's variance, (half width / z)², the part `var(chance) / rows` comes from the choice of
-    rows, as if drawn at random; on the whole pool it would be `rows / pool` of that. The whole pool has the
-    rest W too; a stratified sample adds its own variance S: √((W + S) / W) − 1. The published interval is
-    wider still, as it ignores the strata.
+    A result of 0.1 means an interval that is 10 % wider. The interval's variance is (half width / z)². Its
+    part `var(chance) / rows` comes from the choice of rows, treated as random; with the whole pool this part
+    would be `rows / pool` times as large, which leaves the variance W. A stratified sample adds its variance
+    S to W, so the excess is √((W + S) / W) − 1. The published interval is even wider, because it ignores the
+    strata.
 
-    Measured (`tests/fidelity/sampling.py`): with a thousand rows, values from several samples of a pool
-    differ as S predicts, half as much as with evenly drawn rows; with ten thousand, a fit's own noise, 0.2
-    points of accuracy, is more than S.
+    Measurements (`tests/fidelity/sampling.py`): with a thousand rows, values from several samples of a pool
+    differ as S predicts, half as much as with even samples. With ten thousand rows, the noise of a fit, 0.2
+    points of accuracy, exceeds S.
 
     Parameters
     ----------
     sampling : float
-        S, from `sampling_variance`.
+        S, the result of `sampling_variance`.
     rows, pool : int
-        Rows of the fit, and those that they represent.
+        Number of rows of the fit, and of the pool that they represent.
     chance : (n,) float64
-        Probability of each answer to be right.
+        Probability that each answer is right.
     half_width : float
         Half width of the interval.
     z : float
