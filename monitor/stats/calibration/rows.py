@@ -13,7 +13,7 @@ from monitor.stats.calibration.order import refuse_reversed_scores
 
 CLIP = 1e-6
 """Smallest distance of scores from 0 and 1 before a logarithm: otherwise one wrong row with a score of
-exactly 1 would outweigh all others. Half-precision models round scores at larger distances to 0 and 1."""
+exactly 1 would outweigh all others. Half-precision models write 1 even for scores at a larger distance."""
 
 
 class FitRows(NamedTuple):
@@ -65,10 +65,10 @@ def fitted_columns(width: int) -> Sequence[int]:
 
 
 def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
-    """Yield each column of scores that gets a curve, with 1 where its class is the true one, (n,) and (n,).
+    """Yield the (n,) scores and the (n,) outcomes, 0 or 1, for each curve of a fit.
 
-    A confidence has one column, for right predictions. Two classes have one, for the second class. More
-    classes have a column each, for the class against the rest.
+    A confidence needs one curve, whose outcome is 1 for a right prediction. Two classes need one curve, for
+    the second class. More classes need a curve each, whose outcome is 1 for rows of the class.
     """
     for k in fitted_columns(rows.scores.shape[1]):
         yield rows.scores[:, k], (rows.labels == k).astype(np.float64)

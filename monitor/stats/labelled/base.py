@@ -190,7 +190,7 @@ class LabelEstimator(ABC):
         Raises
         ------
         ValueError
-            There is no such model, or, for `spe`, it is missing in every row.
+            There is no such model.
         RuntimeError
             `fit` was not called yet.
         """

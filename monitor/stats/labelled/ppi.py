@@ -57,10 +57,10 @@ class PredictionPowered:
         return np.asarray(np.where(self.classical == variance, 1.0, ratio) * self.n)
 
     def interval(self, level: float = 0.95) -> Floats:
-        """Return the (M, 2) ends of normal intervals, each of which has the level for its own mean.
+        """Return the (M, 2) ends of a normal interval for each mean.
 
-        The level is above 0 and below 1. The paper's (5) lacks the square root of V/n. With few labels, or
-        equal ones, the normal approximation is too narrow.
+        The level, above 0 and below 1, holds for each interval separately. The paper's equation (5) lacks the
+        square root of V/n. With few labels, or equal ones, the normal approximation is too narrow.
         """
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
         return np.stack([self.value - half, self.value + half], axis=1)
