@@ -278,8 +278,8 @@ class Config(Section):
         default=0,
         ge=0,
         le=8,
-        description="Number of processes that decode records for `run`, if one core is not enough; with 0 "
-        "the agent decodes in its own process.",
+        description="Number of processes that decode records for `run`; with 0 the agent decodes in its own "
+        "process.",
         examples=[2],
     )
     reports: Reports | None = Field(

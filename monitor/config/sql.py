@@ -48,8 +48,8 @@ class SqlSourceConfig(SourceSection):
         default=None,
         min_length=1,
         repr=False,
-        description="The address of the database, in the form of the driver's connect, without a password: "
-        "for example host=db dbname=answers user=reader, or the path of SQLite's file.",
+        description="The database's address as the driver's connect takes it, without a password; for SQLite "
+        "the file's path.",
         examples=["host=db.example dbname=reviews user=reader"],
     )
     password_file: str | None = Field(

@@ -310,10 +310,9 @@ class Task(Section):
     )
     average: Literal["macro", "micro", "per_class"] = Field(
         default="macro",
-        description="The average by which precision, recall, specificity, f1, auroc and average_precision of "
-        "three classes or more become one number. macro: the mean over the classes. micro: over all pairs of "
-        "a row and a class. per_class: macro, and also each class separately. Refitted "
-        "estimators always use macro.",
+        description="The average of the metrics of one class, such as recall, over three classes or more. "
+        "macro: the mean over the classes. micro: over all pairs of a row and a class. per_class: macro, "
+        "and also each class separately. Refitted estimators always use macro.",
         examples=["micro"],
     )
     estimators: tuple[EstimatorTag, ...] = Field(
