@@ -37,7 +37,7 @@ from monitor.stats.estimate.classification import (
 from monitor.stats.estimate.equal_count import bin_rows, label_noise_bias
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Placed, Predictive, mid_p_estimate
-from monitor.stats.estimate.shared_error import Exposure, by_confidence
+from monitor.stats.estimate.shared_error import Exposure, SharedError, by_confidence
 from monitor.stats.estimate.widening import widened, widened_interval
 
 
@@ -310,14 +310,14 @@ def _widened(exact: Evaluation, request: EstimationRequest) -> Evaluation:
         return replace(exact, predictive=model)
     rows = model.place(exact.confidence, request.predicted)
     exposures = _exposures(model, rows, request, exact)
-    variances = model.variances_of(list(exposures.values()))
-    for (metric, exposure), variance in zip(exposures.items(), variances, strict=True):
+    errors = model.errors_of(list(exposures.values()))
+    for (metric, exposure), error in zip(exposures.items(), errors, strict=True):
         result = exact.estimates[metric]
         assert isinstance(result, Estimate)
         if metric == "accuracy" and exact.accuracy is not None:
-            estimates[metric] = widened_accuracy(exact.accuracy, result.value, variance, result.level)
+            estimates[metric] = widened_accuracy(exact.accuracy, result.value, error.variance, result.level)
         else:
-            estimates[metric] = widened_result(result, variance, exposure.lean / exposure.weight)
+            estimates[metric] = widened_result(result, error, exposure.lean / exposure.weight)
     return replace(exact, estimates=estimates, exposures=exposures, predictive=model)
 
 
@@ -386,15 +386,15 @@ def _classes(
         for of, result in results.items()
         if of in exposures and isinstance(result, Estimate)
     }
-    return {**results, **_with_variances(model, known)}, known
+    return {**results, **_with_errors(model, known)}, known
 
 
-def _with_variances(model: Predictive, known: Mapping[_Of, tuple[Estimate, Exposure]]) -> dict[_Of, Estimate]:
-    """Results with the variance of each metric by itself on top of their intervals."""
-    variances = model.variances_of([exposure for _, exposure in known.values()])
+def _with_errors(model: Predictive, known: Mapping[_Of, tuple[Estimate, Exposure]]) -> dict[_Of, Estimate]:
+    """Results with the shared error of each metric by itself on top of their intervals."""
+    errors = model.errors_of([exposure for _, exposure in known.values()])
     return {
-        of: widened_result(result, variance)
-        for (of, (result, _)), variance in zip(known.items(), variances, strict=True)
+        of: widened_result(result, error)
+        for (of, (result, _)), error in zip(known.items(), errors, strict=True)
     }
 
 
@@ -419,14 +419,14 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
         for metric, each in evaluation.others.items()
         if metric in evaluation.exposures and isinstance(each.result, Estimate)
     }
-    found = _with_variances(wider, known)
+    found = _with_errors(wider, known)
     moved = {
         metric: shown.labels for metric, result in found.items() if result != evaluation.estimates[metric]
     }
     return replace(
         evaluation,
         estimates={**evaluation.estimates, **found},
-        classes={**evaluation.classes, **_with_variances(wider, evaluation.by_class)},
+        classes={**evaluation.classes, **_with_errors(wider, evaluation.by_class)},
         predictive=wider,
         informed=moved,
     )
@@ -536,7 +536,8 @@ def error_exposure(
     return model.exposure(rows, slope, weight, weight * lean)
 
 
-def widened_result(estimate: Estimate, variance: float, lean: float = 0.0) -> Estimate:
-    """An estimate with a normal variance on top of its interval, and its lower end moved down by `lean`."""
-    lower, upper = widened_interval(estimate.value, estimate.lower, estimate.upper, variance, estimate.level)
+def widened_result(estimate: Estimate, error: SharedError, lean: float = 0.0) -> Estimate:
+    """An estimate with a shared error on top of its interval, and its lower end moved down by `lean`."""
+    ends = estimate.lower, estimate.upper
+    lower, upper = widened_interval(estimate.value, *ends, error.variance, estimate.level, error.shift)
     return Estimate(estimate.value, max(lower - lean, 0.0), upper, estimate.level, estimate.n)

@@ -248,10 +248,10 @@ class ObjectiveLogic:
         level = self._settings.level
         if model is None or not known:
             return _interval(total, level)
-        variance = model.variance_of(known)
+        variance, shift = model.error_of(known)
         if isinstance(total, BootstrapDraws | Cumulants | CountRatio):
             lean = sum(one.lean for one in known) / sum(one.weight for one in known)
-            lower, upper = widened_interval(total.value, *_interval(total, level), variance, level)
+            lower, upper = widened_interval(total.value, *_interval(total, level), variance, level, shift)
             return max(lower - lean, 0.0), upper
         k_low, k_high = mid_p_interval(
             widened(TrimmedPmf(total.offset, total.mass, total.n), total.n**2 * variance), level

@@ -22,11 +22,12 @@ from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import to_json
 from monitor.stats.calibration.rests_on import RestsOn
+from monitor.stats.estimate.class_bias import ShownErrors
 from monitor.stats.estimate.poisson_binomial import trimmed_pmf_many
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import Folded, fit_predictive
 from monitor.stats.estimate.shared_error import Exposure
-from monitor.stats.estimate.widening import mid_p_interval, widened
+from monitor.stats.estimate.widening import mid_p_interval, widened, widened_interval
 from tests.fidelity.predictive import ornstein_uhlenbeck
 from tests.nearly import nearly
 from tests.plain_state import same, through_msgpack
@@ -272,8 +273,8 @@ class TestPools:
         first = Exposure(1, 100.0, 100, np.array([3.0]), np.array([0.0]), np.array([9.0]))
         second = replace(first, model=2)
         model = Predictive((np.zeros(0),), np.ones((1, 1)), None)
-        assert model.variance_of([first, first]) == pytest.approx(36 / 200**2)
-        assert model.variance_of([first, second]) == pytest.approx(18 / 200**2)
+        assert model.error_of([first, first]).variance == pytest.approx(36 / 200**2)
+        assert model.error_of([first, second]).variance == pytest.approx(18 / 200**2)
 
     def test_windows_without_an_exposure_and_unknown_ones_do_not_stop_the_pool(self):
         model = learnt(500)
@@ -310,6 +311,33 @@ class TestByPredictedClass:
         of_one = model.variance(confidence, acted / acted.sum(), rows)
         of_other = model.variance(confidence, (1 - acted) / (1 - acted).sum(), rows)
         assert of_one > 4 * of_other
+
+    def test_biases_that_cancel_in_the_accuracy_widen_what_hangs_on_one_class(self):
+        """A stable reference of 3,000 rows: 0.2 logits for each class at least; nothing for the accuracy."""
+        model = learnt(3000)
+        confidence, predicted = np.full(4000, 0.8), np.arange(4000) % 2
+        of_one = (predicted == 1) / 2000
+        bare = replace(model, components=None, by_stratum=())
+        assert bare.variance(confidence, of_one, predicted) >= (0.2 * 0.16) ** 2
+        assert model.variance(confidence, of_one, predicted) >= (0.2 * 0.16) ** 2
+        curves = replace(bare, directions=np.zeros_like(bare.directions))
+        assert curves.variance(confidence, np.full(4000, 1 / 4000), predicted) == pytest.approx(0, abs=1e-12)
+        assert curves.variance(confidence, None, predicted) == 0
+
+    def test_what_labels_show_widens_the_side_to_which_it_moves_a_metric(self):
+        """Labels of one class are right less often than announced, those of the other as often."""
+        model = learnt(3000)
+        information = np.full((2, 5), 320.0)
+        informed = model.informed(ShownErrors(information * [[0.0], [-0.5]], information, 20_000))
+        confidence, predicted = np.full(4000, 0.8), np.arange(4000) % 2
+        rows = model.place(confidence, predicted)
+        slopes = np.array([predicted == 0, predicted == 1]) / 2000
+        other, one = informed.errors_of(model.exposures(rows, slopes, [2000.0, 2000.0]))
+        assert one.shift == pytest.approx(-0.5 * 0.16, rel=0.15)
+        assert other.shift == pytest.approx(0, abs=1e-9)
+        low, high = widened_interval(0.8, 0.79, 0.81, one.variance, 0.95, one.shift)
+        assert low < 0.8 + 1.9 * one.shift
+        assert (0.8 - low) > 1.5 * (high - 0.8)
 
     def test_equal_weights_of_all_rows_are_the_accuracy_where_parts_and_total_agree(self):
         model = learnt(3000, drift=0.3)

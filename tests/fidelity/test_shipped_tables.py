@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from tests.fidelity.shipped_tables import LABELS, METRICS, SIZES, VARIABLE, folder, measured, table, tables
@@ -20,14 +21,20 @@ def test_the_tables_are_asked_for_by_name(monkeypatch, tmp_path):
         folder(tmp_path)
 
 
-def test_labels_make_every_metric_hold_nearly_as_the_accuracy_does():
-    """Of windows of 500; of 10 and 12 windows of 5,000 one alone is 8 to 10 points."""
-    rows = re.findall(r"^(car loans|credit cards) +([\d,]+)  (\w+) +(.+)$", kept(table), re.MULTILINE)
-    assert len(rows) == 2 * len(SIZES) * len(METRICS)
+def test_every_metric_holds_nearly_as_the_accuracy_does():
+    """Of 100 and 120 windows of 500; of 10 and 12 windows of 5,000 one alone is 8 to 10 points.
+
+    Without labels, five windows of 120 more miss the AUROC of credit cards than miss the accuracy.
+    """
+    rows = re.findall(r"^(\w+(?: \w+)+) +([\d,]+)  (\w+) +(.+)$", kept(table), re.MULTILINE)
+    assert len(rows) == 3 * len(SIZES) * len(METRICS)
     held = {(name, size, metric): list(map(float, cells.split()[::2])) for name, size, metric, cells in rows}
     for (name, size, metric), (none, few, late, at_once) in held.items():
+        accuracy = held[name, size, "accuracy"]
         assert metric == "accuracy" or min(few, late, at_once) >= none, (name, size, metric)
-        assert size != "500" or late >= held[name, size, "accuracy"][2] - 8, (name, size, metric)
+        allowed = (5, 3, 3) if size == "500" else (0, 0, 0)
+        less = np.array(accuracy[:3]) - (none, few, late)
+        assert np.all(less <= allowed), (name, size, metric)
 
 
 def test_labels_widen_the_recall_of_car_loans():

@@ -11,9 +11,11 @@ the variances: each of the newest windows with each pair of `_VARIANCES` is a hy
 and together as likely as 1 − `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
 
 **The result** is the mean of b in the newest window and its mean square beyond D(n), over all hypotheses by
-which something began. They count by what labels have added to their weight: as long as labels do not speak
-against the reference, they add nothing, however few they are. A metric's value stays, so the square of the
-mean widens its interval as a variance does.
+which something began. They count by what labels have added to their weight, which is nothing as long as
+labels do not speak against the reference. The rest of the weight is on a mean of the newest windows, each of
+which counts 0.85 times as much as the next, shrunk by a variance of 0.1: a bias that is too small or too
+new for a proof. A metric's value stays. The square of the mean widens its interval as a variance does, on the
+side to which the mean moves the metric.
 
 **Assumptions.** As in `monitor.stats.estimate.corrected`: whether a row is labelled does not depend on
 whether it was right, given its confidence and its window.
@@ -43,6 +45,7 @@ _MOST_WAITING = 64  # steps
 _UNIT = 2.0**-30  # whole numbers: no order of labels can be seen
 _VARIANCES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # logits²
 _STILL = 0.7  # that nothing began
+_KEPT, _RECENT = 0.85, 0.1  # of a window's weight to the next, and logits²: of the mean where nothing began
 _LARGEST = 1000.0  # of twice a log-likelihood ratio
 _SMOOTH = 0.5  # added to I: one wrong answer among few that are nearly certain is no proof
 
@@ -221,7 +224,7 @@ class ShownErrors:
         Returns
         -------
         mean, square : (strata,) float64
-            In logits and logits²; the square is 0 where labels add nothing to what the reference says.
+            In logits and logits².
 
         Examples
         --------
@@ -247,6 +250,8 @@ class ShownErrors:
         began = posterior.sum(axis=(1, 2))
         gained = np.maximum((began / (1 + began) - (1 - _STILL)) / _STILL, 0.0)
         posterior *= (gained / began)[:, None, None]
+        recent = precision[:, 0] * _KEPT ** np.arange(bias.shape[1])[::-1]
+        middle = _RECENT * (recent * bias).sum(axis=1) / (1 + _RECENT * recent.sum(axis=1))
         # The bias of the newest window: s by the other windows, and what its own labels say.
         own, last = precision[..., -1:] * self.own, bias[:, -1:, None]
         spread = lasting[:, None] / (1 + lasting[:, None] * (total - own))
@@ -254,7 +259,10 @@ class ShownErrors:
         gain = self.own * known[:, -1:, None] * variance / (variance + noise[:, -1:, None])
         mean, variance = mean + gain * (last - mean), (1 - gain) * variance
         square = np.maximum(mean**2 + variance - usual[:, None, None], 0.0)
-        return (posterior * mean).sum(axis=(1, 2)), (posterior * square).sum(axis=(1, 2))
+        return (
+            (posterior * mean).sum(axis=(1, 2)) + (1 - gained) * middle,
+            (posterior * square).sum(axis=(1, 2)) + (1 - gained) * middle**2,
+        )
 
 
 def _from_each_on(values: Floats) -> Floats:

@@ -21,6 +21,11 @@ predicted class only (precision), or on both in opposite directions. So the vari
 learnt for the answers of each predicted class, and for all together; the difference between the total and its
 independent parts is their correlation (the same for all pairs of classes).
 
+Biases of the predicted classes that cancel in the accuracy may come in any window, as where the share of the
+positives moves, and a reference without any says little of it. So the bias of each predicted class has a
+variance of 0.04 at least (a standard deviation of 0.2 logits), and their correlation leaves the variance of
+the accuracy as it is.
+
 It misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has its coverage
 then). It is no calibration: the test of trust reports a lasting bias.
 """
@@ -45,11 +50,12 @@ from monitor.stats.estimate.poisson_binomial import (
     checked_probabilities,
     trimmed_pmf_many,
 )
-from monitor.stats.estimate.shared_error import Exposure
+from monitor.stats.estimate.shared_error import Exposure, SharedError
 from monitor.stats.estimate.variance_components import Components
 from monitor.stats.estimate.widening import mid_p_interval, widened
 
 _NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
+_UNSEEN = 0.04  # logits²: variance of each predicted class's bias at least, whatever the reference shows
 
 
 def _one_stratum() -> Ints:
@@ -130,7 +136,7 @@ class Predictive:
         if not len(confidence):
             return 0.0
         classes = np.zeros(len(confidence), dtype=np.int64) if predicted is None else predicted
-        return self.variance_of([self.exposure(self.place(confidence, classes), weights)])
+        return self.error_of([self.exposure(self.place(confidence, classes), weights)]).variance
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
         """The rows' places among the bins of the curves, once for all metrics of a window; n at least 1."""
@@ -196,22 +202,22 @@ class Predictive:
         found: Floats = np.einsum("pr,pr->p", along, along)
         return found
 
-    def variances_of(self, exposures: Sequence[Exposure]) -> list[float]:
-        """`variance_of` each metric of one window by itself."""
+    def errors_of(self, exposures: Sequence[Exposure]) -> list[SharedError]:
+        """`error_of` each metric of one window by itself."""
         laws: dict[int, _Biases] = {}
         found = []
         for one in exposures:
-            between = 0.0
-            if one.weight > 0:
-                if len(one.moved) not in laws:
-                    laws[len(one.moved)] = self._biases(one.information, one.rows)
-                between = laws[len(one.moved)].variance(one.moved)
-            own = float(one.along @ one.along) + between
-            found.append(own / one.weight**2 if one.weight > 0 else 0.0)
+            if one.weight <= 0:
+                found.append(SharedError(0.0))
+                continue
+            if len(one.moved) not in laws:
+                laws[len(one.moved)] = self._biases(one.information, one.rows)
+            curves = float(one.along @ one.along)
+            found.append(laws[len(one.moved)].error(one.moved, curves, one.weight))
         return found
 
-    def variance_of(self, exposures: Sequence[Exposure]) -> float:
-        """Variance of a metric of several windows together, in the square of its unit.
+    def error_of(self, exposures: Sequence[Exposure]) -> SharedError:
+        """Error of a metric of several windows together.
 
         Windows of one calibration share its error; different calibrations have independent errors. The
         variation between windows is that of one window as long as all of them. It ignores windows with other
@@ -220,7 +226,7 @@ class Predictive:
         exposures = [one for one in exposures if len(one.moved) == len(exposures[-1].moved)]
         weight = sum(one.weight for one in exposures)
         if weight <= 0:
-            return 0.0
+            return SharedError(0.0)
         shared: dict[int, Floats] = {}
         for one in exposures:
             shared[one.model] = shared[one.model] + one.along if one.model in shared else one.along
@@ -229,18 +235,16 @@ class Predictive:
         for one in exposures[1:]:
             moved, information = moved + one.moved, information + one.information
         n = sum(one.rows for one in exposures)
-        return (curves + self._biases(information, n).variance(moved)) / weight**2
+        return self._biases(information, n).error(moved, curves, weight)
 
     def _biases(self, information: Floats, n: int) -> _Biases:
         """The biases of n rows, by stratum or all alike."""
-        if self.components is None:
-            return _Biases([0.0] * len(information), 0.0)
         total = float(information.sum())
-        whole = self.components.of_bias(n, total)
+        whole = 0.0 if self.components is None else self.components.of_bias(n, total)
         if len(information) == 1:
             return _Biases([math.sqrt(whole)], 1.0)
         each: list[float] = information.tolist()
-        sd = [math.sqrt(self._of(k).of_bias(n, i)) for k, i in enumerate(each)]
+        sd = [math.sqrt(max(variance, _UNSEEN)) for variance in self._shown(information, n)]
         parts = [i * s for i, s in zip(each, sd, strict=True)]
         own, alike = sum(part * part for part in parts), sum(parts) ** 2
         shared = 1.0
@@ -249,10 +253,12 @@ class Predictive:
             shared = min(max(shared, -1 / max(sum(part != 0 for part in parts) - 1, 1)), 1.0)
         return _Biases(sd, shared)
 
-    def _of(self, stratum: int) -> Components:
-        found = self.by_stratum[stratum] if self.by_stratum else None
-        assert self.components is not None
-        return found or self.components
+    def _shown(self, information: Floats, n: int) -> list[float]:
+        """D(n) of the biases of n rows by stratum, as the reference shows it."""
+        parts = self.by_stratum or (None,) * len(information)
+        used = (part or self.components for part in parts)
+        known = zip(used, information.tolist(), strict=True)
+        return [0.0 if part is None else part.of_bias(n, own) for part, own in known]
 
     def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
         """The model of a calibration fitted on other rows: its own error, with the reference's variation.
@@ -319,7 +325,7 @@ class InformedPredictive(Predictive):
         usual = Predictive._biases(self, information, n)
         if len(information) != len(self.shown.error):
             return usual
-        mean, square = self.shown.moments(np.array(usual.sd) ** 2)
+        mean, square = self.shown.moments(np.array(self._shown(information, n)))
         return replace(usual, mean=mean, square=square)
 
 
@@ -342,14 +348,17 @@ class _Biases:
     mean: Floats | None = None
     square: Floats | None = None
 
-    def variance(self, moved: Floats) -> float:
-        """Mean square of a metric's error, from its changes by one logit in each stratum."""
+    def error(self, moved: Floats, curves: float, weight: float) -> SharedError:
+        """A metric's error, from `weight` times its changes by one logit in each stratum.
+
+        `curves` is the variance that the calibration adds, times the square of `weight`.
+        """
         along: list[float] = [m * s for m, s in zip(moved.tolist(), self.sd, strict=True)]
         found = (1 - self.shared) * sum(one * one for one in along) + self.shared * sum(along) ** 2
         if self.mean is None or self.square is None:
-            return found
-        lasting = float(moved @ self.mean)
-        return found + lasting**2 + float(moved**2 @ (self.square - self.mean**2))
+            return SharedError((curves + found) / weight**2)
+        found += float(moved**2 @ (self.square - self.mean**2))
+        return SharedError((curves + found) / weight**2, float(moved @ self.mean) / weight)
 
 
 def predictive_windows(

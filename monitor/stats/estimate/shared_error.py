@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,6 +41,20 @@ class Exposure:
     moved: Floats
     information: Floats
     lean: float = 0.0
+
+
+class SharedError(NamedTuple):
+    """The error of a metric that its rows share, in the metric's unit.
+
+    Parameters
+    ----------
+    variance : float
+    shift : float
+        What labels show of its mean; 0 without labels. The interval reaches farther on this side.
+    """
+
+    variance: float
+    shift: float = 0.0
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats:

@@ -79,12 +79,13 @@ def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
 
 
 def widened_interval(
-    value: float, lower: float, upper: float, variance: float, level: float
+    value: float, lower: float, upper: float, variance: float, level: float, shift: float = 0.0
 ) -> tuple[float, float]:
     """Ends of an interval with an added normal variance: on each side √(half-width² + z² variance).
 
-    For a normal's interval it is the convolution; it keeps the skew of any other. Each end stays between 0
-    and 1, on its side of the value. All arguments are from 0 to 1, except `variance` ≥ 0; `level` is that of
+    For a normal's interval it is the convolution; it keeps the skew of any other. On the side of `shift`,
+    the square of that is added to the variance. Each end stays between 0 and 1, on its side of the value.
+    All arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is that of
     the interval.
 
     Examples
@@ -94,7 +95,7 @@ def widened_interval(
     (0.85, 0.945)
     """
     tail = (1 - checked_level(level)) / 2
-    extra = float(scipy.special.ndtri(1 - tail)) ** 2 * max(variance, 0.0)
-    below = math.sqrt(max(value - lower, 0.0) ** 2 + extra)
-    above = math.sqrt(max(upper - value, 0.0) ** 2 + extra)
+    z, extra = float(scipy.special.ndtri(1 - tail)), max(variance, 0.0)
+    below = math.hypot(max(value - lower, 0.0), z * math.sqrt(extra), z * min(shift, 0.0))
+    above = math.hypot(max(upper - value, 0.0), z * math.sqrt(extra), z * max(shift, 0.0))
     return max(value - below, 0.0), min(value + above, 1.0)
