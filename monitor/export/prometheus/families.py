@@ -100,7 +100,7 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "out_of_control": MetricFamily(
         "gauge",
-        "1 while the control chart's alarm is active, until eight windows in a row are in control.",
+        "1 while the alarm of the control chart, or of the accuracy by labels where these decide, is active.",
     ),
     "improved": MetricFamily(
         "gauge",
