@@ -184,11 +184,16 @@ class Series:
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state.recalibration)
-        if saved is None and reference is not None:
+        if reference is not None:
+            self._begin(reference, state)
+
+    def _begin(self, reference: Reference, state: SeriesSnapshot) -> None:
+        """Take from the reference what the snapshot does not hold."""
+        if state.calibration is None:
             self._start(reference, fitted=state.rivals is not None)
-        elif reference is not None and state.judge is not None and state.judge.by_labels is None:
+        elif state.judge is not None and state.judge.by_labels is None:
             self._learn_by_labels(reference, state)
-        if reference is not None and not settings.group:
+        if not self.settings.group:
             self.checks.begin(self.active, reference)
 
     def _start(self, reference: Reference, fitted: bool) -> None:

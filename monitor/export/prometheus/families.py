@@ -104,7 +104,7 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "improved": MetricFamily(
         "gauge",
-        "1 while the control chart shows a change for the better, until eight windows in a row show none.",
+        "1 while the chart, or the accuracy by labels where these decide, shows a change for the better.",
     ),
     "control_violations": MetricFamily("counter", "Closed windows that broke a rule of the control chart."),
     "alarm_change_ratio": MetricFamily(
