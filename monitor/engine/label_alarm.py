@@ -1,9 +1,10 @@
 """The alarm of the accuracy by labels: when labels decide on it, and what they decide.
 
-**Who decides.** Labels do from the first window on at which `FEWEST_LABELS` rows of that window and the four
-before it are labelled, if the accuracy of the baseline is known by labels. The confidences decide again once
-fewer than half as many are labelled and no alarm or improvement by labels is on. So no alarm ends because
-labels stop, and numbers of labels around the threshold change nothing.
+**Who decides.** Labels do from the first window on at which 100 rows of the newest five windows are labelled,
+20 of them in the newest two (`FEWEST`), if the accuracy of the baseline is known by labels. Labels that come
+later tell too little of a sudden change, which the confidences may show at once. The confidences decide again
+once there are less than half as many labels and no alarm or improvement by labels is on. So no alarm ends
+because labels stop, and numbers of labels around the threshold change nothing.
 
 **What labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
 windows up and down, or `chart.min_change` where that is more. An alarm begins once the corrected accuracy of
@@ -40,7 +41,8 @@ from monitor.stats.charts.latch import Latch
 POOLED = 5
 """Windows that are judged together."""
 
-FEWEST_LABELS = 100
+FEWEST = ((5, 100), (2, 20))
+"""Labels without which the confidences decide: windows, the newest, and their labelled rows."""
 
 SURE = 0.75
 """Probability that the accuracy lies beyond the band with which an alarm begins."""
@@ -131,7 +133,7 @@ class LabelAlarm:
 
     def collect(self, correction: Correcting, window: int) -> None:
         """Take a window that has closed for the baseline, while there is none."""
-        if self._baseline is not None or correction.labels_in(window, POOLED) < FEWEST_LABELS:
+        if self._baseline is not None or not _enough(correction, window):
             return
         if isinstance(own := correction.estimate(window), Estimate):
             self._accuracy.append(own.value)
@@ -152,9 +154,9 @@ class LabelAlarm:
         window : int
             A later one each time.
         """
-        labels, decided = correction.labels_in(window, POOLED), self._decides
-        fewest = FEWEST_LABELS / 2 if decided else FEWEST_LABELS
-        enough = labels >= fewest or self._alarm.on or self._improvement.on
+        decided = self._decides
+        on = self._alarm.on or self._improvement.on
+        enough = on or _enough(correction, window, 0.5 if decided else 1.0)
         pooled = correction.estimate(window, self._level, POOLED) if enough else None
         self._decides = self._baseline is not None and isinstance(pooled, Estimate)
         if self._baseline is None or not isinstance(pooled, Estimate):
@@ -170,6 +172,7 @@ class LabelAlarm:
             out_of_control=self._alarm.on,
             improved=self._improvement.on and not self._alarm.on,
         )
+        labels = correction.labels_in(window, POOLED)
         return verdict, AlarmByLabels(pooled.value, low, high, labels, any(moved))
 
     def snapshot(self) -> LabelAlarmState:
@@ -182,3 +185,8 @@ class LabelAlarm:
             self._alarm.snapshot(),
             self._improvement.snapshot(),
         )
+
+
+def _enough(correction: Correcting, window: int, share: float = 1.0) -> bool:
+    """Whether there are as many labels as `FEWEST` says, or this share of them."""
+    return all(correction.labels_in(window, windows) >= share * labels for windows, labels in FEWEST)

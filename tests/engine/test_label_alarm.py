@@ -13,7 +13,7 @@ import pytest
 from monitor.base.codec import pack, restored, unpack
 from monitor.engine.engine import EngineState
 from monitor.engine.label_alarm import (
-    FEWEST_LABELS,
+    FEWEST,
     POOLED,
     SURE,
     LabelAlarm,
@@ -148,15 +148,22 @@ def test_an_improvement_by_labels_is_no_alarm() -> None:
 def test_labels_decide_from_a_hundred_on_until_half_as_many() -> None:
     few = [20] * 6 + [18] * 6 + [11] * 6 + [9] * 6 + [15] * 6
     found, _ = judged([0.9] * len(few), few)
-    pooled = [sum(few[max(at - POOLED + 1, 0) : at + 1]) for at in range(len(few))]
     decide, expected = False, []
-    for many in pooled:
-        decide = many >= (FEWEST_LABELS / 2 if decide else FEWEST_LABELS)
+    for at in range(len(few)):
+        known = [(sum(few[max(at - windows + 1, 0) : at + 1]), labels) for windows, labels in FEWEST]
+        decide = all(many >= (labels / 2 if decide else labels) for many, labels in known)
         expected.append(decide)
     assert [by is not None for _, by in found] == expected
     assert expected[4]
     assert not expected[-1]  # 75 labels do not bring it back
     assert sum(one != other for one, other in pairwise(expected)) == 2
+
+
+def test_labels_of_older_windows_alone_decide_nothing() -> None:
+    """A window of which nothing is labelled looks as it did before, whatever became of the accuracy."""
+    found, _ = judged([0.9] * 10, [150] * 4 + [0] * 6, [CALM] * 6 + [MOVED] * 4)
+    assert [by is not None for _, by in found] == [True] * 5 + [False] * 5
+    assert alarms(found) == [False] * 6 + [True] * 4
 
 
 def test_an_alarm_by_labels_does_not_end_because_labels_stop() -> None:
