@@ -11,8 +11,7 @@ of the four after it, and an improvement if it lies above the mean there. A drop
 in one of its windows; what improvements find are stretches above the band.
 
 Where labels decide on the alarm of the accuracy (`monitor.engine.label_alarm`), as they do there from the
-second window on, it follows the corrected accuracy. `the confidences alone` is what their chart says
-meanwhile.
+second window on, it follows the corrected accuracy.
 
 `choice`: by which probability that the accuracy lies below the band an alarm by labels begins, for streams
 that were used to choose (the first half of the flights with three samples of labels, rain, simulated streams)
@@ -168,7 +167,7 @@ def _latched(reports: Sequence[WindowReport], metric: str, kind: str = "out_of_c
 def accuracy() -> Iterator[str]:
     """Print the alarms of the accuracy."""
     data, reports = flown()
-    names = ("the alarm", "its improvements", "the confidences alone")
+    names = ("the alarm", "its improvements")
     rows: dict[str, list[Signal]] = {name: [] for name in names}
     below, windows = [], 0
     for column, model in enumerate(data.models):
@@ -180,7 +179,6 @@ def accuracy() -> Iterator[str]:
         rows[names[1]].append(
             Signal.of(_latched(own, "accuracy", "improved"), good, truth > center + _BAND * spread)
         )
-        rows[names[2]].append(Signal.of(_moved_down(own), bad))
         below.append(bad)
         windows += len(own)
     yield "Alarms of the accuracy on the demo's flights (python -m tests.fidelity.alarms accuracy)\n"
@@ -189,19 +187,6 @@ def accuracy() -> Iterator[str]:
     yield f"{_HEAD}\n"
     for name in names:
         yield _row(name, rows[name], windows) + "\n"
-
-
-def _moved_down(reports: Sequence[WindowReport]) -> Flags:
-    """Where the chart of the confidences alone would have an alarm on."""
-    found, latch = [], Latch()
-    for report in reports:
-        verdict = next((each.verdict for each in report.charts if each.metric == "accuracy"), None)
-        value = next((e.result for e in report.estimates if e.metric == "accuracy"), None)
-        if verdict is None or not isinstance(value, Estimate):
-            found.append(latch.on)
-            continue
-        found.append(latch.update(bool(verdict.rules) and value.value < verdict.center))
-    return np.array(found)
 
 
 class _Watched(NamedTuple):
