@@ -157,6 +157,15 @@ SCHEMA = pyarrow.schema(
             rules=pyarrow.list_(_TEXTS),
             out_of_control=_FLAG,
             improved=_FLAG,
+            by_labels=pyarrow.struct(
+                {
+                    "value": _REAL,
+                    "lower": _REAL,
+                    "upper": _REAL,
+                    "labels": _WHOLE,
+                    "confidences_moved": _FLAG,
+                }
+            ),
         ),
         "objectives": _list_of(metric=_TEXTS, floor=_REAL, ceiling=_REAL, state=_TEXTS),
         "positions": pyarrow.map_(_TEXTS, pyarrow.list_(_WHOLE)),

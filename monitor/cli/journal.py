@@ -56,6 +56,7 @@ class Journal:
         self._clock = clock
         self._alarmed: set[_Place] = set()
         self._improved: set[_Place] = set()
+        self._moved: set[_Place] = set()
         self._standing: dict[_Place, ObjectiveState] = {}
         self._untrusted: set[_Place] = set()
         self._unused: dict[str, _Unused] = {}
@@ -66,6 +67,7 @@ class Journal:
             series = (one.task, one.model, one.group)
             self._alarmed.update((*series, metric) for metric in one.alarmed_since)
             self._improved.update((*series, chart.metric) for chart in one.charts if chart.verdict.improved)
+            self._moved.update((*series, chart.metric) for chart in one.charts if chart.confidences_moved)
             for objective in one.objectives:
                 if objective.state is not None:
                     self._standing[*series, objective.metric] = objective.state
@@ -109,18 +111,25 @@ class Journal:
             (self._alarmed.add if alarm else self._alarmed.discard)(place)
             level, words = (logging.WARNING, "raised") if alarm else (logging.INFO, "released")
             self._tell_chart(report, chart, level, f"Alarm {words}")
+        if chart.by_labels is None:
+            self._moved.discard(place)  # alarm and improvement say it
+        elif chart.confidences_moved != (place in self._moved):
+            (self._moved.add if chart.confidences_moved else self._moved.discard)(place)
+            words = "Confidences moved" if chart.confidences_moved else "Confidences no longer moved"
+            self._tell_chart(report, chart, logging.INFO, words)
 
     def _tell_chart(self, report: WindowReport, chart: ChartView, level: int, words: str) -> None:
         verdict = chart.verdict
         log.log(
             level,
-            "%s: %s; limits %.4f to %.4f around %.4f%s%s.",
+            "%s: %s; limits %.4f to %.4f around %.4f%s%s%s.",
             words,
             _what(report, chart.metric, chart.estimator),
             verdict.lower,
             verdict.upper,
             verdict.center,
             f"; broken: {', '.join(verdict.rules)}" if verdict.rules else "",
+            "" if chart.by_labels is None else f"; {chart.by_labels}",
             "".join(f"; {said_where(each)}" for each in report.attributions if each.metric == chart.metric),
         )
 

@@ -84,7 +84,10 @@ def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
 
 
 def state(series: SeriesView) -> Text:
-    """The state, and by which metrics it is so: ``out of control: ece``, ``in control, improved: f1``."""
+    """The state, and by which metrics it is so: ``out of control: ece``, ``in control, improved: f1``.
+
+    Where labels decide on the alarm, it also says that the confidences moved.
+    """
     words = series.state.value.replace("_", " ")
     latched = [chart.metric for chart in series.charts if chart.verdict.out_of_control]
     if series.state is SeriesState.OUT_OF_CONTROL and latched:
@@ -92,6 +95,8 @@ def state(series: SeriesView) -> Text:
     better = [chart.metric for chart in series.charts if chart.verdict.improved]
     if series.state is SeriesState.IN_CONTROL and better:
         words = f"{words}, improved: {', '.join(better)}"
+    if any(chart.confidences_moved for chart in series.charts):
+        words = f"{words}, confidences moved"
     return Text(words, style=_STYLES[series.state])
 
 

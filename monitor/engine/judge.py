@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,15 +18,17 @@ from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
+from monitor.engine.label_alarm import LabelAlarm, LabelAlarmState, LabelBaseline
+from monitor.engine.labels.correcting import Correcting
 from monitor.engine.objective import (
     BootstrapDraws,
     Objective,
     ObjectiveLogic,
     Poolable,
-    Pooled,
     PooledState,
 )
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
+from monitor.engine.windows import ClosedWindow
 from monitor.reports.attribution import Attribution
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
 from monitor.stats.charts.base import Baseline, ChartLogic, ChartState
@@ -58,6 +61,10 @@ class JudgeSettings:
         """The chart of a metric: the configured kind, where it fits the metric."""
         return chart_for(self.task.charting, metric)
 
+    def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
+        """The alarm of the accuracy by labels."""
+        return LabelAlarm(self.task.charting.least_change("accuracy"), self.baseline_windows, state)
+
     def build(self, resume: JudgeState | None = None) -> Judge:
         """The judge, from the start or from where a snapshot left it."""
         return Judge(self, resume)
@@ -80,6 +87,7 @@ class JudgeState(msgspec.Struct, frozen=True):
     parts: dict[str, BaselineParts] = {}
     warming_parts: dict[str, BaselineParts] = {}
     attributions: dict[str, Attribution] = {}
+    by_labels: LabelAlarmState | None = None  # older versions had none
 
 
 class Judge:
@@ -104,6 +112,7 @@ class Judge:
         self._parts = dict(state.parts)
         self._warming_parts = dict(state.warming_parts)
         self._attributions = dict(state.attributions)
+        self._by_labels = settings.label_alarm(state.by_labels)
         self._anew = dict(state.anew)  # windows seen since, by metric
         since = state.alarmed_since  # older versions kept no time
         self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.alarmed}
@@ -148,7 +157,10 @@ class Judge:
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
-        """Draw the charts around these baselines; without any, wait for the stream's windows."""
+        """Draw the charts around these baselines; without any, wait for the stream's windows.
+
+        The baseline by labels stays where there are charts.
+        """
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
         }
@@ -156,6 +168,12 @@ class Judge:
         self._parts = dict(parts or {})
         self._warming, self._warmed, self._alarmed, self._anew = {}, 0, {}, {}
         self._warming_parts, self._attributions = {}, {}
+        if not baselines:
+            self._by_labels = self._settings.label_alarm()
+
+    def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
+        """Judge the accuracy by labels around this baseline; without one, wait for the stream's windows."""
+        self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
 
     def rebaseline(self, metric: str) -> int:
         """Forget one metric's baseline, chart and alarm; how many windows will make the new baseline.
@@ -184,6 +202,8 @@ class Judge:
         )
         for each in of_metrics:
             each.pop(metric, None)
+        if metric == "accuracy":
+            self._by_labels = self._settings.label_alarm()
         self._anew[metric] = 0
         return self._settings.baseline_windows
 
@@ -194,24 +214,28 @@ class Judge:
         self._standing, self._pooled = {}, {}
 
     def judge(
-        self, evaluation: Evaluation, size: int, time: float, rows: PartRows, corrected: Pooled | None = None
+        self, evaluation: Evaluation, window: ClosedWindow, rows: PartRows, correction: Correcting
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
-        """Chart a window that ended at this time and hold it against the objectives.
+        """Chart a window that has closed and hold it against the objectives.
 
         A window of fewer than `min_size` rows is estimated but not judged: its distribution is too far
-        from the normal that the limits rest on. `rows` are the parts that its rows are in; `corrected` gives
-        the accuracy by labels, which an objective reads where it is known.
+        from the normal that the limits rest on. `rows` are the parts that its rows are in; `correction` gives
+        the accuracy by labels, which alarm and objective read where it is known.
         """
         charts: tuple[ChartView, ...] = ()
-        if size >= self._settings.task.window.min_size:
+        if window.size >= self._settings.task.window.min_size:
+            if "accuracy" in self._settings.task.metrics:
+                self._by_labels.collect(correction, window.number)
             charted = evaluation.for_charts()
             if self.warming_up and not self._anew:
                 self._warm(charted, rows)
             else:
-                judged = [self._chart(metric, charted, time, rows) for metric in self._known(charted)]
+                judged = [
+                    self._chart(metric, charted, window, rows, correction) for metric in self._known(charted)
+                ]
                 charts = tuple(_beside(chart, evaluation, charted) for chart in judged)
                 self._warm_anew(charted, rows)
-            self._pool(evaluation, size, corrected)
+            self._pool(evaluation, window, correction)
         return charts, self.objectives()
 
     def objectives(self) -> tuple[ObjectiveView, ...]:
@@ -244,6 +268,7 @@ class Judge:
             parts=dict(self._parts),
             warming_parts=dict(self._warming_parts),
             attributions=dict(self._attributions),
+            by_labels=self._by_labels.snapshot(),
         )
 
     def _build_objectives(self, states: Mapping[str, PooledState]) -> dict[str, ObjectiveLogic]:
@@ -256,23 +281,32 @@ class Judge:
     def _known(self, evaluation: Evaluation) -> Sequence[str]:
         return [metric for metric in self._charts if isinstance(evaluation.estimates.get(metric), Estimate)]
 
-    def _chart(self, metric: str, evaluation: Evaluation, time: float, rows: PartRows) -> ChartView:
-        estimate = evaluation.estimates[metric]
+    def _chart(
+        self,
+        metric: str,
+        evaluation: Evaluation,
+        window: ClosedWindow,
+        rows: PartRows,
+        correction: Correcting,
+    ) -> ChartView:
+        estimate, by_labels = evaluation.estimates[metric], None
         assert isinstance(estimate, Estimate)
         verdict = self._charts[metric].update(estimate.value, estimate.n)
         for rule in verdict.rules:
             self.violations[metric, rule] += 1
-        if verdict.out_of_control:
-            self._alarmed.setdefault(metric, time)
-        else:
-            self._alarmed.pop(metric, None)
         if not (verdict.out_of_control or verdict.improved):
             self._attributions.pop(metric, None)
+        if metric == "accuracy":
+            verdict, by_labels = self._by_labels.judge(verdict, correction, window.number)
+        if verdict.out_of_control:
+            self._alarmed.setdefault(metric, window.end_time)
+        else:
+            self._alarmed.pop(metric, None)
         if verdict.rules and (parts := self._parts.get(metric)) is not None:
             found = rows.attribution(metric, evaluation, parts, estimate.value - verdict.center)
             if found is not None:
                 self._attributions[metric] = found
-        return ChartView(metric, verdict, self._settings.task.judged_estimator(metric))
+        return ChartView(metric, verdict, self._settings.task.judged_estimator(metric), by_labels)
 
     def _warm(self, evaluation: Evaluation, rows: PartRows) -> None:
         """Collect a window of the stream for the baseline, and draw the charts once it is long enough."""
@@ -320,11 +354,12 @@ class Judge:
             self._warming.setdefault(metric, []).append(point)
             add_parts(self._warming_parts, metric, evaluation, rows)
 
-    def _pool(self, evaluation: Evaluation, size: int, corrected: Pooled | None) -> None:
+    def _pool(self, evaluation: Evaluation, window: ClosedWindow, correction: Correcting) -> None:
+        level = self._settings.task.level
         for metric, objective in self._objectives.items():
-            item, exposure = self._poolable(metric, evaluation, size), evaluation.exposures.get(metric)
+            item, exposure = self._poolable(metric, evaluation, window.size), evaluation.exposures.get(metric)
             known = metric == "accuracy" and isinstance(evaluation.estimates.get(metric), Estimate)
-            by_labels = corrected if known else None
+            by_labels = partial(correction.estimate, window.number, level) if known else None
             verdict = objective.update(item, exposure, evaluation.predictive, by_labels)
             self._standing[metric] = verdict.state
             lower, upper = verdict.lower, verdict.upper

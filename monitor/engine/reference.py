@@ -20,6 +20,7 @@ from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.attribution import BaselineParts, PartRows, add_parts
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
+from monitor.engine.label_alarm import LabelBaseline
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
 from monitor.stats.calibration.base import Calibration, cross_fit_in_time
@@ -318,6 +319,14 @@ def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
     if len(rows) < FEWEST_WINDOWS * size:
         return []
     return [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
+
+
+def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBaseline | None:
+    """The accuracy of the windows of this size, of the reference or of one group of it; None for too few."""
+    if not (cuts := _cuts(reference, group, size)):
+        return None
+    right = reference.labels == reference.predicted
+    return LabelBaseline.of_windows([float(right[cut].mean()) for cut in cuts], [size] * len(cuts))
 
 
 def reference_parts(

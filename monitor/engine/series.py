@@ -20,7 +20,13 @@ from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
 from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.correcting import Correcting, CorrectingState
 from monitor.engine.labels.tally import Tally, TallyState
-from monitor.engine.reference import Reference, baselines, reference_parts, reference_windows
+from monitor.engine.reference import (
+    Reference,
+    baselines,
+    reference_by_labels,
+    reference_parts,
+    reference_windows,
+)
 from monitor.engine.refit.due import RecalibrationState, schedule_of
 from monitor.engine.series_output import LastWindow, NotedRebaseline, OutputState, SavedEstimate, SeriesOutput
 from monitor.engine.task_refits import Published
@@ -178,9 +184,16 @@ class Series:
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
         self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state.recalibration)
-        if saved is None and reference is not None:
+        if reference is not None:
+            self._begin(reference, state)
+
+    def _begin(self, reference: Reference, state: SeriesSnapshot) -> None:
+        """Take from the reference what the snapshot does not hold."""
+        if state.calibration is None:
             self._start(reference, fitted=state.rivals is not None)
-        if reference is not None and not settings.group:
+        elif state.judge is not None and state.judge.by_labels is None:
+            self._learn_by_labels(reference, state)
+        if not self.settings.group:
             self.checks.begin(self.active, reference)
 
     def _start(self, reference: Reference, fitted: bool) -> None:
@@ -205,6 +218,16 @@ class Series:
                 raise
             # One small group must not keep the agent from starting: the stream's windows make its baseline.
             self.without_baseline = str(error)
+        else:
+            by_labels = reference_by_labels(reference, group, task.window.size)
+            self._judge.set_baseline_by_labels(by_labels)
+
+    def _learn_by_labels(self, reference: Reference, state: SeriesSnapshot) -> None:
+        """Take the baseline by labels from the reference, around which an older version drew the charts."""
+        anew = any(each.metric == "accuracy" for each in state.rebaselines)
+        if not anew and state.judged_version == reference.version:
+            size, group = self.settings.task.window.size, self.settings.group
+            self._judge.set_baseline_by_labels(reference_by_labels(reference, group, size))
 
     def window_sds(self) -> dict[str, float]:
         """As in `Judge`."""
@@ -393,15 +416,10 @@ class Series:
             self.checks.test.excuse(epsilon)
         self._correct(window, evaluation)
         evaluation = self._informed(window, evaluation)
-        task, correction = self.settings.task, self.checks.correction
-        rows = PartRows(evaluation.confidence, window.predicted, window.groups, group_name, task)
-        judged = self._judge.judge(
-            self._comparisons.judged(evaluation),
-            window.size,
-            window.end_time,
-            rows,
-            lambda pooled: correction.estimate(window.number, task.level, pooled),
+        rows = PartRows(
+            evaluation.confidence, window.predicted, window.groups, group_name, self.settings.task
         )
+        judged = self._judge.judge(self._comparisons.judged(evaluation), window, rows, self.checks.correction)
         self._used += window.size
         self._count_unusable(evaluation)
         self._confidences = self._confidences.plus(evaluation.confidence)

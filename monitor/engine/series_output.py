@@ -18,6 +18,7 @@ from monitor.engine.windows import ClosedWindow, SeriesName
 from monitor.reports.attribution import Attribution
 from monitor.reports.trust import Trust
 from monitor.reports.views import (
+    AlarmByLabels,
     CalibrationView,
     ChartView,
     ClassEstimate,
@@ -45,6 +46,7 @@ class LastWindow(msgspec.Struct, frozen=True):
     classes: list[tuple[str, str, str, list[Any]]] = []
     charts: list[tuple[str, float, float, float, tuple[str, ...], bool]] = []
     improved: list[str] = []  # the charts that show a change for the better, by metric
+    by_labels: dict[str, tuple[float, float, float, int, bool]] = {}  # what labels decide, by metric
 
 
 class NotedRebaseline(msgspec.Struct, frozen=True):
@@ -109,7 +111,11 @@ class SeriesOutput:
         self._estimates = estimates_from(last.estimates)
         self._newest: tuple[int, MetricEstimate] | None = None  # what `corrected` gave last, of which window
         self.charts = tuple(
-            ChartView(metric, Verdict(center, lower, upper, rules, out, metric in last.improved))
+            ChartView(
+                metric,
+                Verdict(center, lower, upper, rules, out, metric in last.improved),
+                by_labels=AlarmByLabels(*last.by_labels[metric]) if metric in last.by_labels else None,
+            )
             for metric, center, lower, upper, rules, out in last.charts
         )
         self.classes = tuple(
@@ -219,6 +225,11 @@ class SeriesOutput:
                 for v in (c.verdict,)
             ],
             improved=[c.metric for c in self.charts if c.verdict.improved],
+            by_labels={
+                c.metric: (b.value, b.lower, b.upper, b.labels, b.confidences_moved)
+                for c in self.charts
+                if (b := c.by_labels) is not None
+            },
         )
 
     def _of_window(

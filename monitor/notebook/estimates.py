@@ -265,12 +265,14 @@ _COLUMNS: Mapping[str, str] = {
     "limit_upper": "Float64",
     "alarm": "Boolean",
     "improved": "Boolean",
+    "alarm_by_labels": "Boolean",
+    "confidences_moved": "Boolean",
 }
 
 
 def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
     """A row for each estimate, in the order of `_COLUMNS`."""
-    charts = {(chart.metric, chart.estimator): chart.verdict for chart in report.charts}
+    charts = {(chart.metric, chart.estimator): chart for chart in report.charts}
     window = (report.model, report.group, report.version, report.window)
     ends = (report.start_time, report.end_time)
     times = [datetime.fromtimestamp(end, UTC) if timed else None for end in ends]
@@ -281,10 +283,12 @@ def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
         else:
             told = (None, None, None, result.reason)
         chart = charts.get((each.metric, each.estimator))
-        limits: tuple[Any, ...] = (None, None, None, False, False)
+        limits: tuple[Any, ...] = (None, None, None, False, False, False, False)
         if chart is not None:
-            known = map(_known, (chart.center, chart.lower, chart.upper))
-            limits = (*known, chart.out_of_control, chart.improved)
+            verdict = chart.verdict
+            known = map(_known, (verdict.center, verdict.lower, verdict.upper))
+            by_labels = chart.by_labels is not None, chart.confidences_moved
+            limits = (*known, verdict.out_of_control, verdict.improved, *by_labels)
         yield (*window, *times, report.size, each.metric, each.estimator, *told, *limits)
 
 

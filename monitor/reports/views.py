@@ -16,6 +16,7 @@ from monitor.base.source import SourceCounts
 from monitor.reports.attribution import Attribution
 from monitor.reports.trust import Trust
 from monitor.reports.window_view import (
+    AlarmByLabels,
     CalibrationView,
     ChartView,
     ClassEstimate,
@@ -64,6 +65,7 @@ class ArenaView:
 
 __all__ = [
     "AgentView",
+    "AlarmByLabels",
     "ArenaView",
     "CalibrationView",
     "ChartView",

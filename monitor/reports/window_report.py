@@ -21,6 +21,7 @@ from monitor.base.results import Estimate, Result, TooFew, Unknown
 from monitor.reports.attribution import Attribution
 from monitor.reports.trust import Trust, TrustLine
 from monitor.reports.views import (
+    AlarmByLabels,
     CalibrationView,
     ChartView,
     ClassEstimate,
@@ -279,8 +280,33 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return CalibrationView(self.method, self.version, self.foreign, None, interval, covariates=own)
 
 
+class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What labels say where they decide on an alarm; `confidences_moved` is left out where it is false."""
+
+    value: float | None
+    lower: float | None
+    upper: float | None
+    labels: int
+    confidences_moved: bool = False
+
+    @classmethod
+    def of(cls, found: AlarmByLabels) -> AlarmByLabelsLine:
+        """What a line says of it."""
+        numbers = rounded(found.value), rounded(found.lower), rounded(found.upper)
+        return cls(*numbers, found.labels, found.confidences_moved)
+
+    def read(self) -> AlarmByLabels:
+        """What labels say."""
+        numbers = self.value, self.lower, self.upper
+        value, lower, upper = (math.nan if one is None else one for one in numbers)
+        return AlarmByLabels(value, lower, upper, self.labels, self.confidences_moved)
+
+
 class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A chart of a line; None is a limit that is no number. `improved` is left out where it is false."""
+    """A chart of a line; None is a limit that is no number.
+
+    `improved` is left out where it is false, and `by_labels` where the estimates decide on the alarm.
+    """
 
     metric: str
     center: float | None
@@ -289,20 +315,23 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
     rules: tuple[str, ...]
     out_of_control: bool
     improved: bool = False
+    by_labels: AlarmByLabelsLine | None = None
 
     @classmethod
     def of(cls, chart: ChartView) -> ChartLine:
         """What a line says of a chart."""
         v = chart.verdict
         limits = rounded(v.center), rounded(v.lower), rounded(v.upper)
-        return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved)
+        by_labels = None if chart.by_labels is None else AlarmByLabelsLine.of(chart.by_labels)
+        return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved, by_labels)
 
     def read(self) -> ChartView:
         """The chart."""
         limits = self.center, self.lower, self.upper
         center, lower, upper = (math.nan if limit is None else limit for limit in limits)
         verdict = Verdict(center, lower, upper, self.rules, self.out_of_control, self.improved)
-        return ChartView(self.metric, verdict)
+        by_labels = None if self.by_labels is None else self.by_labels.read()
+        return ChartView(self.metric, verdict, by_labels=by_labels)
 
 
 class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -453,7 +482,7 @@ def to_json(report: WindowReport) -> bytes:
     models are not ranked, `foreign` where the calibration is the model's own, `interval` where its intervals are
     exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline,
     `untrusted` where labels contradict nothing, `attributions` where no chart broke a rule, `improved` where a
-    chart shows no change for the better); an estimate that is not a number is written as unknown, a limit
+    chart shows no change for the better, `by_labels` where labels do not decide on its alarm); an estimate that is not a number is written as unknown, a limit
     as null.
 
     Parameters

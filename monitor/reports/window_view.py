@@ -98,12 +98,60 @@ class ClassEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class AlarmByLabels:
+    """What labels say where they decide on the alarm of the accuracy: see `monitor.engine.label_alarm`.
+
+    Parameters
+    ----------
+    value : float
+        The corrected accuracy of the window and the four before it together.
+    lower, upper : float
+        The band within which the accuracy has not changed.
+    labels : int
+        Labelled rows of these windows.
+    confidences_moved : bool
+        Whether the chart of the confidences shows a change, which is no alarm then.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    labels: int
+    confidences_moved: bool
+
+    def __str__(self) -> str:
+        where = "below" if self.value < self.lower else "above" if self.value > self.upper else "within"
+        return (
+            f"by {self.labels:,} labels the accuracy of the newest five windows is {self.value:.1%}, "
+            f"{where} the {self.lower:.1%} to {self.upper:.1%} of the baseline"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ChartView:
-    """What the control chart of one metric said of the last closed window, by one estimator's value."""
+    """What the control chart of one metric said of the last closed window.
+
+    Parameters
+    ----------
+    metric : str
+    verdict : Verdict
+        Centre, limits and rules are those of the chart. Alarm and improvement are by labels where these
+        decide.
+    estimator : str
+        Whose value the chart judges.
+    by_labels : AlarmByLabels or None
+        None where the estimates decide on the alarm.
+    """
 
     metric: str
     verdict: Verdict
     estimator: str = "average_confidence"
+    by_labels: AlarmByLabels | None = None
+
+    @property
+    def confidences_moved(self) -> bool:
+        """Whether the confidences show a change on whose alarm labels decide."""
+        return self.by_labels is not None and self.by_labels.confidences_moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ import pytest
 from monitor.base.records import Chunk, Reject, RejectReason
 from monitor.base.results import Estimate, Result, Unknown
 from monitor.cli.journal import Journal
-from monitor.reports.views import CalibrationView, ChartView, MetricEstimate, ObjectiveState, ObjectiveView
+from monitor.reports.views import (
+    AlarmByLabels,
+    CalibrationView,
+    ChartView,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+)
 from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
 from tests.daemon import DaemonProcess, configuration, ndjson
@@ -97,6 +104,31 @@ def test_an_improvement_is_told_and_warns_of_nothing(
     assert told(caplog) == [
         ("INFO", f"Improved: {WHAT.format(1)}; {limits}; broken: we1."),
         ("INFO", f"No longer improved: {WHAT.format(3)}; limits 0.9200 to 0.9800 around 0.9500."),
+    ]
+
+
+def test_where_labels_decide_it_tells_what_they_say_and_that_confidences_moved(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    def by(number: int, alarmed: bool, moved: bool) -> WindowReport:
+        labels = AlarmByLabels(0.86 if alarmed else 0.93, 0.92, 0.98, 1200, moved)
+        [chart] = window(number, alarmed).charts
+        return replace(window(number), charts=(replace(chart, by_labels=labels),))
+
+    journal.windows(
+        [window(0, True), by(1, False, True), by(2, False, True), by(3, True, False), window(4, True)]
+    )
+    limits = "limits 0.9200 to 0.9800 around 0.9500"
+    said = "by 1,200 labels the accuracy of the newest five windows is"
+    within, below = (
+        f"{said} {words} the 92.0% to 98.0% of the baseline" for words in ("93.0%, within", "86.0%, below")
+    )
+    assert told(caplog) == [
+        ("WARNING", f"Alarm raised: {WHAT.format(0)}; {limits}; broken: we1."),
+        ("INFO", f"Alarm released: {WHAT.format(1)}; {limits}; {within}."),
+        ("INFO", f"Confidences moved: {WHAT.format(1)}; {limits}; {within}."),
+        ("WARNING", f"Alarm raised: {WHAT.format(3)}; {limits}; broken: we1; {below}."),
+        ("INFO", f"Confidences no longer moved: {WHAT.format(3)}; {limits}; broken: we1; {below}."),
     ]
 
 

@@ -13,6 +13,7 @@ from monitor.cli import demo_screen as demo
 from monitor.cli import series_table
 from monitor.reports.views import (
     AgentView,
+    AlarmByLabels,
     CalibrationView,
     ChartView,
     EngineView,
@@ -118,6 +119,9 @@ def test_state_and_objective_in_words() -> None:
         MODEL, state=SeriesState.IN_CONTROL, charts=(ChartView("f1", replace(GOOD, improved=True)),)
     )
     assert series_table.state(better).plain == "in control, improved: f1"
+    moved = ChartView("accuracy", GOOD, by_labels=AlarmByLabels(0.93, 0.92, 0.98, 1200, True))
+    seen = replace(MODEL, state=SeriesState.IN_CONTROL, charts=(moved,))
+    assert series_table.state(seen).plain == "in control, confidences moved"
     assert series_table.objective(replace(MODEL, objectives=())).plain == "–"
     two = (*MODEL.objectives, ObjectiveView("ece", 0.05, False, None))
     assert series_table.objective(replace(MODEL, objectives=two)).plain == "accuracy at risk, ece unknown"

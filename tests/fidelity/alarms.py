@@ -1,6 +1,6 @@
 """Which alarms are right: the charts of the accuracy and of the calibration error, and healthy objectives.
 
-    python -m tests.fidelity.alarms [accuracy] [ece] [healthy]
+    python -m tests.fidelity.alarms [accuracy] [choice] [ece] [healthy]
 
 `accuracy` and `ece`: the demo's flights, four models of "arrives more than 15 minutes late" in windows of 500
 with labels of 20 %, replayed as the demo does; the truth is that of all flights. Truths are pooled over the
@@ -9,6 +9,14 @@ mean by more than three standard deviations of five pooled windows of the refere
 windows apart are one. An alarm is right if the pooled truth lies below the band in its first window or in one
 of the four after it, and an improvement if it lies above the mean there. A drop is found if the alarm is on
 in one of its windows; what improvements find are stretches above the band.
+
+Where labels decide on the alarm of the accuracy (`monitor.engine.label_alarm`), as they do there from the
+second window on, it follows the corrected accuracy.
+
+`choice`: by which probability that the accuracy lies below the band an alarm by labels begins, for streams
+that were used to choose (the first half of the flights with three samples of labels, rain, simulated streams)
+and for the second half of the flights, which was not. The alarm is as in the agent, the calibration is that
+of the reference throughout, and drops are counted within each half.
 
 The calibration error is charted by the calibration in force (`in force`); likewise, with a baseline that
 restarts at each recalibration and takes 5 or 20 windows (`restarted`); and, as the agent does, by the
@@ -37,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from monitor.base.records import Floats
+from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
 from monitor.cli.demo.calibration import _by_window, turned_out_calibration
 from monitor.cli.demo.stream import TASK, WINDOW_SIZE, DemoData, prepare
@@ -45,13 +53,18 @@ from monitor.cli.demo.summary import turned_out
 from monitor.cli.replay import replay
 from monitor.config.root import ChartConfig
 from monitor.engine.charting import chart_for
+from monitor.engine.label_alarm import LabelAlarm, LabelAlarmState, LabelBaseline
+from monitor.engine.labels.correcting import Correcting
 from monitor.engine.reference import Point, baseline
 from monitor.reports.reader import from_json
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
 from monitor.stats.charts.latch import Latch
+from monitor.stats.estimate.corrected import Correction, block_rows, block_starts
+from tests.fidelity.predictive import simulated as simulated_life
 from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.fidelity.streams import _RAIN_LAG, Stream, _picked, calibrated, flight_streams, rain_stream
 from tests.harness import run
 from tests.streams import Rig, reference_of, task
 
@@ -59,6 +72,9 @@ POOLED = 5
 _BAND = 3.0
 _FRESH = 2  # windows from a new calibration on
 RESTARTS = (5, 20)
+SURES = (0.501, 0.6, 0.7, 0.75, 0.8, 0.9, 0.975)
+_REFERENCE_ROWS = 5000  # of simulated streams
+_CALM = Verdict(center=0.5, lower=0.0, upper=1.0, rules=(), out_of_control=False)
 
 HEALTHY = 40
 SLACKS = (0.01, 0.015, 0.02, 0.03)
@@ -151,7 +167,7 @@ def _latched(reports: Sequence[WindowReport], metric: str, kind: str = "out_of_c
 def accuracy() -> Iterator[str]:
     """Print the alarms of the accuracy."""
     data, reports = flown()
-    names = ("chart of the estimate", "its improvements")
+    names = ("the alarm", "its improvements")
     rows: dict[str, list[Signal]] = {name: [] for name in names}
     below, windows = [], 0
     for column, model in enumerate(data.models):
@@ -171,6 +187,70 @@ def accuracy() -> Iterator[str]:
     yield f"{_HEAD}\n"
     for name in names:
         yield _row(name, rows[name], windows) + "\n"
+
+
+class _Watched(NamedTuple):
+    """A stream with its labels, and where the alarm by labels was on, by how sure it must be."""
+
+    truth: Floats
+    band: tuple[float, float]
+    on: dict[float, Flags]
+
+
+def _watched(stream: Stream, n: int, picked: Ints, known: Ints) -> _Watched:
+    many = len(stream.right) // n
+    held = stream.held[: len(stream.held) // n * n].reshape(-1, n).mean(axis=1)
+    state = LabelAlarmState(LabelBaseline.of_windows(held.tolist(), [n] * len(held)))
+    least = ChartConfig().least_change("accuracy")
+    alarms = {sure: LabelAlarm(least, len(held), state, sure) for sure in SURES}
+    correcting = Correcting(lambda: Correction.of_reference(stream.crossed, stream.held, n), block_rows(n), 0)
+    on: dict[float, list[bool]] = {sure: [] for sure in SURES}
+    blocks = block_starts(np.arange(many * n), np.arange(many * n) // n * n, block_rows(n))
+    for k in range(many):
+        correcting.close(k, stream.confidence[k * n : (k + 1) * n])
+        fresh = picked[known == k]
+        correcting.add(blocks[fresh], stream.confidence[fresh], stream.right[fresh])
+        for sure, alarm in alarms.items():
+            on[sure].append(alarm.judge(_CALM, correcting, k)[0].out_of_control)
+    truth = pooled(stream.right[: many * n].reshape(many, n).mean(axis=1))
+    return _Watched(truth, _of_reference(held), {sure: np.array(found) for sure, found in on.items()})
+
+
+def choice(models: int = 4, lives: int = 12) -> Iterator[str]:
+    """Print what alarms by labels that are more or less sure find."""
+    rows: dict[str, list[tuple[_Watched, slice]]] = {}
+    streams, come, made = flight_streams(models)
+    for share, seed in ((0.2, 11), (0.2, 12), (0.05, 13)):
+        picked, known = _picked(come, made, WINDOW_SIZE, share, seed)
+        for one in streams:
+            found = _watched(one, WINDOW_SIZE, picked, known)
+            middle = len(found.truth) // 2
+            rows.setdefault("flights, first half", []).append((found, slice(middle)))
+            rows.setdefault("flights, second half", []).append((found, slice(middle, None)))
+    stream = rain_stream()
+    for n, share in ((250, 0.2), (250, 0.05), (500, 0.2), (500, 0.05)):
+        picked = np.flatnonzero(np.random.default_rng(13).random(len(stream.right)) < share)
+        known = -(-(picked + 1 + _RAIN_LAG) // n) - 1
+        rows.setdefault("rain", []).append((_watched(stream, n, picked, known), slice(None)))
+    for kind in ("stable", "OU drift", "jump"):
+        for i in range(lives):
+            life = simulated_life(kind, _REFERENCE_ROWS, 77_000 + i)
+            one = calibrated(life.scores, life.predicted, life.labels, life.reference)
+            for share in (0.2, 0.05):
+                picked = np.flatnonzero(np.random.default_rng([i, 141]).random(len(one.right)) < share)
+                found = _watched(one, WINDOW_SIZE, picked, picked // WINDOW_SIZE + 1)
+                rows.setdefault(f"simulated, {kind}", []).append((found, slice(None)))
+    yield "By which probability an alarm by labels begins (python -m tests.fidelity.alarms choice)\n"
+    yield f"{_HEAD}\n"
+    for name, watched in rows.items():
+        for sure in SURES:
+            signals = []
+            for found, part in watched:
+                center, spread = found.band
+                bad = found.truth[part] < center - _BAND * spread
+                signals.append(Signal.of(found.on[sure][part], bad))
+            windows = sum(len(found.truth[part]) for found, part in watched)
+            yield _row(f"{name}, {100 * sure:.0f} %", signals, windows) + "\n"
 
 
 def _reference_accuracy(data: DemoData, column: int) -> tuple[float, float]:
@@ -331,4 +411,4 @@ def _life(seed: int, slack: float) -> tuple[WindowReport, float]:
 
 
 if __name__ == "__main__":
-    run({"accuracy": accuracy, "ece": ece, "healthy": healthy})
+    run({"accuracy": accuracy, "choice": choice, "ece": ece, "healthy": healthy})

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from monitor.reports.views import ObjectiveState
-from tests.fidelity.alarms import Signal, _life, onsets, pooled, stretches
+from tests.fidelity.alarms import Signal, _life, _watched, onsets, pooled, stretches
+from tests.fidelity.predictive import simulated
+from tests.fidelity.streams import calibrated
 
 pytestmark = pytest.mark.simulation
 
@@ -28,6 +30,19 @@ def test_an_alarm_is_right_if_the_truth_is_bad_within_five_windows() -> None:
     bad[[4, 20, 21]] = True
     on[[0, 1, 8, 21]] = True
     assert Signal.of(on, bad) == Signal(alarms=3, right=2, found=1, drops=2, windows=4.0)
+
+
+def test_an_alarm_by_labels_is_on_while_the_truth_is_bad_and_a_surer_one_is_on_less() -> None:
+    life = simulated("jump", 5000, 77_003)
+    stream = calibrated(life.scores, life.predicted, life.labels, life.reference)
+    picked = np.flatnonzero(np.random.default_rng(5).random(len(stream.right)) < 0.2)
+    found = _watched(stream, 500, picked, picked // 500 + 1)
+    center, spread = found.band
+    bad = found.truth < center - 3 * spread
+    assert 5 < bad.sum() < len(bad) - 5
+    assert found.on[0.75][bad].mean() > 0.5
+    assert onsets(found.on[0.75])[0] >= onsets(bad)[0]
+    assert found.on[0.975].sum() <= found.on[0.75].sum() <= found.on[0.501].sum()
 
 
 def test_few_healthy_models_are_at_risk() -> None:

@@ -169,7 +169,7 @@ def without_trust(written: Sequence[bytes]) -> list[bytes]:
     for line in found:
         line.pop("attributions", None)
         for chart in line.get("charts", ()):
-            del chart["out_of_control"]
+            chart.pop("out_of_control", None)
             chart.pop("improved", None)
         line["charts"] = [chart for chart in line.get("charts", ()) if chart["metric"] != "ece"]
     return [msgspec.json.encode(line) for line in found]
@@ -193,6 +193,10 @@ def uncorrected(written: Sequence[bytes]) -> list[bytes]:
                     for key in ("lower", "upper", "labels"):
                         estimate.pop(key, None)
         line.pop("objectives", None)
+        for chart in line.get("charts", ()):
+            if chart["metric"] == "accuracy":  # labels decide on its alarm once the correction has begun
+                for key in ("out_of_control", "improved", "by_labels"):
+                    chart.pop(key, None)
         for key in ("estimates", "charts", "calibration") if line.get("group") else ():
             line.pop(key, None)
     return [msgspec.json.encode(line) for line in found]

@@ -207,6 +207,12 @@ class Correcting:
             return None
         return self.logic.estimate(window, level, min(pooled, kept.index(window) + 1))
 
+    def labels_in(self, window: int, pooled: int) -> int:
+        """Return the number of labelled rows of windows that end with this one; 0 if it is not kept."""
+        if not self.labelled or window not in self.logic.windows:
+            return 0
+        return self.logic.labels_in(window, pooled)
+
     def snapshot(self) -> CorrectingState:
         """Return what a restart goes on with."""
         if self._made is None and not self._waiting:

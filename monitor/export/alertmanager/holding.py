@@ -10,7 +10,7 @@ from monitor.base.registry import METRICS
 from monitor.base.results import Estimate
 from monitor.export.rules import Alert, RuleSettings, rule_groups
 from monitor.reports.attribution import sentence
-from monitor.reports.views import AgentView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
+from monitor.reports.views import AgentView, ChartView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
 
 Identity = frozenset[tuple[str, str]]
 """The labels of an alert; the same alert has the same ones."""
@@ -95,7 +95,7 @@ def _of_series(one: SeriesView, told: bool) -> Iterator[Condition]:
     for chart in one.charts:
         if chart.verdict.out_of_control and METRICS[chart.metric].pages:
             of = (*who, ("metric", chart.metric))
-            yield Condition(OUT_OF_CONTROL, of, _charted(one, chart.metric), closed)
+            yield Condition(OUT_OF_CONTROL, of, _charted(one, chart), closed)
     if _untrusted(one) and not told:
         text = f"{_name(one, 'accuracy')}: labels contradict the accuracy that was predicted."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
@@ -121,7 +121,8 @@ def _judged(one: SeriesView, objective: ObjectiveView) -> str:
     )
 
 
-def _charted(one: SeriesView, metric: str) -> str:
+def _charted(one: SeriesView, chart: ChartView) -> str:
+    metric = chart.metric
     broken = [f"{rule} {count}" for (of, rule), count in one.violations.items() if of == metric and count]
     rules = f" Windows that broke a rule so far: {', '.join(broken)}." if broken else ""
     where = "".join(
@@ -129,7 +130,8 @@ def _charted(one: SeriesView, metric: str) -> str:
         for each in one.attributions
         if each.metric == metric
     )
-    return f"{_name(one, metric)} is out of control. Last window:{_estimates(one, metric)}.{rules}{where}"
+    by = "" if chart.by_labels is None else f", {chart.by_labels}"
+    return f"{_name(one, metric)} is out of control{by}. Last window:{_estimates(one, metric)}.{rules}{where}"
 
 
 def _estimates(one: SeriesView, metric: str) -> str:

@@ -420,7 +420,7 @@ def _as_ndjson(answer: WindowLines) -> bytes:
 _CSV_HEADS = (
     "window", "revision", "version", "size", "closed_by", "start_time", "end_time", "metric", "estimator",
     "value", "lower", "upper", "level", "rows", "unknown", "center", "limit_lower", "limit_upper", "rules",
-    "out_of_control", "floor", "ceiling", "objective_state", "improved",
+    "out_of_control", "floor", "ceiling", "objective_state", "improved", "alarm_by",
 )  # fmt: skip
 
 
@@ -446,6 +446,7 @@ def _as_csv(answer: WindowLines) -> bytes:
             )
             row += [objective.floor, objective.ceiling, objective.state] if objective else [""] * 3
             row.append(chart.improved if chart else "")
+            row.append(("labels" if chart.by_labels else "estimates") if chart else "")
             write(row)
     return text.getvalue().encode("utf-8", "replace")
 

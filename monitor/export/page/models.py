@@ -33,6 +33,7 @@ from monitor.export.page.words import (
 from monitor.reports.attribution import sentence as said_where
 from monitor.reports.trust import biased, sentence
 from monitor.reports.views import (
+    ChartView,
     EngineView,
     MetricEstimate,
     SeriesState,
@@ -339,14 +340,22 @@ def _limits(one: SeriesView, metric: str) -> str:
                 return f'{limits}<br><span class="soft">{NOT_MEANINGFUL}</span>'
             broken = broken_rules(verdict.rules)
             where = "".join(f"<br>{text(said_where(a))}" for a in one.attributions if a.metric == metric)
+            if chart.by_labels is not None:
+                where = f'<br><span class="soft">{text(str(chart.by_labels))}</span>{_moved(chart)}{where}'
             if not verdict.out_of_control:
                 state = word("improved" if verdict.improved else "in_control")
                 return f"{limits}<br>{state}{broken and f'; {broken}'}{where}"
             since = one.alarmed_since.get(metric)
             when = "" if since is None else f" since {moment(since)}"
-            newest = broken or "this window is calm"
-            return f'{limits}<br><span class="bad">out of control</span>{when}; {newest}{where}'
+            newest = broken or ("" if chart.by_labels else "this window is calm")
+            newest = f"; {newest}" if newest else ""
+            return f'{limits}<br><span class="bad">out of control</span>{when}{newest}{where}'
     return ""
+
+
+def _moved(chart: ChartView) -> str:
+    """That the confidences moved, which is no alarm where labels decide."""
+    return f"<br>{word('confidences_moved')}" if chart.confidences_moved else ""
 
 
 def _objective(one: SeriesView, metric: str) -> str:

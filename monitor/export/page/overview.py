@@ -359,13 +359,15 @@ def _alarm(one: SeriesView, now: WorstState) -> str:
     """Since when the oldest alarm of a chart is on, said even where something else is worse."""
     if one.state is SeriesState.UNTRUSTED:
         return f'<span class="soft">, chart {NOT_MEANINGFUL}</span>'
+    moved = any(chart.confidences_moved for chart in one.charts)
+    beside = '<span class="soft">, confidences moved</span>' if moved else ""
     if not any(chart.verdict.out_of_control for chart in one.charts):
         better = ", ".join(text(chart.metric) for chart in one.charts if chart.verdict.improved)
-        return f'<span class="soft">, {better} improved</span>' if better else ""
+        return (f'<span class="soft">, {better} improved</span>' if better else "") + beside
     known = [since for since in one.alarmed_since.values() if since is not None]
     since = f" since {time_words(min(known))}" if known else ""
     words = "" if now is WorstState.OUT_OF_CONTROL else ", out of control"
-    return f'<span class="soft since">{words}{since}</span>'
+    return f'<span class="soft since">{words}{since}</span>{beside}'
 
 
 def time_words(seconds: float) -> str:

@@ -144,7 +144,7 @@ class Period:
         began = [(e.metric, report.window, e) for e in report.attributions if e.metric in on - known.keys()]
         if began:
             self._wheres.setdefault(series, deque(maxlen=_ALARMS_SHOWN)).extend(began)
-        on |= {chart.metric for chart in report.charts if chart.verdict.improved}
+        on |= {chart.metric for chart in report.charts if chart.verdict.improved or chart.confidences_moved}
         known = known | {each.metric: each for each in report.attributions}
         self._attributions[series] = {metric: each for metric, each in known.items() if metric in on}
 

@@ -239,6 +239,8 @@ class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
     ended_time : str or None
     rules : list of str
         That the window broke which raised it.
+    by_labels : bool
+        Whether labels raised it, and not the chart.
     """
 
     metric: str
@@ -247,6 +249,7 @@ class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
     ended_window: int | None = None
     ended_time: str | None = None
     rules: list[str] = []
+    by_labels: bool = False
 
 
 def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
@@ -280,6 +283,7 @@ def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
                         raised_window=raised[1],
                         raised_time=raised[2],
                         rules=list(verdict.rules),
+                        by_labels=chart.by_labels is not None,
                     )
                 )
             elif not verdict.out_of_control and chart.metric in on:

@@ -16,6 +16,7 @@ _TONES = {
     "warming_up": "soft",
     "out_of_control": "bad",
     "improved": "good",
+    "confidences_moved": "soft",
     "untrusted": "bad",
     "silent": "warn",
     "met": "good",

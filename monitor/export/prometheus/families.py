@@ -100,11 +100,11 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "out_of_control": MetricFamily(
         "gauge",
-        "1 while the control chart's alarm is active, until eight windows in a row are in control.",
+        "1 while the alarm of the control chart, or of the accuracy by labels where these decide, is active.",
     ),
     "improved": MetricFamily(
         "gauge",
-        "1 while the control chart shows a change for the better, until eight windows in a row show none.",
+        "1 while the chart, or the accuracy by labels where these decide, shows a change for the better.",
     ),
     "control_violations": MetricFamily("counter", "Closed windows that broke a rule of the control chart."),
     "alarm_change_ratio": MetricFamily(

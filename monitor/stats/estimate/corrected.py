@@ -781,6 +781,15 @@ class CorrectionLogic:
         low, middle, high = ((right + each) / n for each in ends)
         return Estimate(middle, min(low, middle), max(high, middle), level, n)
 
+    def labels_in(self, window: int, pooled: int = 1) -> int:
+        """Return the number of labelled rows of a kept window, or of several that end with it.
+
+        Windows before the last restart count for nothing.
+        """
+        last, start = self.windows.index(window) + 1, self._restart
+        several = self._windows[max(last - pooled, 0) : last]
+        return sum(one.rows - one.left for one in several if one.first >= start)
+
     def forecast(self) -> Forecast:
         """Return the bias of the block that comes next, by all labels of closed windows so far."""
         belief = self._through(len(self._windows) - 1, 0).labelled if self._windows else self._anchor

@@ -61,7 +61,7 @@ def test_labels_that_contradict_the_prediction_cost_the_trust_until_it_has_follo
     assert 90 < said["rows"] <= said["labels"]  # since the change at 200, of nearly 300
     (series,) = found.engine.view().series
     assert series.trust.trusted
-    assert series.state is SeriesState.IN_CONTROL
+    assert series.state is SeriesState.OUT_OF_CONTROL  # by labels: half is right
 
 
 def test_a_bias_that_the_correction_follows_is_shown_with_its_size_and_is_no_state(whole):

@@ -23,6 +23,7 @@ from monitor.export.rules import RuleSettings
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
     AgentView,
+    AlarmByLabels,
     ChartView,
     EngineView,
     ObjectiveState,
@@ -55,6 +56,7 @@ CALM = dataclasses.replace(
     objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.MET),),
     trust=Trust(True, 1.0, 1200, None),
 )
+BELOW = AlarmByLabels(0.9, 0.92, 0.96, 1200, confidences_moved=True)
 LOW = dataclasses.replace(CALM, objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED),))
 
 
@@ -84,6 +86,11 @@ def test_nothing_holds_of_a_model_that_does_well() -> None:
         ({"charts": WATCHED.charts}, ["OutOfControl"]),
         ({"charts": (ChartView("ece", Verdict(0.02, 0.0, 0.03, ("we1",), True)),)}, []),
         ({"charts": (ChartView("accuracy", Verdict(0.9, 0.88, 0.92, ("we1",), False, improved=True)),)}, []),
+        ({"charts": (dataclasses.replace(WATCHED.charts[0], by_labels=BELOW),)}, ["OutOfControl"]),
+        (
+            {"charts": (ChartView("accuracy", Verdict(0.9, 0.88, 0.92, ("we1",), False), by_labels=BELOW),)},
+            [],
+        ),
         ({"trust": Trust(False, 23.5, 1200, Bias(-0.05, -0.08, -0.02, 0.95, 310))}, ["EstimateUntrusted"]),
         ({"trust": None}, []),
         ({"recalibrations": RecalibrationsView({}, "6 of 100 labels …", held=True)}, ["LabelsConflict"]),

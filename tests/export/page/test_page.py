@@ -17,6 +17,7 @@ from monitor.export.page import MOST_SERIES, render_page
 from monitor.export.page.overview import Shown, WorstState
 from monitor.reports.views import (
     AgentView,
+    AlarmByLabels,
     CalibrationView,
     ChartView,
     ClassEstimate,
@@ -77,6 +78,29 @@ def test_an_alarm_that_lasts_is_told_from_a_window_that_breaks_a_rule() -> None:
     assert "out of control; this window is calm|" in text
     text = read(of(dataclasses.replace(latched, alarmed_since={"accuracy": 1795168800.0}))).text
     assert "out of control since 2026-11-20 10:00:00 UTC; this window is calm|" in text
+
+
+def test_what_labels_decide_stands_beside_the_limits() -> None:
+    [chart] = MODEL.charts
+    said = "by 1,200 labels the accuracy of the newest five windows is 90.0%, below the "
+    said += "92.0% to 96.0% of the baseline"
+    below = dataclasses.replace(
+        chart,
+        verdict=dataclasses.replace(chart.verdict, rules=()),
+        by_labels=AlarmByLabels(0.9, 0.92, 0.96, 1200, False),
+    )
+    text = read(of(dataclasses.replace(MODEL, charts=(below,)))).text
+    assert f"|92.0 to 96.0 %\nout of control\n{said}|" in text
+    assert "confidences moved" not in text
+    calm = dataclasses.replace(
+        chart,
+        verdict=dataclasses.replace(chart.verdict, out_of_control=False),
+        by_labels=AlarmByLabels(0.93, 0.92, 0.96, 1200, True),
+    )
+    shown = dataclasses.replace(MODEL, state=SeriesState.IN_CONTROL, charts=(calm,), objectives=())
+    text = read(of(shown)).text
+    assert "in control; beyond a limit, eight windows on one side of the centre\nby 1,200 labels" in text
+    assert text.count("confidences moved") == 2, "in the row of the model and beside the limits"
 
 
 def test_an_alarm_says_where_the_change_is() -> None:

@@ -1,0 +1,192 @@
+"""The alarm of the accuracy by labels: when labels decide on it, and what they decide.
+
+**Who decides.** Labels do from the first window on at which 100 rows of the newest five windows are labelled,
+20 of them in the newest two (`FEWEST`), if the accuracy of the baseline is known by labels. Labels that come
+later tell too little of a sudden change, which the confidences may show at once. The confidences decide again
+once there are less than half as many labels and no alarm or improvement by labels is on. So no alarm ends
+because labels stop, and numbers of labels around the threshold change nothing.
+
+**What labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
+windows up and down, or `chart.min_change` where that is more. An alarm begins once the corrected accuracy of
+the pooled windows lies below the band with a probability of `SURE`. It stays while the pooled value lies
+below the band, and ends after eight windows in a row in which it does not. Above the band, an improvement
+likewise.
+
+**As labels take over,** an alarm by the confidences goes on if the pooled value lies below the band. If not,
+it ends at once: labels show that nothing has changed.
+
+**The baseline** by labels is the accuracy of the reference's windows. Where windows of the stream make the
+baseline, it is their corrected accuracy, of windows with as many labels as above: the confidences may have
+been wrong by the same amount before.
+
+`SURE` was chosen on simulated streams, on rain, and on the first half of the demo's flights
+(`python -m tests.fidelity.alarms choice`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from monitor.base.results import Estimate
+from monitor.engine.labels.correcting import Correcting
+from monitor.reports.views import AlarmByLabels
+from monitor.stats.charts.base import Verdict
+from monitor.stats.charts.latch import Latch
+
+POOLED = 5
+"""Windows that are judged together."""
+
+FEWEST = ((5, 100), (2, 20))
+"""Labels without which the confidences decide: windows, the newest, and their labelled rows."""
+
+SURE = 0.75
+"""Probability that the accuracy lies beyond the band with which an alarm begins."""
+
+_SIGMAS = 3.0
+
+
+class LabelBaseline(NamedTuple):
+    """The accuracy of the baseline by labels: its mean, and the variance of one row."""
+
+    center: float
+    row_variance: float
+
+    @classmethod
+    def of_windows(cls, accuracy: Sequence[float], sizes: Sequence[int]) -> LabelBaseline:
+        """Return the baseline of two windows or more.
+
+        The variance of a row is that of independent rows, or more where the windows differ by more.
+
+        Examples
+        --------
+        >>> LabelBaseline.of_windows([0.75, 0.75, 0.75], [500, 500, 500])
+        LabelBaseline(center=0.75, row_variance=0.1875)
+        """
+        rows = sum(sizes)
+        center = math.fsum(share * size for share, size in zip(accuracy, sizes, strict=True)) / rows
+        away = [size * (share - center) ** 2 for share, size in zip(accuracy, sizes, strict=True)]
+        return cls(center, max(center * (1 - center), math.fsum(away) / (len(away) - 1)))
+
+    def band(self, rows: int, least: float) -> tuple[float, float]:
+        """Return the lower and the upper end of the accuracies of so many rows that are no change.
+
+        Parameters
+        ----------
+        rows : int
+        least : float
+            The least change that matters.
+        """
+        away = max(_SIGMAS * math.sqrt(self.row_variance / rows), least)
+        return max(self.center - away, 0.0), min(self.center + away, 1.0)
+
+
+class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of the alarm by labels.
+
+    Parameters
+    ----------
+    baseline : LabelBaseline or None
+    accuracy, sizes : list
+        Of the windows that will make the baseline, while there is none.
+    decides : bool
+        Whether labels decided at the newest window.
+    quiet_windows, quiet_improved : int or None
+        Of the two latches.
+    """
+
+    baseline: LabelBaseline | None = None
+    accuracy: list[float] = []
+    sizes: list[int] = []
+    decides: bool = False
+    quiet_windows: int | None = None
+    quiet_improved: int | None = None
+
+
+class LabelAlarm:
+    """The alarm by labels of one series at work.
+
+    Parameters
+    ----------
+    least : float
+        The least change that matters.
+    windows : int
+        The number of windows of the stream that make a baseline.
+    state : LabelAlarmState, optional
+    sure : float
+        Above 0.5.
+    """
+
+    def __init__(
+        self, least: float, windows: int, state: LabelAlarmState | None = None, sure: float = SURE
+    ) -> None:
+        state = state or LabelAlarmState()
+        self._least, self._windows = least, windows
+        self._level = 2 * sure - 1  # of the interval whose end has this probability
+        self._baseline, self._decides = state.baseline, state.decides
+        self._accuracy, self._sizes = list(state.accuracy), list(state.sizes)
+        self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
+
+    def collect(self, correction: Correcting, window: int) -> None:
+        """Take a window that has closed for the baseline, while there is none."""
+        if self._baseline is not None or not _enough(correction, window):
+            return
+        if isinstance(own := correction.estimate(window), Estimate):
+            self._accuracy.append(own.value)
+            self._sizes.append(own.n)
+        if len(self._accuracy) >= self._windows:
+            self._baseline = LabelBaseline.of_windows(self._accuracy, self._sizes)
+            self._accuracy, self._sizes = [], []
+
+    def judge(
+        self, by_confidences: Verdict, correction: Correcting, window: int
+    ) -> tuple[Verdict, AlarmByLabels | None]:
+        """Return the verdict on a window that has closed, with the alarm by who decides on it.
+
+        Parameters
+        ----------
+        by_confidences : Verdict
+        correction : Correcting
+        window : int
+            A later one each time.
+        """
+        decided = self._decides
+        on = self._alarm.on or self._improvement.on
+        enough = on or _enough(correction, window, 0.5 if decided else 1.0)
+        pooled = correction.estimate(window, self._level, POOLED) if enough else None
+        self._decides = self._baseline is not None and isinstance(pooled, Estimate)
+        if self._baseline is None or not isinstance(pooled, Estimate):
+            self._alarm, self._improvement = Latch(), Latch()
+            return by_confidences, None
+        moved = by_confidences.out_of_control, by_confidences.improved
+        alarmed, improved = (self._alarm.on, self._improvement.on) if decided else moved
+        low, high = self._baseline.band(pooled.n, self._least)
+        self._alarm.update(pooled.upper < low or (alarmed and pooled.value < low))
+        self._improvement.update(pooled.lower > high or (improved and pooled.value > high))
+        verdict = replace(
+            by_confidences,
+            out_of_control=self._alarm.on,
+            improved=self._improvement.on and not self._alarm.on,
+        )
+        labels = correction.labels_in(window, POOLED)
+        return verdict, AlarmByLabels(pooled.value, low, high, labels, any(moved))
+
+    def snapshot(self) -> LabelAlarmState:
+        """Return the state from which another one can go on."""
+        return LabelAlarmState(
+            self._baseline,
+            list(self._accuracy),
+            list(self._sizes),
+            self._decides,
+            self._alarm.snapshot(),
+            self._improvement.snapshot(),
+        )
+
+
+def _enough(correction: Correcting, window: int, share: float = 1.0) -> bool:
+    """Whether there are as many labels as `FEWEST` says, or this share of them."""
+    return all(correction.labels_in(window, windows) >= share * labels for windows, labels in FEWEST)

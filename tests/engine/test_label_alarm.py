@@ -1,0 +1,323 @@
+"""Which decides on the alarm of the accuracy, labels or confidences, and what labels decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from monitor.base.codec import pack, restored, unpack
+from monitor.engine.engine import EngineState
+from monitor.engine.label_alarm import (
+    FEWEST,
+    POOLED,
+    SURE,
+    LabelAlarm,
+    LabelAlarmState,
+    LabelBaseline,
+)
+from monitor.engine.labels.correcting import Correcting
+from monitor.reports.reader import from_json
+from monitor.reports.window_report import WindowReport, to_json
+from monitor.reports.window_view import AlarmByLabels
+from monitor.stats.charts.base import Verdict
+from monitor.stats.estimate.corrected import Correction, block_rows
+from tests.engine.labels.test_audit import labels_of
+from tests.engine.test_engine import reference
+from tests.streams import Rig, answers, lines, task
+
+ROWS = 200
+BLOCK = block_rows(ROWS)
+BASELINE = LabelBaseline(0.9, 0.09)
+CALM = Verdict(center=0.9, lower=0.85, upper=0.95, rules=(), out_of_control=False)
+MOVED = Verdict(center=0.9, lower=0.85, upper=0.95, rules=("we1",), out_of_control=True)
+
+Judged = list[tuple[Verdict, AlarmByLabels | None]]
+
+
+def correcting() -> Correcting:
+    rng = np.random.default_rng(1)
+    held = rng.random(5000) < 0.9
+    return Correcting(lambda: Correction.of_reference(np.full(5000, 0.9), held, ROWS), BLOCK, 0)
+
+
+def judged(
+    accuracy: Sequence[float],
+    labels: Sequence[int],
+    by_confidences: Sequence[Verdict] | None = None,
+    state: LabelAlarmState = LabelAlarmState(BASELINE),  # noqa: B008 - it is frozen
+    windows: int = 20,
+    least: float = 0.01,
+    restart: bool = False,
+) -> tuple[Judged, list[Any]]:
+    """Judge windows whose first rows are labelled, as many as said, this share of them right; what it saw.
+
+    With `restart` the alarm goes on from its snapshot at each window.
+    """
+    series, alarm = correcting(), LabelAlarm(least, windows, state)
+    found: Judged = []
+    seen = []
+    for window, (share, many) in enumerate(zip(accuracy, labels, strict=True)):
+        row = np.linspace(0, ROWS - 1, many).astype(np.int64)
+        right = np.arange(many) < round(share * many)
+        series.add(
+            window * ROWS + row // BLOCK * BLOCK,
+            np.full(many, 0.9),
+            np.random.default_rng(window).permutation(right),
+        )
+        series.close(window, np.full(ROWS, 0.9))
+        verdict = CALM if by_confidences is None else by_confidences[window]
+        alarm.collect(series, window)
+        found.append(alarm.judge(verdict, series, window))
+        seen.append(series.estimate(window, 2 * SURE - 1, POOLED))
+        if restart:
+            state = restored(unpack(pack(alarm.snapshot())), LabelAlarmState)
+            alarm = LabelAlarm(least, windows, state)
+    return found, seen
+
+
+def alarms(found: Judged) -> list[bool]:
+    return [verdict.out_of_control for verdict, _ in found]
+
+
+def test_baseline_is_the_mean_with_the_variance_of_rows_or_of_windows() -> None:
+    rng = np.random.default_rng(3)
+    values, sizes = rng.uniform(0.6, 0.9, 12), np.full(12, 500)
+    found = LabelBaseline.of_windows(values.tolist(), sizes.tolist())
+    assert found.center == pytest.approx(values.mean())
+    assert found.row_variance == pytest.approx(500 * values.var(ddof=1))  # they differ by more than chance
+    alike = LabelBaseline.of_windows([0.9] * 12, [500] * 12)
+    assert alike.row_variance == pytest.approx(0.9 * 0.1)
+    assert alike.band(2500, 0.0) == pytest.approx((0.9 - 3 * 0.006, 0.9 + 3 * 0.006))
+    assert alike.band(2500, 0.05) == pytest.approx((0.85, 0.95))
+    assert alike.band(5, 0.0)[1] == 1.0
+
+
+def test_labels_raise_and_end_an_alarm_that_the_confidences_do_not_see() -> None:
+    accuracy = [0.9] * 8 + [0.6] * 6 + [0.9] * 20
+    found, seen = judged(accuracy, [80] * len(accuracy))
+    on = alarms(found)
+    assert not any(on[:8])
+    assert all(on[9:14])
+    assert not any(on[-4:])
+    # An independent reading of the rule.
+    expected, quiet = [], None
+    for at, pooled in enumerate(seen):
+        low = 0.9 - max(3 * np.sqrt(0.09 / pooled.n), 0.01)
+        if at == 0:
+            assert pooled.n == ROWS
+        if pooled.upper < low or (quiet is not None and pooled.value < low):
+            quiet = 0
+        elif quiet is not None:
+            quiet = None if quiet == 7 else quiet + 1
+        expected.append(quiet is not None)
+    assert on[1:] == expected[1:]  # the first has too few labels
+    first, by_labels = found[10]
+    assert by_labels is not None
+    assert first.out_of_control
+    assert (by_labels.labels, by_labels.confidences_moved) == (400, False)
+    assert str(by_labels) == (
+        f"by 400 labels the accuracy of the newest five windows is {by_labels.value:.1%}, below the "
+        "87.2% to 92.8% of the baseline"
+    )
+
+
+def test_confidences_that_move_are_no_alarm_where_labels_decide() -> None:
+    found, _ = judged([0.9] * 12, [80] * 12, [CALM] * 4 + [MOVED] * 8)
+    assert alarms(found) == [False] * 12
+    assert [one is not None and one.confidences_moved for _, one in found] == [False] * 4 + [True] * 8
+    assert {verdict.rules for verdict, _ in found} == {(), ("we1",)}
+    better = Verdict(0.9, 0.85, 0.95, ("we1",), False, improved=True)
+    found, _ = judged([0.9] * 12, [80] * 12, [better] * 12)
+    assert [verdict.improved for verdict, _ in found] == [True] + [
+        False
+    ] * 11  # labels decide from the second
+
+
+def test_an_improvement_by_labels_is_no_alarm() -> None:
+    found, _ = judged([0.9] * 6 + [1.0] * 10, [160] * 16)
+    assert not any(alarms(found))
+    assert found[-1][0].improved
+    assert not found[4][0].improved
+
+
+def test_labels_decide_from_a_hundred_on_until_half_as_many() -> None:
+    few = [20] * 6 + [18] * 6 + [11] * 6 + [9] * 6 + [15] * 6
+    found, _ = judged([0.9] * len(few), few)
+    decide, expected = False, []
+    for at in range(len(few)):
+        known = [(sum(few[max(at - windows + 1, 0) : at + 1]), labels) for windows, labels in FEWEST]
+        decide = all(many >= (labels / 2 if decide else labels) for many, labels in known)
+        expected.append(decide)
+    assert [by is not None for _, by in found] == expected
+    assert expected[4]
+    assert not expected[-1]  # 75 labels do not bring it back
+    assert sum(one != other for one, other in pairwise(expected)) == 2
+
+
+def test_labels_of_older_windows_alone_decide_nothing() -> None:
+    """A window of which nothing is labelled looks as it did before, whatever became of the accuracy."""
+    found, _ = judged([0.9] * 10, [150] * 4 + [0] * 6, [CALM] * 6 + [MOVED] * 4)
+    assert [by is not None for _, by in found] == [True] * 5 + [False] * 5
+    assert alarms(found) == [False] * 6 + [True] * 4
+
+
+def test_an_alarm_by_labels_does_not_end_because_labels_stop() -> None:
+    accuracy = [0.9] * 5 + [0.5] * 25
+    found, _ = judged(accuracy, [100] * 12 + [0] * 18)
+    on, by = alarms(found), [one is not None for _, one in found]
+    assert on[11]
+    assert on[12:20] == [True] * 8
+    assert all(each for each, alarmed in zip(by, on, strict=True) if alarmed)
+
+
+def test_an_alarm_by_confidences_goes_on_as_labels_take_over_only_if_they_show_a_change() -> None:
+    few, many = [0] * 6, [100] * 6
+    verdicts = [CALM] * 3 + [MOVED] * 9
+    for accuracy, expected in ((0.9, False), (0.5, True)):
+        found, _ = judged([accuracy] * 12, [*few, *many], verdicts)
+        by = [one is not None for _, one in found]
+        assert by == [False] * 6 + [True] * 6
+        assert alarms(found) == [False] * 3 + [True] * 3 + [expected] * 6
+
+
+def test_a_standing_alarm_goes_on_below_the_band_also_where_that_is_not_sure() -> None:
+    found, seen = judged([0.76] * 12, [0] * 6 + [100] * 6, [MOVED] * 12)
+    calm, _ = judged([0.76] * 12, [0] * 6 + [100] * 6)
+    by_labels = found[6][1]
+    assert by_labels is not None
+    assert seen[6].value < by_labels.lower <= seen[6].upper
+    assert (alarms(calm)[6], alarms(found)[6]) == (False, True)
+
+
+def test_a_restart_changes_nothing() -> None:
+    accuracy = [0.9] * 6 + [0.6] * 6 + [0.9] * 12 + [1.0] * 6
+    labels = [40] * 15 + [0] * 4 + [90] * 11
+    verdicts = [CALM, MOVED, MOVED] * 10
+    for state in (LabelAlarmState(BASELINE), LabelAlarmState()):
+        through, resumed = (
+            judged(accuracy, labels, verdicts, state, windows=4, restart=restart)[0]
+            for restart in (False, True)
+        )
+        assert through == resumed
+        assert any(by is not None for _, by in through)
+
+
+def test_a_baseline_of_the_stream_holds_what_labels_said_then() -> None:
+    """Confidences that are too high from the start are no drop; a later drop is one."""
+    accuracy = [0.75] * 14 + [0.5] * 6
+    found, _ = judged(accuracy, [100] * 20, state=LabelAlarmState(), windows=10)
+    assert [by is not None for _, by in found] == [False] * 9 + [True] * 11
+    assert not any(alarms(found)[:14])
+    assert alarms(found)[-1]
+
+
+def test_a_change_must_matter() -> None:
+    for least, expected in ((0.0, True), (0.45, False)):
+        found, _ = judged([0.9] * 4 + [0.6] * 8, [100] * 12, least=least)
+        assert alarms(found)[-1] is expected
+
+
+def settings(**more: Any) -> Any:
+    return task(**({"reference": {"path": "r.ndjson"}, "window": {"size": ROWS}} | more))
+
+
+def dropping(good: int = 1600, bad: int = 1600, share: float = 1.0) -> list[Any]:
+    """Answers, each followed by its label: right as the confidences say at first, later in half."""
+    records = answers(np.random.default_rng(3), good + bad)
+    rng = np.random.default_rng(4)
+    right = [rng.random() < (max(r["scores"]) if i < good else 0.5) for i, r in enumerate(records)]
+    both = zip(records, labels_of(records, right), strict=True)
+    return [one for answer, label in both for one in ((answer, label) if rng.random() < share else (answer,))]
+
+
+def fed(records: Sequence[Any], restart: bool = False, **more: Any) -> list[WindowReport]:
+    rig = Rig(settings(**more), reference(settings(), 3000, seed=5))
+    found = []
+    for start in range(0, len(records), 500):
+        found += rig.feed(list(records[start : start + 500]))
+        if restart:
+            rig.restart()
+    return [one for one in found if not one.revision]
+
+
+def test_a_report_says_that_labels_decide_and_reads_back() -> None:
+    reports = fed(dropping())
+    assert lines(reports) == lines(fed(dropping(), restart=True))
+    [last] = [one for one in reports[-1].charts if one.metric == "accuracy"]
+    assert last.verdict.out_of_control
+    assert last.by_labels is not None
+    assert last.by_labels.value < last.by_labels.lower
+    [line] = msgspec.json.decode(to_json(reports[-1]))["charts"]
+    assert line["by_labels"] == {
+        "value": pytest.approx(last.by_labels.value, abs=1e-6),
+        "lower": pytest.approx(last.by_labels.lower, abs=1e-6),
+        "upper": pytest.approx(last.by_labels.upper, abs=1e-6),
+        "labels": POOLED * ROWS - 1,  # the last one is read after the answer that closes the window
+    }
+    assert to_json(from_json(to_json(reports[-1]))) == to_json(reports[-1])
+    plain = [one for one in dropping() if "scores" in one]
+    assert all(
+        "by_labels" not in chart
+        for one in fed(plain)
+        for chart in msgspec.json.decode(to_json(one))["charts"]
+    )
+
+
+def test_a_new_baseline_is_one_by_labels_too() -> None:
+    records = dropping(bad=7000)
+    rig = Rig(settings(), reference(settings(), 3000, seed=5))
+    rig.feed(records[:6000])
+    [series] = rig.engine.series["t"]
+    assert "accuracy" in series.view().alarmed_since
+    series.rebaseline("accuracy", "half is right", 1.7e9)
+    reports = [one for one in rig.feed(records[6000:]) if not one.revision]
+    assert reports[0].charts == ()
+    [last] = reports[-1].charts
+    assert last.by_labels is not None
+    assert last.by_labels.lower < 0.5 < last.by_labels.upper
+    assert not last.verdict.out_of_control
+
+
+def test_another_version_waits_for_a_baseline_of_its_own() -> None:
+    rig = Rig(settings(), reference(settings(), 3000, seed=5))
+    rig.feed([one | {"version": "1"} if "scores" in one else one for one in dropping()])
+    assert rig.engine.series["t"][0].view().alarmed_since
+    second = answers(np.random.default_rng(8), 3 * ROWS, start=1.8e9, labelled=True, version="2")
+    rig.feed(second)
+    assert not rig.engine.series["t"][0].view().alarmed_since
+    state = rig.engine.series["t"][0].snapshot().judge
+    assert state is not None
+    assert state.by_labels == LabelAlarmState(accuracy=state.by_labels.accuracy, sizes=[ROWS] * 3)
+
+
+def of_older_version(rig: Rig) -> None:
+    """Go on from a state without an alarm by labels."""
+    state = unpack(pack(rig.engine.snapshot()))
+    for _, _, series in state["tasks"]["t"]["series"]:
+        del series["judge"]["by_labels"]
+    rig.engine = rig.settings.build(restored(state, EngineState))
+
+
+def test_a_store_of_an_older_version_has_the_baseline_of_the_reference() -> None:
+    records = dropping()
+    rigs = [Rig(settings(), reference(settings(), 3000, seed=5)) for _ in range(3)]
+    for rig in rigs:
+        rig.feed(records[:3000])
+    whole, older, asked = rigs
+    of_older_version(older)
+    asked.engine.series["t"][0].rebaseline("accuracy", "as asked", 1.7e9)
+    of_older_version(asked)
+    bands = []
+    for rig in rigs:
+        state = rig.engine.series["t"][0].snapshot().judge
+        assert state is not None
+        assert state.by_labels is not None
+        bands.append(state.by_labels.baseline)
+    assert bands[0] is not None
+    assert bands == [bands[0], bands[0], None]
+    assert lines(whole.feed(records[3000:]))[-1] == lines(older.feed(records[3000:]))[-1]
