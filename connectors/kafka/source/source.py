@@ -117,6 +117,7 @@ class KafkaSource(Source[Stored]):
         self._told_at = 0.0
         self._rebuild_due = False
         self._rebuilds = 0
+        self._failed_look: BlindsightError | None = None
         self._max_records: int = self._options["max_poll_records"]
 
     @property
@@ -172,6 +173,9 @@ class KafkaSource(Source[Stored]):
             As for `open`, and for a codec that is not installed. The next read connects anew and goes
             on where this one was.
         """
+        if self._failed_look is not None:
+            error, self._failed_look = self._failed_look, None
+            raise error
         deadline = time.monotonic() + timeout_seconds
         self._let_go_if_away()
         if self._rebuild_due:
@@ -182,7 +186,12 @@ class KafkaSource(Source[Stored]):
         while True:
             found = self._poll(max(deadline - time.monotonic(), 0.0))
             self._tell_time()
-            self._observe()
+            try:
+                self._observe()
+            except BlindsightError as error:
+                if not found:
+                    raise
+                self._failed_look = error  # raised by the next read: these messages would be lost
             if found or time.monotonic() >= deadline:
                 return found
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,16 +15,15 @@ from confluent_kafka.admin import AdminClient
 from kafka.net.manager import KafkaConnectionManager
 
 from connectors.kafka.drivers import native
-from connectors.kafka.drivers.base import CommittedPosition, Driver, End, Polled, RebalanceListener
 from connectors.kafka.source import source as source_module
 from connectors.kafka.source.ledger import PositionLedger
 from connectors.kafka.source.membership import MAX_ASKED
 from connectors.kafka.source.source import KafkaSource
 from monitor.base.source import SourceCounts
+from tests.connectors.kafka.memory_driver import MemoryDriver
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import Reader, make_source
-from tests.services.process import DRIVERS
-from tests.services.process import Driver as DriverName
+from tests.services.process import DRIVERS, Driver
 
 FEW, MANY = 10_000, 100_000
 MOST_TIMES_AS_LONG = 30
@@ -32,105 +31,6 @@ MOST_TIMES_AS_LONG = 30
 KIB = 1 << 10
 FEW_REQUESTS = 5
 """One for all, and again where a coordinator or a leader is not there yet, and a look at the lag."""
-
-
-class MemoryDriver(Driver):
-    """One topic whose partitions have one message each."""
-
-    def __init__(self, partitions: int) -> None:
-        self.names = [f"clicks-{number}" for number in range(partitions)]
-        self.numbers = {*range(partitions)}
-        self.places: dict[str, int] = {}
-        self.ready: deque[str] = deque()
-        self.committed: dict[str, int] = {}
-        self.listener: RebalanceListener | None = None
-        self.asked = Counter[str]()
-
-    def connect(self, timeout_seconds: float) -> bool:
-        """Return at once."""
-        return True
-
-    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Assign all partitions at the next poll."""
-        self.listener = listener
-
-    def assign(self, positions: Mapping[str, int]) -> None:
-        """Do nothing: there is a group."""
-
-    def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """Return the next messages."""
-        if not self.places and self.listener is not None:
-            self.places = dict.fromkeys(self.names, -1)
-            self.listener.assigned({*self.names})
-            return []
-        ready = [self.ready.popleft() for _ in range(min(most, len(self.ready)))]
-        self.places |= dict.fromkeys(ready, 1)
-        return [Polled(name, [b"{}"], [0]) for name in ready]
-
-    def idle(self) -> None:
-        """Do nothing."""
-
-    def assigned(self) -> set[str]:
-        """Return all partitions."""
-        return {*self.places}
-
-    def partitions_of(self, topic: str) -> set[int]:
-        """Return the numbers."""
-        return self.numbers
-
-    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
-        """Return one id."""
-        return dict.fromkeys(topics, "00000000-0000-0000-0000-000000000001")
-
-    def connected(self) -> bool:
-        """Return True."""
-        return True
-
-    def refresh(self) -> None:
-        """Do nothing."""
-
-    def position(self, name: str) -> int | None:
-        """Return where reading goes on."""
-        return self.places[name]
-
-    def highwater(self, name: str) -> int | None:
-        """Return the end."""
-        return 1
-
-    def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Return the ends."""
-        self.asked["ends"] += 1
-        return dict.fromkeys(names, int(end == "latest"))
-
-    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
-        """Return nothing: the group is new."""
-        self.asked["told"] += 1
-        return {}
-
-    def seek(self, name: str, position: int) -> None:
-        """Read a partition from there."""
-        self.places[name] = position
-        self.ready.append(name)
-
-    def pause(self, names: Collection[str]) -> None:
-        """Do nothing."""
-
-    def resume(self, names: Collection[str]) -> None:
-        """Do nothing."""
-
-    def commit_soon(
-        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
-    ) -> None:
-        """Commit at once."""
-        self.commit(marks, 0.0)
-        arrived({name: mark.position for name, mark in marks.items()})
-
-    def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
-        """Commit at once."""
-        self.committed |= {name: mark.position for name, mark in marks.items()}
-
-    def close(self, timeout_seconds: float) -> None:
-        """Do nothing."""
 
 
 def read_all(partitions: int, monkeypatch: pytest.MonkeyPatch) -> tuple[KafkaSource, MemoryDriver, float]:
@@ -216,7 +116,7 @@ def count_requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.kafka
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_the_brokers_are_asked_for_the_positions_of_all_partitions_at_once(
-    kafka_broker: KafkaBroker, driver: DriverName, monkeypatch: pytest.MonkeyPatch
+    kafka_broker: KafkaBroker, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, filled = f"wide-{driver}", 100
     kafka_broker.create_topic(topic, 2 * filled)
