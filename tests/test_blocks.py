@@ -39,7 +39,7 @@ from tests.nearly import nearly
 from tests.posting import posting
 from tests.recipes.page import Block, blocks
 from tests.recipes.stacks import STACKS
-from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable
+from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable, end_of
 from tests.services.prometheus_server import binary, promtool_check_rules
 from tests.streams import answers
 
@@ -466,7 +466,7 @@ def test_commands_of_the_pages_run_and_the_widths_of_labels_are_told_as_their_pa
         store={"path": "state"},
     )
     with DaemonProcess(tmp_path, settings) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
+        assert end_of(daemon.process) == 0, daemon.log
     (tmp_path / "deploy" / "prometheus").mkdir(parents=True)
     told_of: dict[str, str] = {}
     for page in ("alerts", "labels-ask", "verify", "page", "rebaseline", "data"):

@@ -19,7 +19,7 @@ from tests.cli.test_replay import as_csv, as_parquet
 from tests.daemon import DaemonProcess, configuration, ndjson
 from tests.faults.kills import stream
 from tests.records import kserve_event
-from tests.services.process import PATIENCE_SECONDS, gone, wait_until
+from tests.services.process import end_of, gone, wait_until
 from tests.streams import answers
 
 LINES = [line.encode() for line in stream(30_000, 5)]
@@ -46,7 +46,7 @@ def ran(folder: Path, settings: dict[str, Any]) -> DaemonProcess:
     """The agent, after the end of its sources."""
     folder.mkdir()
     with DaemonProcess(folder, settings) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
+        assert end_of(daemon.process) == 0, daemon.log
     return daemon
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from monitor import __version__
 from tests.daemon import DaemonProcess, Metrics, configuration, ndjson, read_windows
-from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable
+from tests.services.process import ServiceUnavailable, end_of
 from tests.services.prometheus_server import binary, promtool_check_metrics
 from tests.streams import answers
 
@@ -166,7 +166,7 @@ def test_a_finished_file_ends_the_run_with_every_window_written(tmp_path: Path) 
         sources=[{"kind": "file", "path": "in.ndjson"}], reports={"path": "windows.ndjson"}
     )
     with DaemonProcess(tmp_path, config) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0
+        assert end_of(daemon.process) == 0
         assert "Stopping: every source has ended." in daemon.log
     windows = read_windows(tmp_path / "windows.ndjson")
     assert [w["size"] for w in windows] == [100] * 10 + [20]
@@ -183,13 +183,13 @@ def test_records_come_through_a_pipe_until_it_is_closed(tmp_path: Path) -> None:
         assert daemon.metrics().value("source_up", source="stdin") == 1
         daemon.process.stdin.write(ndjson(stream(30, start=1.75e9)))
         daemon.process.stdin.close()
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0
+        assert end_of(daemon.process) == 0
     assert [w["size"] for w in read_windows(tmp_path / "windows.ndjson")] == [100, 50]
 
 
 def test_a_pipe_closed_at_once_ends_the_run_in_peace(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, configuration(sources=[{"kind": "stdin"}])) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0
+        assert end_of(daemon.process) == 0
         assert "every source has ended" in daemon.log
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -67,11 +67,11 @@ def refitted() -> Refitted:
     return Refitted()
 
 
-def started(worker: Worker) -> Iterator[Refitter]:
-    found = Refitter(worker, limits_of)
-    found.start()
-    yield found
-    found.stop()
+def started(worker: Worker, limits: Callable[[str], ProcessLimits] = limits_of) -> Iterator[Refitter]:
+    refitter = Refitter(worker, limits)
+    refitter.start()
+    yield refitter
+    refitter.stop()
 
 
 @pytest.fixture
@@ -87,8 +87,9 @@ def refitter(gated: Gated) -> Iterator[Refitter]:
 @pytest.fixture
 def real() -> Iterator[tuple[Refitter, RefitWorker]]:
     worker = RefitWorker()
-    for found in started(worker):
-        yield found, worker
+    patient = ProcessLimits(10 * PATIENCE_SECONDS, 1e9)  # a child on busy cores takes more than half a minute
+    for refitter in started(worker, lambda task: patient):
+        yield refitter, worker
     assert worker.pid is None
 
 

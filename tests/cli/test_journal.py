@@ -26,7 +26,7 @@ from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
 from tests.daemon import DaemonProcess, configuration, ndjson
 from tests.export.prometheus.scrape import WATCHED
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import end_of
 from tests.streams import answers
 
 GOOD = Estimate(0.91, 0.88, 0.94, 0.95, 500)
@@ -243,7 +243,7 @@ def test_the_daemon_logs_an_alarm_a_breach_and_what_it_could_not_use(tmp_path: P
         sources=[{"kind": "file", "path": "in.ndjson"}], task={"objective": {"accuracy": {"min": 0.85}}}
     )
     with DaemonProcess(tmp_path, config) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0
+        assert end_of(daemon.process) == 0
         log = daemon.log
     assert log.count("WARNING Alarm raised: t, erm, accuracy, window 10 (until ") == 1
     assert "WARNING Objective breached: t, erm, accuracy, window " in log

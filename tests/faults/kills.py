@@ -27,7 +27,7 @@ from pathlib import Path
 from monitor.export.sinks.line_file import files_of
 from tests.accounting import Accounts, accounts, assert_adds_up
 from tests.daemon import DaemonProcess
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import end_of
 
 MODELS = ("a", "b", "c", "d")
 
@@ -104,7 +104,7 @@ def finish(folder: Path, config: str, lines: int) -> Accounts:
         found = accounts(assert_adds_up(daemon, sent=lines))
         assert daemon.process.stdin is not None
         daemon.process.stdin.close()
-        code = daemon.process.wait(PATIENCE_SECONDS)
+        code = end_of(daemon.process)
         assert code == 0, f"it ended with {code}: {daemon.log}"
     return found
 

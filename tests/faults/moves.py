@@ -45,7 +45,7 @@ from tests.services import fork_server
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST, Driver
 from tests.services.postgres_server import PostgresServer
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.process import PATIENCE_SECONDS, end_of, wait_until
 
 PARTITIONS = 6
 MODELS = tuple(f"m{i}" for i in range(12))
@@ -336,7 +336,7 @@ def move(group: Group, pour: Pour, hand_overs: int, kills: int, pauses: int, see
             what = "kill" if rng.random() < (kills - counts["kill"]) / left else "stop"
             if what == "kill":
                 leaving.process.kill()
-                leaving.process.wait(PATIENCE_SECONDS)
+                end_of(leaving.process)
             else:
                 assert leaving.end()[0] == 0, leaving.log
         counts[what] += 1

@@ -28,7 +28,7 @@ from tests.daemon import DaemonProcess
 from tests.faults.kills import CONFIG, stream
 from tests.harness import run
 from tests.services.postgres_server import PostgresServer
-from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
+from tests.services.process import end_of, free_ports, wait_until
 
 _FILE = "{{kind: file, path: stream.ndjson}}"
 GROWING = CONFIG.replace(_FILE, _FILE.replace("}}", ", follow: true}}"))
@@ -126,7 +126,7 @@ def hand_over(
             found.seconds.append(time.monotonic() - began)
             if stops:
                 former.daemon.send(signal.SIGCONT)
-                code = former.daemon.process.wait(PATIENCE_SECONDS)
+                code = end_of(former.daemon.process)
                 assert (code, "the lease is lost" in former.daemon.log) == (1, True), former.daemon.log
                 found.stopped += 1
             agents.append(other)

@@ -28,7 +28,7 @@ from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.poisson_binomial import RESOLUTION
 from tests.daemon import DaemonProcess, command_here, configuration, ndjson, read_windows
 from tests.engine.test_covariates import FEATURES, flights
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import end_of
 from tests.streams import CLASSES, Record, answers
 
 MODELS = ("erm", "irm")
@@ -68,7 +68,7 @@ def config(folder: Path, sources: list[dict[str, Any]] | None = None, **task: An
 def run(folder: Path, settings: dict[str, Any], fresh: bool = False) -> list[dict[str, Any]]:
     """Run the daemon to the end of its file; the windows that it reported."""
     with DaemonProcess(folder, settings, fresh=fresh) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
+        assert end_of(daemon.process) == 0, daemon.log
     return read_windows(folder / "windows.ndjson")
 
 

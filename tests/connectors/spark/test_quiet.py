@@ -15,7 +15,7 @@ from tests.accounting import answers_account
 from tests.connectors.spark.messages import stream_config
 from tests.daemon import DaemonProcess
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.process import end_of, wait_until
 from tests.services.spark_cluster import kafka_jars
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -79,4 +79,4 @@ def test_windows_close_by_age_although_nothing_comes(tmp_path: Path, kafka_broke
         closed.append(("a", 1, "age", 30))
         wait_until(lambda: windows(tmp_path) == closed, f"it goes on: {driver.log}")
         driver.send(signal.SIGTERM)
-        assert driver.process.wait(PATIENCE_SECONDS) == 0, driver.log
+        assert end_of(driver.process) == 0, driver.log

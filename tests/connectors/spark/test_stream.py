@@ -25,7 +25,7 @@ from tests.connectors.spark.streams import records
 from tests.daemon import DaemonProcess
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_topics import read_topic
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.process import end_of, wait_until
 from tests.services.spark_cluster import SparkCluster, descendants, executors, kafka_jars
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -93,14 +93,14 @@ def test_a_killed_executor_and_a_killed_driver_lose_no_window_and_repeat_none(
         answers_account(scraped).assert_adds_up()
         family = descendants(first.process.pid)
         (tmp_path / "first" / "die").touch()
-        assert first.process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, first.log
+        assert end_of(first.process) == -signal.SIGKILL, first.log
         wait_until(lambda: gone(family), "its Java and its executors have ended")
     before = committed(tmp_path)
     cut_short = len(read_topic(kafka_broker, "spark-windows"))
     assert cut_short > len(written(tmp_path, before)) > 0, "windows of a batch are there that does not count"
 
     with driver(config, tmp_path / "second", spark_cluster.master, "--once") as second:
-        assert second.process.wait(PATIENCE_SECONDS) == 0, second.log
+        assert end_of(second.process) == 0, second.log
 
     assert 1 <= before < committed(tmp_path), "it was killed in the middle"
     ends = cuts(tmp_path / "state", "spark-p")

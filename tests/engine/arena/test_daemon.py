@@ -13,7 +13,7 @@ import pytest
 
 from tests.accounting import answers_account, labels_account
 from tests.daemon import DaemonProcess, command, ndjson, read_windows, write_configuration
-from tests.services.process import PATIENCE_SECONDS, free_ports
+from tests.services.process import end_of, free_ports
 from tests.streams import Record, compared
 
 
@@ -53,7 +53,7 @@ def test_killed_and_restarted_it_writes_the_lines_of_one_left_alone(tmp_path: Pa
     (whole / "in.ndjson").write_bytes(ndjson(records))
     sources = [{"kind": "file", "path": "in.ndjson"}]
     with DaemonProcess(whole, config(sources=sources)) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
+        assert end_of(daemon.process) == 0, daemon.log
     # Positions are by the path of the file.
     expected = (whole / "windows.ndjson").read_bytes().replace(bytes(whole), bytes(tmp_path))
     assert expected.count(b"\n") == 6
@@ -66,13 +66,13 @@ def test_killed_and_restarted_it_writes_the_lines_of_one_left_alone(tmp_path: Pa
         last = stop == len(records)
         with DaemonProcess(tmp_path, config(sources=sources) if last else config()) as daemon:
             if last:
-                assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
+                assert end_of(daemon.process) == 0, daemon.log
                 continue
             until_used(daemon, sum(compared_ones[:stop]))
             answers_account(daemon.metrics()).assert_adds_up()
             labels_account(daemon.metrics()).assert_adds_up()
             daemon.send(signal.SIGKILL)
-            daemon.process.wait(PATIENCE_SECONDS)
+            end_of(daemon.process)
     assert (tmp_path / "windows.ndjson").read_bytes() == expected
 
     done = command("report", "state", "--out", "report.html", cwd=tmp_path)

@@ -25,7 +25,7 @@ from tests.daemon import DaemonProcess, configuration
 from tests.export.alertmanager.test_pusher import LOW, Agent, pusher
 from tests.services.alertmanager_server import AlertmanagerServer, example
 from tests.services.authority import OPENSSL, Authority
-from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
+from tests.services.process import end_of, free_ports, wait_until
 
 NewAlertmanager = Callable[..., AlertmanagerServer]
 PASSWORD = "a pässword"
@@ -239,7 +239,7 @@ def test_a_missing_file_refuses_the_start(tmp_path: Path) -> None:
     (tmp_path / "in.ndjson").touch()
     sources = [{"kind": "file", "path": "in.ndjson", "follow": True}]
     with DaemonProcess(tmp_path, configuration(alertmanager=section, sources=sources)) as daemon:
-        assert daemon.process.wait(PATIENCE_SECONDS) == 2
+        assert end_of(daemon.process) == 2
         assert f"alertmanager.token_file: {tmp_path}/no/token cannot be used: No such file" in daemon.log
 
 
