@@ -200,7 +200,7 @@ def test_constant_scores_are_charted_without_alarm_until_they_change(kind: str) 
     assert not any(r.charts[0].verdict.rules for r in reports[5:])
     if kind in ("shewhart", "ewma", "cusum"):  # the textbook's have the sigma of a share of labels
         [changed] = found.feed(constant(100, score=0.31, start=1.8e9))
-        assert changed.charts[0].verdict.out_of_control
+        assert changed.charts[0].confidences_moved, "and labels, which decide, have not"
 
 
 def test_a_metric_that_its_window_cannot_define_is_unknown_and_the_chart_goes_on() -> None:

@@ -107,7 +107,7 @@ class Period:
                 self._first.setdefault(series, report)
                 self._last[series] = report
                 self._windows[series] += 1
-                self._attribute(series, report)
+                self._attribute(series, report, last)
                 if not report.group and (found := _Stretch.of(report)):
                     days = self._days.setdefault(series, {})
                     day = moment(report.end_time)[:10]
@@ -137,11 +137,15 @@ class Period:
         of_windows = self._first, self._last, self._windows, self._left_out
         return *of_windows, self._attributions, self._wheres, self._days
 
-    def _attribute(self, series: Series, report: WindowReport) -> None:
-        """Keep the newest attribution of each alarm that is on, and those with which alarms began."""
-        on = {chart.metric for chart in report.charts if chart.verdict.out_of_control}
+    def _attribute(self, series: Series, report: WindowReport, last: WindowReport | None) -> None:
+        """Keep the newest attribution of each alarm that is on, and the first attribution of each alarm."""
+        on, before = _alarms(report), set() if last is None else _alarms(last)
         known = self._attributions.get(series, {})
-        began = [(e.metric, report.window, e) for e in report.attributions if e.metric in on - known.keys()]
+        began = [
+            (each.metric, report.window, each)
+            for each in report.attributions
+            if each.metric in on - (known.keys() & before)
+        ]
         if began:
             self._wheres.setdefault(series, deque(maxlen=_ALARMS_SHOWN)).extend(began)
         on |= {chart.metric for chart in report.charts if chart.verdict.improved or chart.confidences_moved}
@@ -436,6 +440,11 @@ class Period:
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
+
+
+def _alarms(report: WindowReport) -> set[str]:
+    """Return the metrics whose alarm is on."""
+    return {chart.metric for chart in report.charts if chart.verdict.out_of_control}
 
 
 def _beyond(number: int, of: str, where: str) -> Iterator[str]:

@@ -122,7 +122,7 @@ def test_the_columns_are_those_of_the_reports_and_unknown_is_null(reports: list[
     assert found["value"][7] is found["limit_lower"][0] is None
     assert found["ssme"] == [None] * 8 + [0.9] + [None] * 6
     assert sum(value is not None for value in found["realised"]) == 9, "ten labelled windows, one unknown"
-    assert found["out_of_control"] == [0] * 10 + [1] * 5
+    assert found["out_of_control"] == [0] * 11 + [1] * 4
     assert (found["objective"], found["is_floor"], found["estimator"]) == (0.9, True, "average confidence")
     assert "NaN" not in json.dumps(found)
 
