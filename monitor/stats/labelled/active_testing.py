@@ -101,9 +101,9 @@ class ActiveTesting(LabelEstimator):
     """Accuracy from labels that were drawn one after another with known probabilities (LURE).
 
     The fit needs `acquisition`, the number of each draw, and `weights`, the inverse of the row's probability
-    among the remaining rows at its draw. The estimate is unbiased if these probabilities are right and above
-    0. As in the paper, the accuracy is 1 minus the weighted mean error: draws prefer rows with expected
-    errors, so the mean error has far less variance than a mean over right rows.
+    among the remaining rows at its draw. The estimate assumes that these probabilities are right and above 0:
+    then it is unbiased. As in the paper, the accuracy is 1 minus the weighted mean error: draws prefer rows
+    with expected errors, so the mean error has far less variance than a mean over right rows.
 
     The accuracy of a subgroup is the ratio of its weighted sums. So is the accuracy of all rows if some
     earlier draws have no label; it is then the accuracy of the labelled part, which is the accuracy of all as
