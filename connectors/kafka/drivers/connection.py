@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 PROBE_SECONDS = 1.0
 _ALERT_SECONDS = 0.3
 
+Receive = Callable[[], tuple[bytes, Exception | None]]
+"""Bytes that a socket has received, and the error that ended its connection."""
+
 _HOST_PORT = re.compile(r"(\[.+\]|[^:]+)(?::(\d+))?")
 
 
@@ -145,7 +148,29 @@ def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) 
             refused(error)
 
     manager.get_connection = get_connection
+    build = manager._build_transport
+
+    async def build_transport(*args: Any, **keywords: Any) -> Any:
+        transport = await build(*args, **keywords)
+        transport._sock_recv = _keep_last_bytes(transport._sock_recv)
+        return transport
+
+    manager._build_transport = build_transport
     return client
+
+
+def _keep_last_bytes(receive: Receive) -> Receive:
+    """Return a `receive` that hands on what came before the end of the connection, and names the end next.
+
+    kafka-python drops the bytes that it reads together with the end: brokers answer a wrong password and hang
+    up at once, and the refusal would be lost.
+    """
+
+    def receive_and_keep() -> tuple[bytes, Exception | None]:
+        data, error = receive()
+        return data, None if data else error
+
+    return receive_and_keep
 
 
 def why_away(brokers: Sequence[str], options: Mapping[str, Any]) -> str:

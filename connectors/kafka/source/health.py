@@ -131,7 +131,9 @@ class Health:
             self._next_ask = reading + self._settings.stall_seconds / ASKS_A_STALL
             still = [n for n, at in positions.items() if n not in ends or self._watch.stands(n, at)]
             still = [n for n in still if partition_of(n).topic not in self._deleted]
-            self._asked = self._answered(_ends(driver, still))
+            answer = _ends(driver, still)
+            self._note_answer(answer is not None)
+            self._asked, asked = answer or {}, answer is not None
         # Highwaters come with fetched records: where fetching is what is stuck, only asking tells the end.
         ends = {name: max(ends.get(name, 0), self._asked.get(name, 0)) for name in ends | self._asked}
         known = {name: (at, ends[name]) for name, at in positions.items() if name in ends}
@@ -139,18 +141,18 @@ class Health:
         self.lag = sum(max(end - at, 0) for at, end in known.values()) if whole else None
         self._release(positions)
         # Behind an open transaction there is lag, but nothing that could be delivered: ends that were asked
-        # for are those of what is committed.
+        # for are those of what is committed. Without an answer nothing can be said.
         readable = {name: (at, self._asked.get(name, end)) for name, (at, end) in known.items()}
         return self._find(reading, readable) if asked else []
 
-    def _answered(self, ends: dict[str, int] | None) -> dict[str, int]:
-        """Return the answer. Brokers that do not answer are asked at each look until they do."""
-        if ends is not None:
+    def _note_answer(self, answered: bool) -> None:
+        """Note whether the brokers have named the ends. Where they have not, each look asks them again."""
+        if answered:
             if self._are_silent():
                 log.info("source %s: the brokers answer again", self._settings.label)
             self._silent_since = None
             self._tell_trouble()
-            return ends
+            return
         self._next_ask = 0.0
         if self._silent_since is None:
             self._silent_since = time.monotonic()
@@ -158,7 +160,6 @@ class Health:
             self.up = False
             self._tell_trouble()
             log.warning("source %s: %s", self._settings.label, SILENT)
-        return {}
 
     def _are_silent(self) -> bool:
         since = self._silent_since

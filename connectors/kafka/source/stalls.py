@@ -69,8 +69,10 @@ class StallWatch:
             if seen is None or seen.position != position:
                 self._seen[name] = _Seen(position, end)
                 continue
-            if seen.growing_since is None:
-                seen.growing_since = now if end > seen.end else None
+            if end <= seen.end:
+                seen.growing_since = None
+            elif seen.growing_since is None:
+                seen.growing_since = now
             elif now - seen.growing_since >= self._seconds:
                 found.append(Stall(name, position, end - position))
         return found

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
 from connectors.kafka import KafkaSource
+from connectors.kafka.drivers.base import End
+from connectors.kafka.source import health
+from connectors.kafka.source import source as source_module
 from connectors.kafka.source.stalls import Stall, StallWatch
 from monitor.base.source import SourceCounts
+from tests.connectors.kafka.memory_driver import MemoryDriver
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import Reader
+from tests.services.kafka_reading import Reader, make_source
 from tests.services.process import wait_until
 
 Sources = Callable[..., KafkaSource]
@@ -30,6 +34,7 @@ def looks(*seen: tuple[float, int, int], seconds: float = 60) -> list[list[Stall
         [(0, 5, 9), (60, 5, 9), (600, 5, 9)],  # a constant distance to the end
         [(0, 5, 5), (600, 5, 9), (659.9, 5, 99)],  # an hour's silence before does not count
         [(0, 5, 9), (10, 5, 20), (69, 6, 99), (79, 6, 120), (138, 6, 200)],  # one record is enough
+        [(0, 5, 9), (10, 5, 20), (60, 5, 9), (80, 5, 12), (139, 5, 20)],  # what had grown has gone again
         [(0, 5, 9), (10, 5, 20), (69, 2, 20), (79, 2, 21), (138, 2, 22)],  # put back: the topic was made anew
     ],
 )
@@ -51,6 +56,41 @@ def test_a_partition_that_went_away_and_one_that_is_forgotten_begin_anew() -> No
     watch.forget()
     assert not watch.stands("a", 0)
     assert watch.look(60, {"b": (0, 20)}) == []
+
+
+class OpenTransaction(MemoryDriver):
+    """A driver whose brokers do not always name the ends of logs in time."""
+
+    answers = True
+    last = 1
+
+    def highwater(self, name: str) -> int | None:
+        """Return the end, with the records of the transaction."""
+        return self.last
+
+    def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
+        """Return the ends of what is committed, if the brokers answer."""
+        return super().ends(names, end, timeout_seconds) if self.answers or end == "earliest" else {}
+
+
+def test_records_of_an_open_transaction_are_no_stall_if_the_brokers_do_not_answer_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = OpenTransaction(1)
+    monkeypatch.setattr(health, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(health, "LOOKING", 0.0)
+    monkeypatch.setattr(source_module, "make_driver", lambda *given: driver)
+    source = make_source("unused:9092", "clicks", stall_seconds=6)
+    source.open({})
+    while not source.read(0.0):
+        pass
+    assert source._membership is not None
+    for reading, answers in ((10, True), (14, False), (15, True), (30, True), (45, True)):
+        driver.answers = answers
+        assert source._health.observe(driver, source._membership, reading) == []
+        driver.last = 31
+    assert (source.up, source.lag, source.trouble) == (True, 30, None)
+    source.close()
 
 
 def test_a_stuck_partition_makes_the_source_not_up_and_is_read_on_by_a_new_consumer(
