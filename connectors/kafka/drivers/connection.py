@@ -79,10 +79,9 @@ class BrokerConnection:
         if self._consumer is not None:
             try:
                 self._consumer.close(autocommit=False, timeout_ms=int(1000 * timeout_seconds))
-            except KafkaError as error:  # the consumer has ended all the same
+            except KafkaError as error:
                 log.warning("The consumer could not leave its group in order: %s", error)
-        else:
-            self._close_client()
+        self._close_client()  # kafka-python leaves it open if the consumer could not leave its group
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:

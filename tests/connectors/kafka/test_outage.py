@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import KafkaError
 
 from connectors.kafka import KafkaSource
 from connectors.kafka.drivers.connection import why_away
@@ -131,6 +135,21 @@ def test_closing_while_no_broker_ever_answered_is_quick(
     source.close()
     source.close()
     assert time.monotonic() - began < PROMPT_SECONDS
+
+
+def test_a_consumer_that_cannot_leave_its_group_leaves_no_thread(
+    kafka_broker: KafkaBroker, kafka_source: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka_broker.create_topic("stays")
+    source = kafka_source(kafka_broker.address, "stays", group="stays", driver="kafka-python")
+    before = {*threading.enumerate()}
+    source.open({})
+    Reader(source).until_up()
+    assert {*threading.enumerate()} - before
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumerCoordinator, "close", Mock(side_effect=KafkaError("no")))
+        source.close()
+    wait_until(lambda: not {*threading.enumerate()} - before, "its threads have ended")
 
 
 def test_a_topic_that_does_not_exist_is_waited_for_and_not_made(
