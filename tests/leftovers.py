@@ -1,11 +1,13 @@
-"""The check that no test leaves a process behind: it would take the cores from those that follow, and its
-`ResourceWarning` would fail one of them."""
+"""The check that no test leaves a process or a thread behind: it would take the cores from those that follow,
+its `ResourceWarning` would fail one of them, and Hypothesis fails where a thread draws random numbers beside
+it."""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
 import sys
+import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.services.process import children, shared, shared_children
+from tests.services.process import children, shared, shared_children, shared_threads
 
 _SERVERS = (
     ("multiprocessing.forkserver", "_forkserver", "_forkserver_pid"),
@@ -21,10 +23,15 @@ _SERVERS = (
 )
 """What `multiprocessing` starts once and keeps."""
 
+_STAYING = ("asyncio_", "blindsight-render", "fsspecIO", "heap")
+"""How the names of threads begin that wait for work without end: of pools that end once they are collected,
+of fsspec, and of commands, which end with their process."""
+
 _ENDS_SECONDS = 60.0
 """For a thread that waits for the end of a process that it has killed."""
 
 _before: pytest.StashKey[set[int]] = pytest.StashKey()
+_threads_before: pytest.StashKey[set[threading.Thread]] = pytest.StashKey()
 
 
 def _kept() -> set[int]:
@@ -43,6 +50,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[_before] = children()
+    item.stash[_threads_before] = set(threading.enumerate())
     return (yield)
 
 
@@ -56,13 +64,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     while (left := _left(item)) and time.monotonic() < deadline:
         time.sleep(0.05)
     if left:
-        pytest.fail(f"{item.nodeid} leaves behind: {', '.join(map(_words, sorted(left)))}", pytrace=False)
+        pytest.fail(f"{item.nodeid} leaves behind: {', '.join(left)}", pytrace=False)
     return result
 
 
-def _left(item: pytest.Item) -> set[int]:
+def _left(item: pytest.Item) -> list[str]:
     multiprocessing.active_children()  # waits for those that have ended
-    return children() - item.stash[_before] - _kept()
+    processes = children() - item.stash[_before] - _kept()
+    threads = set(threading.enumerate()) - item.stash[_threads_before] - shared_threads
+    names = sorted(each.name for each in threads if not each.name.startswith(_STAYING))
+    return [*map(_words, sorted(processes)), *(f"thread {name}" for name in names)]
 
 
 def _words(pid: int) -> str:

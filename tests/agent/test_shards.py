@@ -169,7 +169,13 @@ def test_no_count_falls_while_a_shard_is_given_up(tmp_path: Path, monkeypatch: p
             return real(engine)
 
         monkeypatch.setattr(type(shard.engine), "view", view)
-        monkeypatch.setattr(one.shards, "_close", lambda shard: seen.append(one.shards.failures))
+        close = one.shards._close
+
+        def count_and_close(shard: MovingShard) -> None:
+            seen.append(one.shards.failures)
+            close(shard)
+
+        monkeypatch.setattr(one.shards, "_close", count_and_close)
         assert one.shards.finish(save=True)
         assert len(seen) > 1
         assert {*seen, one.shards.failures} == {7}

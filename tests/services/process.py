@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,9 @@ forks: set[int] = set()
 
 shared_children: set[int] = set()
 """Process ids of `children` that serve more than one test."""
+
+shared_threads: set[threading.Thread] = set()
+"""Threads that serve more than one test."""
 
 NO_DRIVER: Driver = "confluent"
 """Whose broker tests of Kafka take that read by no driver of ours."""
@@ -182,12 +186,13 @@ def children() -> set[int]:
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Mark processes that are started inside the block as shared by several tests."""
-    before = children()
+    """Mark processes and threads that are started inside the block as shared by several tests."""
+    before, threads = children(), set(threading.enumerate())
     try:
         yield
     finally:
         shared_children.update(children() - before)
+        shared_threads.update(set(threading.enumerate()) - threads)
 
 
 def gone(pid: int) -> bool:
