@@ -1,4 +1,4 @@
-"""Waiting on a busy machine, and processes that a test leaves behind."""
+"""Waiting on a busy machine, and processes and threads that a test leaves behind."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_children_are_those_that_nobody_has_waited_for() -> None:
     assert children() == before
 
 
-def test_a_test_that_leaves_a_process_behind_fails_and_not_the_next(tmp_path: Path) -> None:
+def test_a_test_that_leaves_a_process_or_a_thread_behind_fails_and_not_the_next(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "import tests.leftovers\ntests.leftovers._ENDS_SECONDS = 0.1\npytest_plugins = ['tests.leftovers']\n"
     )
@@ -74,9 +74,11 @@ def test_a_test_that_leaves_a_process_behind_fails_and_not_the_next(tmp_path: Pa
         textwrap.dedent(
             f"""
             import subprocess
+            import threading
             import pytest
 
             started = []
+            end = threading.Event()
 
             @pytest.fixture(scope="module")
             def service():
@@ -87,10 +89,14 @@ def test_a_test_that_leaves_a_process_behind_fails_and_not_the_next(tmp_path: Pa
             def test_leaves_one():
                 started.append(subprocess.Popen({SLEEP!r}))
 
+            def test_leaves_a_thread():
+                threading.Thread(target=end.wait, name="forgotten").start()
+
             def test_has_a_service(service):
                 pass
 
             def test_ends_what_it_starts(service):
+                end.set()
                 started[0].kill()
                 started[0].wait()
             """
@@ -105,6 +111,7 @@ def test_a_test_that_leaves_a_process_behind_fails_and_not_the_next(tmp_path: Pa
         text=True,
         check=False,
     )
-    assert {"3 passed", "1 error"} <= {*done.stdout.splitlines()[-1].partition(" in ")[0].split(", ")}, done
+    assert {"4 passed", "2 errors"} <= {*done.stdout.splitlines()[-1].partition(" in ")[0].split(", ")}, done
     assert "test_some.py::test_leaves_one leaves behind: " in done.stdout
     assert "time.sleep(600)" in done.stdout
+    assert "test_some.py::test_leaves_a_thread leaves behind: thread forgotten" in done.stdout
