@@ -54,6 +54,9 @@ pyarrow that has no wheel for Python 3.14."""
 PROGRAMS = {*NEEDS, "process"} - {"civilcomments"}
 """Markers of tests that start programs or need services."""
 
+UNIT_PARTS = ("unit", "unit or slow")
+"""What `-m` selects of tests that start nothing: all that are quick, or all."""
+
 PROGRAMS_END = 0.8
 """The part of a run in which files begin whose tests start programs: they take longer than the others."""
 
@@ -108,7 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("tests.limits")
     from tests import examples
 
-    examples.begin(unit=config.getoption("markexpr") == "unit")
+    examples.begin(unit=_is_unit_part(config))
     # What jax has compiled for one fit serves the next, here and in the programs that tests start. A folder
     # for each worker: jax writes into it without a lock.
     compiled = tempfile.mkdtemp(prefix="blindsight-jax-")
@@ -125,10 +128,14 @@ def pytest_configure(config: pytest.Config) -> None:
         warnings.filterwarnings("ignore", f"unclosed {unclosed}", ResourceWarning)
 
 
+def _is_unit_part(config: pytest.Config) -> bool:
+    return config.getoption("markexpr") in UNIT_PARTS
+
+
 def _keep_files_in_memory(config: pytest.Config) -> None:
     """Unit tests sync thousands of files, and none asks what outlives a power cut: where memory has room, it
     holds them until the run ends. `--basetemp FOLDER` keeps them elsewhere, and for longer."""
-    if config.getoption("markexpr") != "unit" or config.getoption("basetemp"):
+    if not _is_unit_part(config) or config.getoption("basetemp"):
         return  # so in each worker
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MOST_FILES_BYTES:
         folder = tempfile.mkdtemp(prefix="blindsight-unit-", dir=MEMORY)
@@ -147,7 +154,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """
     if all(Path(each.split("::")[0]).is_file() for each in config.args):
         return 0  # workers take longer to start than most files to run
-    waiting = 1 if config.getoption("markexpr") == "unit" else len({"spark", *DRIVERS})
+    waiting = 1 if _is_unit_part(config) else len({"spark", *DRIVERS})
     return (os.cpu_count() or 1) + waiting
 
 
@@ -178,7 +185,7 @@ def _import_own_share(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Modules without a unit test, and what these import, would cost each worker seconds."""
-    if config.getoption("markexpr") != "unit":
+    if not _is_unit_part(config):
         return None
     if FIGURES in (collection_path, *collection_path.parents):
         return True
@@ -206,7 +213,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("process")
         if FIGURES in item.path.parents:
             item.add_marker("simulation")
-        if not _has_any(item, {*PROGRAMS, "simulation"}):
+        if not _has_any(item, {*PROGRAMS, "simulation", "slow"}):
             item.add_marker("unit")
     _mix(items)
 

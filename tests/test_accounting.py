@@ -42,6 +42,7 @@ def mixture(seed: int) -> list[Record | bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_label_and_answer_stands_in_one_place_after_every_step(seed: int) -> None:
     rig = Rig(task(max_series=2, labels={"max_answers": 1000}), event_time=False)

@@ -110,6 +110,7 @@ def test_one_metric_begins_anew_beside_another_that_goes_on() -> None:
     assert not reports[21].charts[1].verdict.out_of_control
 
 
+@pytest.mark.slow
 def test_a_restart_at_any_window_goes_on_with_it() -> None:
     found, other = with_errors(), with_errors()
     for each in (found, other):

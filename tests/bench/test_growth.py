@@ -11,6 +11,7 @@ import pytest
 from tests.bench.bench_growth import AXES, Cost, Load, exponent, full_scrapes, measure, reading, table
 
 
+@pytest.mark.slow
 def test_a_point_closes_its_windows_and_gives_labels_to_every_models_answers(tmp_path: Path) -> None:
     load = Load(rows=15_000, models=2, window=200, groups=4, labelled=0.2)
     cost = measure(load, tmp_path)

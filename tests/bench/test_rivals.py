@@ -37,6 +37,7 @@ def test_the_judge_counts_windows_inside_and_the_mean_width() -> None:
     assert (round(share, 1), round(width, 1)) == (66.7, 13.3)
 
 
+@pytest.mark.slow
 def test_the_comparison_with_ppi_python_is_of_the_same_numbers(ppi: ModuleType) -> None:
     line = powered()
     assert float(line.rsplit(" ", 1)[1]) < 1e-8, line

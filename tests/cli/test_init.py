@@ -61,6 +61,7 @@ def task_of(out: Path) -> Task:
     return task
 
 
+@pytest.mark.slow
 def test_a_labelled_table_of_scikit_learn_becomes_a_configuration_with_a_reference(tmp_path: Path) -> None:
     p, y = drawn()
     table = {
@@ -94,6 +95,7 @@ def test_a_labelled_table_of_scikit_learn_becomes_a_configuration_with_a_referen
     assert "The configuration is valid." in check_file(str(out))
 
 
+@pytest.mark.slow
 def test_what_it_wrote_replays_without_a_word_from_the_user(tmp_path: Path) -> None:
     p, y = drawn()
     time = times()
@@ -119,6 +121,7 @@ def test_what_it_wrote_replays_without_a_word_from_the_user(tmp_path: Path) -> N
     assert {line["calibration"]["method"] for line in windows} == {"isotonic"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelt", [("bad", "good"), ("good", "bad")])
 def test_the_order_of_the_classes_is_the_one_that_labels_speak_for(
     tmp_path: Path, spelt: tuple[str, str]
@@ -182,6 +185,7 @@ def test_labels_without_an_order_leave_the_classes_to_be_filled_in_and_show_them
     )
 
 
+@pytest.mark.slow
 def test_a_model_without_a_name_has_that_of_the_file(tmp_path: Path) -> None:
     p, y = drawn()
     records = [{"id": i, "scores": {"ok": 1 - p[i], "toxic": p[i]}, "time": 1.7e9 + i} for i in range(N)]
@@ -336,6 +340,7 @@ def rows_of(make: Any, n: int = 600) -> list[dict[str, Any]]:
     return [make(i, p, y) for i, (p, y) in enumerate(zip(*drawn(n), strict=True))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "mapping", "labelled"),
     [

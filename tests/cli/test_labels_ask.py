@@ -208,6 +208,7 @@ def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
         ask(config(tmp_path), [tmp_path / "pipe"], 5)
 
 
+@pytest.mark.slow
 def test_the_command_prints_lines_and_says_what_they_bring(tmp_path: Path) -> None:
     words = ("labels", "ask", config(tmp_path), file(tmp_path, stream()), "-n", "7")
     printed = command_here(*words)

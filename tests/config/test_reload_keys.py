@@ -336,6 +336,7 @@ def shown(reports: list[WindowReport], found: Rig) -> Any:
     return windows, sorted(series.violations)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", NEW_BASELINE)
 def test_what_begins_a_new_baseline_closes_the_open_window_and_is_as_if_begun_with_it(key: str) -> None:
     base, change = NEW_BASELINE[key]

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import get_args
 
+import pytest
+
 from monitor.base.registry import SOURCES
 from monitor.base.source import SourceCounts
 from monitor.config.root import KafkaSourceConfig
@@ -99,6 +101,7 @@ def test_closing_twice_is_fine_and_ends_what_was_up(case: Case) -> None:
     assert source.name
 
 
+@pytest.mark.slow
 def test_acknowledge_and_the_properties_are_used_by_other_threads_while_it_reads(case: Case) -> None:
     reader = Reader(case.source())
     used: queue.Queue[Positions] = queue.Queue()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg import sql
 
 from monitor.base.records import id_keys
@@ -62,6 +63,7 @@ def written(case: Case, folder: Path) -> Iterator[bytes]:
                     yield from (each.encode() for each in row if isinstance(each, str))
 
 
+@pytest.mark.slow
 def test_after_forget_no_id_and_no_digest_of_one_is_found_anywhere(case: Case, tmp_path: Path) -> None:
     """A running agent and one that was stopped; the source's own rows are its owner's to delete."""
     folder = tmp_path / "agent"

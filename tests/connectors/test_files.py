@@ -164,6 +164,7 @@ def test_every_whole_line_before_the_damage_is_used(tmp_path, kind):
     assert rest == RawDamaged(str(caught.value), data[len(text(found)) : place], str(path), len(text(found)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["p.ndjson.gz", "p.ndjson.zst", "p.csv.gz", "p.parquet"])
 def test_what_a_fault_takes_counts_as_one_record_and_reading_goes_on_there_once_it_is_mended(tmp_path, name):
     path, decoder = tmp_path / name, Decoder([LAYOUT], "file")

@@ -267,6 +267,7 @@ def wait_until_answered(answers: list[object], expected: object) -> None:
     wait_until(lambda: expected in answers[begun:], f"lag is {expected}", pause=0.0)
 
 
+@pytest.mark.slow
 def test_lag_may_be_asked_for_while_the_file_is_rotated(tmp_path):
     path = tmp_path / "p.ndjson"
     path.write_bytes(lines(0, 20))
@@ -279,6 +280,7 @@ def test_lag_may_be_asked_for_while_the_file_is_rotated(tmp_path):
     assert set(answers) <= {0, None}  # whether one falls into a rotation is a matter of luck
 
 
+@pytest.mark.slow
 def test_lag_may_be_asked_for_while_the_file_is_closed(tmp_path):
     path = tmp_path / "p.ndjson"
     path.write_bytes(lines(0, 20))

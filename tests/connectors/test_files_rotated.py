@@ -314,6 +314,7 @@ def test_what_is_cut_just_before_it_is_read_for_the_first_time_is_read(
     assert reading.gaps == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_rotations_at_random_moments_leave_nothing_out(tmp_path: Path, seed: int) -> None:
     log, choices = Log(tmp_path), random.Random(seed)
@@ -338,6 +339,7 @@ def test_rotations_at_random_moments_leave_nothing_out(tmp_path: Path, seed: int
     assert reading.gaps == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_writer_that_rotates_all_the_while_loses_no_line(tmp_path: Path, seed: int) -> None:
     log, choices = Log(tmp_path), random.Random(seed)
@@ -366,6 +368,7 @@ def test_a_writer_that_rotates_all_the_while_loses_no_line(tmp_path: Path, seed:
     assert reading.gaps == 0
 
 
+@pytest.mark.slow
 def test_a_start_while_the_file_has_no_name_for_a_moment_goes_on_in_the_rotated_one(path: Path) -> None:
     append(path, lines(0, 10))
     first = Reading(path)

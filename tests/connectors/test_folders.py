@@ -375,6 +375,7 @@ def test_names_are_those_of_glob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert {name for name, _ in listed(each) if "link" not in name} == known, each
 
 
+@pytest.mark.slow
 def test_a_folder_is_listed_once_for_all_of_its_files(
     tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
 ) -> None:

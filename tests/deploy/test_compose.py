@@ -159,7 +159,6 @@ def test_the_agents_configuration_watches_the_feeders_models(demo: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_the_feeders_commands_prepare_and_send_what_the_agent_takes(
     tmp_path: Path,
     kafka_broker: KafkaBroker,

@@ -91,7 +91,6 @@ def test_all_that_the_image_copies_is_sent_and_nothing_else() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-@pytest.mark.slow
 def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_check(tmp_path: Path) -> None:
     """Both stages as one folder: `/src`, `/opt` lie in the test's. The long form is `tests.deploy.image`."""
     source = tmp_path / "src"

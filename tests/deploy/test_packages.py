@@ -92,7 +92,6 @@ def blindsight(installed: Path, *arguments: str | Path) -> list[str | Path]:
     return ["env", f"PYTHONPATH={installed}", sys.executable, "-m", "monitor.cli", *arguments]
 
 
-@pytest.mark.slow
 def test_the_source_distribution_has_every_file_that_git_tracks(unpacked: Path) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout: what it should hold is not known")
@@ -102,7 +101,6 @@ def test_the_source_distribution_has_every_file_that_git_tracks(unpacked: Path) 
     assert not [name for name in packed if re.search(r"\.pyc$|(^|/)(state|\.venv)/", name)]
 
 
-@pytest.mark.slow
 def test_the_client_is_a_wheel_of_its_own_that_needs_nothing(
     pip: Words, builder: Path, installed: Path, tmp_path: Path
 ) -> None:
@@ -123,7 +121,6 @@ def test_the_client_is_a_wheel_of_its_own_that_needs_nothing(
     assert done.stdout.split() == ["blindsight-client==0.1.0"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -169,14 +166,12 @@ def opened_door(python: str | Path, site: Path, folder: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.slow
 def test_a_wheel_has_the_door_of_notebooks(installed: Path, tmp_path: Path) -> None:
     place, version, result = opened_door(sys.executable, installed, tmp_path)
     assert (Path(place), version) == (installed / "blindsight.py", __version__)
     assert result.startswith("MonitorResult: 1 model ")
 
 
-@pytest.mark.slow
 def test_an_editable_installation_has_it_too(pip: Words, builder: Path, tmp_path: Path) -> None:
     words = [*pip, builder, "install", "-q", "--no-deps", "--no-build-isolation", "-e", ROOT]
     subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
@@ -187,7 +182,6 @@ def test_an_editable_installation_has_it_too(pip: Words, builder: Path, tmp_path
     assert result.startswith("MonitorResult: 1 model ")
 
 
-@pytest.mark.slow
 def test_its_daemon_serves_the_page_with_the_files_that_it_asks_for(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "in.ndjson").touch()
     config = configuration(sources=[{"kind": "file", "path": "in.ndjson", "follow": True}])

@@ -137,6 +137,7 @@ def test_a_baseline_of_the_streams_own_windows_has_its_parts() -> None:
     assert report.attributions[0].parts[0].part == "region=eu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 def test_neither_cuts_nor_restarts_change_what_is_said(restart: bool) -> None:
     rng = np.random.default_rng(6)

@@ -35,6 +35,7 @@ def flooded(rows: list[Record], names: list[str], labels: bool = True) -> list[R
     return found
 
 
+@pytest.mark.slow
 def test_five_thousand_models_and_groups_leave_the_first_ones_windows_as_they_are(tmp_path):
     settings = task(**FEW, labels={"max_answers": 1000, "max_waiting": 1000}, reference={"first_windows": 5})
     rows = answers(np.random.default_rng(0), 1000, "first", groups={"region": "eu"})

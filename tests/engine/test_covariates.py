@@ -78,6 +78,7 @@ def share_right(records: list[Record]) -> float:
     return float(np.mean([CLASSES[int(np.argmax(r["scores"]))] == r["label"] for r in records]))
 
 
+@pytest.mark.slow
 def test_the_estimate_follows_a_shift_that_scores_do_not_show() -> None:
     """20 windows in which nine of ten answers are for the harder carrier: the truth is 15 points lower."""
     stream = flights(1, 20 * WINDOW, 0.9)
@@ -94,6 +95,7 @@ def test_the_estimate_follows_a_shift_that_scores_do_not_show() -> None:
     assert sum(held) >= 16  # of 20
 
 
+@pytest.mark.slow
 def test_any_cutting_and_any_restart_gives_the_same_lines() -> None:
     stream = [*flights(1, 900, 0.3), *flights(2, 900, 0.8, start=1.7e9 + 900)]
     settings = covariates(groups=["region"], metrics=["accuracy", "ece", "auroc"])
@@ -107,6 +109,7 @@ def test_any_cutting_and_any_restart_gives_the_same_lines() -> None:
         assert to_json(from_json(line)) == line
 
 
+@pytest.mark.slow
 def test_labels_do_not_cost_the_trust_in_estimates_that_follow_the_shift() -> None:
     stream = [*flights(1, 10 * WINDOW, 0.3), *flights(2, 20 * WINDOW, 0.9, start=1.8e9)]
     trusted = {}
@@ -164,6 +167,7 @@ def test_rows_without_a_feature_are_counted_and_too_many_leave_the_window_unknow
     assert all(isinstance(each.result, Unknown) for each in series.estimates)
 
 
+@pytest.mark.slow
 def test_the_chart_is_drawn_around_windows_that_did_not_see_their_own_labels_and_tells_of_the_shift() -> None:
     one = rig(covariates(objective={"accuracy": {"min": 0.7}, "windows": 3}))
     calm = one.feed(flights(1, 12 * WINDOW, 0.3, labelled=False))

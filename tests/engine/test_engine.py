@@ -72,6 +72,7 @@ def uncut(make_rig, make_records):
     return records, whole, lines(whole.feed(records) + whole.engine.finish())
 
 
+@pytest.mark.slow
 @examples(25)
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(cuts, restart):
@@ -117,6 +118,7 @@ def requests(seed=2, n=500):
     return records
 
 
+@pytest.mark.slow
 @examples(25)
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_labels_by_the_requests_id_join_however_the_stream_is_cut_or_restarted(cuts, restart):
@@ -139,6 +141,7 @@ def test_a_state_from_before_rows_were_told_apart_goes_on():
     assert new.engine.view().labels["t", LabelOutcome.MATCHED] > 100
 
 
+@pytest.mark.slow
 def test_a_snapshot_shares_nothing_with_the_engine():
     rig = Rig()
     records = stream()
@@ -385,6 +388,7 @@ def test_a_changed_window_closes_the_open_one_and_starts_a_baseline():
     assert (report.window, report.size, report.charts) == (8, 20, ())
 
 
+@pytest.mark.slow
 def test_a_drop_in_confidence_moves_the_estimate_below_the_limit():
     settings = task(reference={"path": "r.ndjson"}, window={"size": 500})
     rig = Rig(settings, reference(settings, n=20_000))
@@ -431,6 +435,7 @@ def test_models_beyond_the_cap_are_shed_and_cannot_hide_anothers_answers():
     assert view.series_dropped == 48
 
 
+@pytest.mark.slow
 def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
     """Witness: an engine for each model, which sees its records alone, one at a time."""
     rng = np.random.default_rng(5)
@@ -475,6 +480,7 @@ def test_many_models_that_answer_in_turn_give_what_each_alone_gives():
     assert any(one.trust is not None for one in together if one.model == "m3")
 
 
+@pytest.mark.slow
 def test_a_view_is_the_same_object_until_something_that_it_shows_changes():
     """Witness: every view made afresh, after each record and each passing of time."""
     rng = np.random.default_rng(8)

@@ -17,6 +17,7 @@ from tests.streams import CLASSES, Rig, answers, lines, task
 AGEING = {"size": 1000, "min_size": 20, "max_age_seconds": 60}
 
 
+@pytest.mark.slow
 def test_in_a_replay_the_windows_of_two_tasks_age_by_one_clock_however_the_stream_is_cut():
     records = [
         {"id": f"{name}{i}", "time": 1.7e9 + i, "task": name, "model": "m", "scores": [0.2, 0.8]}
@@ -31,6 +32,7 @@ def test_in_a_replay_the_windows_of_two_tasks_age_by_one_clock_however_the_strea
     assert sum(b'"closed_by":"age"' in line for line in found) == 12
 
 
+@pytest.mark.slow
 def test_windows_that_close_together_are_reported_in_one_order_however_the_stream_is_cut():
     rng = np.random.default_rng(0)
     records = [

@@ -38,6 +38,7 @@ def rows(scores: Floats) -> list[Record]:
     ]
 
 
+@pytest.mark.slow
 def test_every_metric_is_estimated_and_charted_from_the_reference_on() -> None:
     (report,) = rig().feed(stream(100))
     found = {e.metric: e.result for e in report.estimates if e.estimator == "average_confidence"}
@@ -68,6 +69,7 @@ def test_three_classes_have_the_mean_over_the_classes() -> None:
     assert found == nearly(classification_estimates(scores, scores.argmax(axis=1), ["f1"])["f1"])
 
 
+@pytest.mark.slow
 def test_objectives_are_judged_and_a_restart_changes_no_byte() -> None:
     objective = {m: {"min": 0.1} for m in METRICS if "ece" not in m} | {"windows": 3}
     whole, pieces = rig(objective=objective), rig(objective=objective)

@@ -174,6 +174,7 @@ def test_counts_are_pooled_as_if_all_windows_were_convolved_each_time(windows: i
         assert (verdict.lower, verdict.upper) == (pooled_interval(kept, 0.9) if kept else (None, None))
 
 
+@pytest.mark.slow
 def test_a_thousand_windows_reach_the_same_counts_in_another_order_of_convolving() -> None:
     rng = np.random.default_rng(6)
     items = [window(rng.beta(9, 1, 60)) for _ in range(1100)]

@@ -136,6 +136,7 @@ def settings(**more: Any) -> EngineSettings:
     return EngineSettings(tasks, references, True, None, recalibrate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("files", "each", "at_once"), [(1, 500, 1), (4, 170, 3), (3, 2000, 100)])
 def test_the_shares_of_a_stream_give_its_lines_in_its_order(files: int, each: int, at_once: int) -> None:
     asked, records = settings(), stream(1)
@@ -149,6 +150,7 @@ def test_the_shares_of_a_stream_give_its_lines_in_its_order(files: int, each: in
     assert any(b'"version":2' in line for line in expected), "no calibration was fitted again"
 
 
+@pytest.mark.slow
 def test_windows_that_age_by_the_clock_of_the_whole_stream_close_where_they_did() -> None:
     rng = np.random.default_rng(2)
     asked = settings(window={"max_age_seconds": 120.0, "min_size": 5})
@@ -164,6 +166,7 @@ def test_windows_that_age_by_the_clock_of_the_whole_stream_close_where_they_did(
     assert sum(b'"closed_by":"age"' in line for line in expected) > 20
 
 
+@pytest.mark.slow
 def test_labels_that_name_a_model_reach_that_model_alone() -> None:
     """A task without classes: what is right or wrong is so of one model's answer."""
     rng = np.random.default_rng(5)

@@ -109,6 +109,7 @@ class TestInTheDaemon:
                 assert width(result) > width(right[metric]) - 0.011, metric
             assert np.mean([width(left[m]) - width(right[m]) for m in left]) > 0.005
 
+    @pytest.mark.slow
     def test_charts_are_of_the_estimates_and_do_not_hang_on_the_interval(self):
         known, records = reference(1000), answers(np.random.default_rng(2), 500)
         wide, exact = (rig(known, metrics=METRICS, **kind).feed(records) for kind in ({}, EXACT))
@@ -128,6 +129,7 @@ class TestInTheDaemon:
         assert from_json(line).calibration.interval == "predictive"
         assert to_json(from_json(line)) == line
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("restart", [False, True])
     def test_neither_cuts_nor_restarts_show(self, restart: bool):
         settings = {
@@ -378,6 +380,7 @@ def test_accuracy_is_the_exact_distribution_convolved_with_both_variances():
     assert (result.lower, result.upper) == (low / 300, high / 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [150, 1000])
 def test_what_a_reference_says_may_be_learnt_at_any_time(rows: int) -> None:
     """At the start, ahead of the first window, with it, or after a restart before it: the same windows."""
@@ -430,6 +433,7 @@ def wrong_of_one_class(labelled: bool) -> list[dict[str, Any]]:
     return records
 
 
+@pytest.mark.slow
 def test_labels_that_show_a_bias_of_one_class_widen_the_metrics_that_hang_on_it() -> None:
     metrics = ["accuracy", "precision", "recall", "ece"]
     known = reference()
@@ -446,6 +450,7 @@ def test_labels_that_show_a_bias_of_one_class_widen_the_metrics_that_hang_on_it(
     assert told == {"accuracy": 0, "precision": 2000, "recall": 2000, "ece": 0}
 
 
+@pytest.mark.slow
 def test_what_labels_show_of_classes_survives_a_restart() -> None:
     records, known = wrong_of_one_class(labelled=True), reference()
     settings = {"metrics": ["accuracy", "f1"], "objective": {"f1": {"min": 0.8}}}

@@ -80,6 +80,7 @@ def test_a_budget_of_false_alarms_is_kept_over_models_groups_and_metrics(tmp_pat
     assert 0 < of_groups < alarms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(CHARTS))
 def test_check_prints_what_every_chart_adds_to_the_week(tmp_path: Path, kind: str) -> None:
     given = {

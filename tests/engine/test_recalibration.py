@@ -74,6 +74,7 @@ def drifted() -> tuple[Rig, list[WindowReport], Recorder]:
     return found, found.feed(stream()), recorder
 
 
+@pytest.mark.slow
 def test_trust_lost_to_drift_comes_back_after_a_recalibration_on_labels(
     drifted: tuple[Rig, list[WindowReport], Recorder],
 ) -> None:
@@ -94,6 +95,7 @@ def test_trust_lost_to_drift_comes_back_after_a_recalibration_on_labels(
     assert abs(off) < 0.08
 
 
+@pytest.mark.slow
 def test_the_chart_of_the_calibration_error_is_that_of_the_reference_whatever_recalibrations_come() -> None:
     """Witness: the same answers without labels, so that the calibration stays the reference's."""
     both = settings(metrics=["accuracy", "ece"], chart={"sigmas": 1.5})
@@ -126,6 +128,7 @@ def _ece(line: dict[str, Any]) -> tuple[float, dict[str, Any]]:
     return value, chart
 
 
+@pytest.mark.slow
 def test_the_calibration_of_the_baseline_outlives_a_restart() -> None:
     both = settings(metrics=["accuracy", "ece"], chart={"sigmas": 1.5})
     records = stream()
@@ -173,6 +176,7 @@ def test_after_a_loss_of_trust_a_fit_rests_on_the_rows_since_the_change(
     assert len(before.labelled.labels) > 200
 
 
+@pytest.mark.slow
 def test_where_nothing_changes_the_windows_are_those_without_recalibration_byte_for_byte() -> None:
     recorder = Recorder()
     with_it = rig(settings("platt"), recorder)
@@ -193,6 +197,7 @@ def contradicted(records: list[Record]) -> list[Record]:
     ]
 
 
+@pytest.mark.slow
 def test_while_labels_replace_each_other_no_recalibration_begins_also_after_a_restart() -> None:
     """Labels that say that all was right would take the estimate to 1; without the maximum they do."""
     # From the first answer on right less often than confident, so that a recalibration is due at once.
@@ -243,6 +248,7 @@ def test_a_few_corrections_hold_nothing_back() -> None:
     assert not series.recalibrations.held
 
 
+@pytest.mark.slow
 def test_trust_lost_again_among_the_first_labels_after_a_fit_makes_one_due_however_these_are_cut() -> None:
     records = stream(900)
     whole, pieces = rig(settings(), recalibrate), rig(settings(), recalibrate)
@@ -250,6 +256,7 @@ def test_trust_lost_again_among_the_first_labels_after_a_fit_makes_one_due_howev
     assert lines(found) == lines(whole.feed(records))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [[1], [801, 1111], list(range(0, 2400, 171))])
 def test_how_the_stream_is_cut_cannot_be_seen(
     drifted: tuple[Rig, list[WindowReport], Recorder], cuts: list[int]
@@ -282,6 +289,7 @@ def of_models(requests: int, seed: int) -> list[Record]:
     return [one | {"time": 1.7e9 + at} for at, one in sorted(records, key=lambda each: each[0])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_records_that_do_not_wait_for_a_window_leave_what_its_fit_rests_on(seed: int) -> None:
     records, found, recorders = of_models(150, seed), [], [Recorder(), Recorder()]
@@ -311,6 +319,7 @@ def test_windows_that_close_one_after_the_other_are_taken_together(monkeypatch: 
     assert len(sizes) < 15, "there are 30 windows"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_fitted_again(method: str) -> None:
     recorder = Recorder()
@@ -354,6 +363,7 @@ def test_a_task_of_confidences_only_is_recalibrated_too() -> None:
     assert versions(reports)[-1] >= 1
 
 
+@pytest.mark.slow
 def test_groups_have_the_calibration_of_their_model_also_where_they_come_later() -> None:
     found = rig(settings(groups=["region"]), recalibrate)
     reports = found.feed(stream(groups={"region": "eu"}))
@@ -444,6 +454,7 @@ def test_what_became_of_fits_is_seen_from_outside() -> None:
     assert still.engine.view().series[0].recalibrations is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 3, 4])
 def test_a_change_that_lasts_is_one_alarm_however_often_the_calibration_is_fitted_again(seed: int) -> None:
     """Seeds without a false alarm before the change, which one series in eight or so has."""
@@ -463,6 +474,7 @@ def test_a_change_that_lasts_is_one_alarm_however_often_the_calibration_is_fitte
     assert told[-1]["calibration"]["version"] > 1
 
 
+@pytest.mark.slow
 def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_groups_too() -> None:
     recorder = Recorder()
     found = rig(settings(groups=["region"]), recorder)
@@ -505,6 +517,7 @@ def grouped() -> tuple[Rig, list[WindowReport]]:
     return found, found.feed(of_groups(OFF))
 
 
+@pytest.mark.slow
 def test_a_group_that_differs_has_its_models_calibration_and_is_corrected_by_its_own_labels(
     grouped: tuple[Rig, list[WindowReport]],
 ) -> None:
@@ -524,6 +537,7 @@ def test_a_group_that_differs_has_its_models_calibration_and_is_corrected_by_its
         assert abs(np.mean([one["corrected"] - one["realised"] for one in said])) < 0.07
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [[1], [401, 555, 3000], list(range(0, 8000, 271))])
 def test_neither_cuts_nor_restarts_can_be_seen_of_a_groups_calibration(
     grouped: tuple[Rig, list[WindowReport]], cuts: list[int]

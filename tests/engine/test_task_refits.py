@@ -79,6 +79,7 @@ def whole() -> tuple[list[bytes], Any]:
     return lines(reports), found.engine.view()
 
 
+@pytest.mark.slow
 def test_the_stream_of_these_tests_has_all_that_matters(whole: tuple[list[bytes], Any]) -> None:
     reports = rig().feed(stream(1))
     first = [report for report in reports if not report.revision]
@@ -89,6 +90,7 @@ def test_the_stream_of_these_tests_has_all_that_matters(whole: tuple[list[bytes]
     assert 50 < state.labelled < state.rows < 400
 
 
+@pytest.mark.slow
 @examples(15)
 @given(cuts=st.lists(st.integers(0, 700), max_size=12))
 def test_reports_do_not_depend_on_how_the_stream_is_cut(
@@ -100,6 +102,7 @@ def test_reports_do_not_depend_on_how_the_stream_is_cut(
     assert (lines(reports), found.engine.view()) == whole
 
 
+@pytest.mark.slow
 def test_nor_when_every_record_comes_alone(whole: tuple[list[bytes], Any]) -> None:
     found, records = rig(), stream(1)
     assert lines(found.feed_in_pieces(records, range(1, len(records)))) == whole[0]
@@ -237,6 +240,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     assert found.engine.publish(cheap_refit(again), now=1.0)
 
 
+@pytest.mark.slow
 def test_while_labels_replace_each_other_no_refit_begins() -> None:
     records = stream(3)
     labels = [one for one in records if "label" in one and "models" not in one]
@@ -380,6 +384,7 @@ def test_a_job_shares_nothing_with_the_engine() -> None:
     assert isinstance(job, RefitJob)
 
 
+@pytest.mark.slow
 def test_with_ssme_itself_the_same_records_give_the_same_bytes_and_a_broken_model_does_not_hide() -> None:
     records = stream(2, 300)
     for i, record in enumerate(records):

@@ -97,6 +97,7 @@ def plain_lists(found: Columns) -> Columns:
 MAKERS = (pandas_frame, polars_frame, arrow_table, pandas_series, plain_lists)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
 def test_each_kind_of_frame_gives_the_same_bytes(
     make: Callable[[Columns], Any], result: MonitorResult
@@ -105,6 +106,7 @@ def test_each_kind_of_frame_gives_the_same_bytes(
     assert lines(found.estimate(make(STREAM))) == lines(result)
 
 
+@pytest.mark.slow
 def test_without_labels_it_is_replay_of_a_file_without_them(monitor: Monitor, tmp_path: Path) -> None:
     bare = {name: values for name, values in STREAM.items() if name != "truth"}
     got = lines(monitor.estimate(STREAM, labels=False))
@@ -118,6 +120,7 @@ SCORES: Mapping[str, tuple[Any, Callable[[Columns], Columns]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", SCORES)
 def test_each_form_of_scores_gives_the_same_estimates(form: str, tmp_path: Path) -> None:
     scores, more = SCORES[form]
@@ -128,6 +131,7 @@ def test_each_form_of_scores_gives_the_same_estimates(form: str, tmp_path: Path)
     assert lines(other.estimate(frame)) == expected == replayed(other, plain_lists(frame), tmp_path)
 
 
+@pytest.mark.slow
 def test_confidences_with_predictions_are_a_task_of_confidences(tmp_path: Path) -> None:
     def of(found: Columns) -> Columns:
         p = found["p toxic"]
@@ -146,6 +150,7 @@ def test_confidences_with_predictions_are_a_task_of_confidences(tmp_path: Path) 
     assert b'"estimator":"realised","value"' in got
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_used_are_counted_as_replay_counts_them(monitor: Monitor, tmp_path: Path) -> None:
     frame = {name: values[:600].copy() for name, values in STREAM.items()}
     frame["p toxic"][:7] = np.nan
@@ -260,6 +265,7 @@ def test_without_times_windows_are_drawn_by_their_number() -> None:
     assert "1970" not in repr(result)
 
 
+@pytest.mark.slow
 def test_reports_and_page_are_those_of_replay(
     monitor: Monitor, result: MonitorResult, tmp_path: Path
 ) -> None:
@@ -439,6 +445,7 @@ def test_confidences_of_classes_need_the_prediction() -> None:
         Monitor(CLASSES).fit(known, confidence="sure", label="truth")
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_changes_nothing(tmp_path: Path) -> None:
     found = Monitor(CLASSES).fit(REFERENCE, **NAMES)
     before = found.estimate(STREAM)
@@ -451,6 +458,7 @@ def test_a_fit_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert "time: at" not in found.to_config(tmp_path / "now.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_classes_may_be_numbers_or_truth_values() -> None:
     names = [REFERENCE | {"truth": REFERENCE["truth"] == "toxic"}]
     names.append(REFERENCE | {"truth": (REFERENCE["truth"] == "toxic").astype(np.int64)})
@@ -501,6 +509,7 @@ def test_what_is_not_installed_is_named_with_its_pip_line(
         wanted(result)
 
 
+@pytest.mark.slow
 def test_a_dict_of_arrays_needs_no_extra(monitor: Monitor, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("narwhals", "matplotlib", "pandas", "polars", "pyarrow", "altair"):
         monkeypatch.setitem(sys.modules, package, None)
@@ -508,6 +517,7 @@ def test_a_dict_of_arrays_needs_no_extra(monitor: Monitor, monkeypatch: pytest.M
     assert "<img " in result._repr_html_()
 
 
+@pytest.mark.slow
 def test_numbers_of_numpy_in_lists_and_dicts_are_numbers_and_a_missing_score_is_none() -> None:
     p, truth = REFERENCE["p toxic"], REFERENCE["truth"]
     pairs = np.column_stack((1 - p, p))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from monitor.store import Store
 from monitor.store.store import FILE
 from tests.streams import Rig, answers, task
 
 
+@pytest.mark.slow
 def test_files_stop_growing_and_give_the_log_back(tmp_path):
     """Rings, lines and changes wrap fifty times; a reader in the way lets the log grow only meanwhile."""
     rig = Rig(task(labels={"max_answers": 1000, "max_waiting": 1000}))

@@ -144,6 +144,7 @@ def save(store: StateStore, rig: Rig, records: list) -> None:
     rig.engine.confirm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("small", [False, True])
 def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(place, every, small):
@@ -171,6 +172,7 @@ def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(p
     assert killed.engine.labelled() == whole.engine.labelled()
 
 
+@pytest.mark.slow
 def test_what_could_not_be_saved_is_given_again(place):
     rig, whole = Rig(), Rig()
     records = records_of()
@@ -194,6 +196,7 @@ def test_what_could_not_be_saved_is_given_again(place):
     np.testing.assert_equal(plain(rig.engine.snapshot()), plain(whole.engine.snapshot()))
 
 
+@pytest.mark.slow
 def test_the_disk_is_bounded_by_the_rings_and_by_keep_reports(place):
     rig = Rig(task(labels={"max_answers": 1000}))
     store = place.open(keep_reports=20)
@@ -223,6 +226,7 @@ def test_reports_that_a_sink_does_not_have_yet_are_kept_longer(place):
     store.close()
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_sink_that_is_away_is_bounded(place):
     rig = Rig()
     store = place.open(keep_reports=1)
@@ -424,6 +428,7 @@ def assert_same(store: StateStore, rig: Rig) -> None:
     assert same(*(each.snapshot().tasks["t"].join for each in (again, rig.engine)))
 
 
+@pytest.mark.slow
 def test_a_slow_stream_leaves_no_piece_a_row(place):
     rig, store = Rig(task(labels={"max_answers": 1000})), place.open()
     records = answers(np.random.default_rng(0), 1100)
@@ -440,6 +445,7 @@ def test_a_slow_stream_leaves_no_piece_a_row(place):
     store.close()
 
 
+@pytest.mark.slow
 def test_labels_that_contradict_each_other_for_ever_do_not_fill_the_disk(place):
     rig, store = Rig(), place.open()
     rows = answers(np.random.default_rng(0), 1000)

@@ -45,6 +45,7 @@ def test_every_changed_byte_of_a_stored_state_is_noticed():
                 unpack(bytes(wrong))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["cut", "overwritten"])
 def test_a_log_that_lost_its_end_goes_on_from_an_earlier_checkpoint(tmp_path, how):
     rig, store = Rig(), Store(tmp_path / "state")

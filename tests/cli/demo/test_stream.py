@@ -40,6 +40,7 @@ def stream(data: DemoData) -> list[dict[str, object]]:
     return lines(data.stream)
 
 
+@pytest.mark.slow
 def test_every_flight_is_predicted_once_by_every_model(
     data: DemoData, stream: list[dict[str, object]]
 ) -> None:
@@ -141,6 +142,7 @@ def test_the_truth_is_kept_as_arrays(data: DemoData) -> None:
         assert truth["models"].tolist() == list(MODELS)
 
 
+@pytest.mark.slow
 def test_the_same_seed_writes_the_same_bytes_and_replaces_an_earlier_demo(
     data: DemoData, few: Flights, tmp_path: Path
 ) -> None:

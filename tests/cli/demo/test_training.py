@@ -39,6 +39,7 @@ def test_features_hold_nothing_that_is_known_only_after_departure(flights: Fligh
         assert not np.array_equal(column, landed)
 
 
+@pytest.mark.slow
 def test_scores_are_probabilities(scored: Scored) -> None:
     for scores in (scored.reference_scores, scored.stream_scores):
         assert scores.shape[1] == len(MODELS)

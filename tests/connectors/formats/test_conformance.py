@@ -288,6 +288,7 @@ def _outcome(chunk: Chunk) -> str:
     return f"label: {reject.reason}" if reject.along else str(reject.reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_value_has_the_same_outcome_in_every_format(name: str, tmp_path: Path) -> None:
     for i, case in enumerate(CASES):

@@ -152,6 +152,7 @@ def test_ids_that_a_spreadsheet_rounded_join_nothing(tmp_path: Path) -> None:
     assert reject.message.endswith("a number that a spreadsheet has rounded; have it write ids as text")
 
 
+@pytest.mark.slow
 def test_random_tables_are_accounted_for(tmp_path: Path) -> None:
     """The short form of `tests.bench.fuzz_tables`."""
     rng = random.Random(3)

@@ -198,6 +198,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(change: Any, reason: str, mes
     assert message in chunk.rejects[0].message
 
 
+@pytest.mark.slow
 @examples(200)
 @given(VALUES, st.sampled_from(["data", "id", "type", "time", "inferenceservicename", "specversion"]))
 def test_nothing_in_an_event_raises_and_all_answers_are_accounted_for(value: object, field: str) -> None:
@@ -207,6 +208,7 @@ def test_nothing_in_an_event_raises_and_all_answers_are_accounted_for(value: obj
     assert used >= 2
 
 
+@pytest.mark.slow
 @examples(200)
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_no_output_raises(value: dict[str, Any]) -> None:

@@ -302,6 +302,7 @@ def test_files_and_topics_are_told_the_same_way(name: str, messages: bool) -> No
     assert chunk.ignored == body.ignored
 
 
+@pytest.mark.slow
 def test_one_block_of_all_formats_is_read_as_its_lines_are() -> None:
     plain = [body for body in BODIES.values() if not body.headers and not isinstance(body.content, list)]
     lines = [json.dumps(body.content).encode() for body in plain] * 20

@@ -86,6 +86,7 @@ RECORD = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @examples(400)
 @given(record=RECORD, cut=st.integers(0, 400), junk=st.sampled_from([b"", b"\xff", b"NaN", b"}"]))
 def test_no_value_slips_through_whatever_is_wrong(record: dict[str, Any], cut: int, junk: bytes) -> None:

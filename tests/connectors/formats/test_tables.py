@@ -128,6 +128,7 @@ def lines_batch(tmp_path_factory) -> Batch:
     return joined(chunks_of(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
 def test_a_table_gives_the_rows_that_lines_give(tmp_path, kind, lines_batch):
     write(tmp_path / f"p{kind}", rows())
@@ -138,6 +139,7 @@ def test_a_table_gives_the_rows_that_lines_give(tmp_path, kind, lines_batch):
     np.testing.assert_array_equal(joined(chunks).position, np.arange(20_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
 def test_a_table_is_read_on_from_any_row(tmp_path, kind):
     path = tmp_path / f"p{kind}"

@@ -154,6 +154,7 @@ def message(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2, *length, size]) + content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "nested",
     [

@@ -83,6 +83,7 @@ def turns_of(posted: Posted, ended: threading.Event) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_bodies_in_tiny_chunks_keep_nobody_waiting(tmp_path: Path) -> None:
     """Each took 20 ms at a time, and all of them one after another, before anybody else was served."""
     with posting(tmp_path / "spool", read_seconds=600.0) as posted, ExitStack() as stack:
@@ -102,6 +103,7 @@ def test_bodies_in_tiny_chunks_keep_nobody_waiting(tmp_path: Path) -> None:
         assert len(posted.taken()) == 16
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_takes_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monitor.export.http.connection._LINGER_SECONDS", 0.1)
     bad = head(content_length="201") + b"[" + b"1," * 99 + b"1]"

@@ -11,6 +11,7 @@ from connectors.http.messages import Answer
 from tests.bench.fuzz_http import PATHS, into_handler, over_the_socket
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_body_gets_a_500_and_what_was_accepted_is_kept(tmp_path: Path, seed: int) -> None:
     found = into_handler(tmp_path, bodies=800, seed=seed)
@@ -18,6 +19,7 @@ def test_no_body_gets_a_500_and_what_was_accepted_is_kept(tmp_path: Path, seed: 
     assert found.accepted[PATHS[0]] > 50
 
 
+@pytest.mark.slow
 def test_no_request_on_a_socket_gets_a_500_and_the_agent_stays_whole(tmp_path: Path) -> None:
     found = over_the_socket(tmp_path, requests=150, seed=3)
     assert sum(found.statuses.values()) == 150

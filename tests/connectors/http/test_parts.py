@@ -56,6 +56,7 @@ def test_the_bound_is_exact(size: int, fits: bool, gzipped: bool) -> None:
             unpack(packed, gzipped=gzipped)
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_unpacked() -> None:
     packer = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush()
@@ -66,6 +67,7 @@ def test_a_bomb_is_not_unpacked() -> None:
     assert unpacker.size <= 100_000
 
 
+@pytest.mark.slow
 def test_tiny_parts_take_no_more_than_their_bytes() -> None:
     unpacker = Unpacker(gzipped=False, most_bytes=200_000)
     tracemalloc.start()
@@ -115,6 +117,7 @@ BODIES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @examples(300)
 @given(body=BODIES)
 def test_a_body_is_read_as_a_message_with_the_same_bytes_is(body: bytes) -> None:

@@ -70,6 +70,7 @@ def test_requests_follow_each_other_on_one_connection_also_without_waiting(poste
     assert len(posted.taken()) == 3
 
 
+@pytest.mark.slow
 def test_many_connections_at_once_lose_and_double_nothing(posted: Posted) -> None:
     acknowledged: list[str] = []
 

@@ -55,6 +55,7 @@ def processor_time() -> Iterator[list[float]]:
     took[0] = time.thread_time() - began
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_partitions_take_ten_times_as_long_as_ten_thousand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_hundred_thousand_partitions_take_ten_times_as_long_as_ten_thousand(
     assert driver.asked["ends"] <= 2 * MANY / MAX_ASKED, "where they begin, and a look at the lag"
 
 
+@pytest.mark.slow
 def test_a_position_of_a_hundred_thousand_takes_less_than_a_kibibyte() -> None:
     names = [f"clicks-{number}" for number in range(MANY)]
     tracemalloc.start()

@@ -80,6 +80,7 @@ def test_however_the_stream_is_cut_and_resumed_the_same_lines_come(cuts: int) ->
     assert len(whole) == 7
 
 
+@pytest.mark.slow
 def test_windows_of_an_arena_and_of_models_come_in_the_same_order_however_cut() -> None:
     rng = np.random.default_rng(2)
     both = [
@@ -214,6 +215,7 @@ def test_models_that_are_known_show_before_they_are_compared() -> None:
     assert str(report.standing.models[0].coefficient.reason) == "too few comparisons by humans"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("files", "each", "at_once"), [(2, 300, 1), (4, 70, 3)])
 def test_arenas_by_themselves_give_the_lines_of_one_engine_in_its_order(
     files: int, each: int, at_once: int

@@ -108,6 +108,7 @@ def test_of_rows_that_went_none_counts_as_forgotten_when_its_place_is_taken():
     assert alive(rig.engine)["answers"] == 1000
 
 
+@pytest.mark.slow
 def test_a_restart_on_the_way_changes_nothing():
     rigs = [live(**POOLED), live(**POOLED)]
     for step in range(64):  # 32 days: beyond two horizons
@@ -122,6 +123,7 @@ def test_a_restart_on_the_way_changes_nothing():
     assert 0 < alive(rigs[0].engine)["answers"] < 50 * 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_feed_up_to_a_horizon_behind_gives_the_same_windows_and_labels(seed):
     """Labels up to a horizon late, everything up to a horizon behind the clock, and agents that were down."""
@@ -196,6 +198,7 @@ def test_at_one_step_so_many_rows_go_at_most(monkeypatch):
     assert left == [70, 40, 10, 0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 9])
 def test_they_go_from_the_file_too(tmp_path: Path, every: int) -> None:
     rig, store = live(**POOLED), Store(tmp_path)

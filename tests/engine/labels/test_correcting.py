@@ -146,6 +146,7 @@ def test_intervals_of_chance_alone_stay_so_and_it_follows_the_labels() -> None:
     assert corrected(exact) == corrected(rig().feed(some(stream(), 0.5)))
 
 
+@pytest.mark.slow
 def test_it_is_reported_only_beside_the_accuracy_of_the_confidences() -> None:
     for more in ({"metrics": ["ece"], "objective": {}}, {"estimators": ["realised", "doc"]}):
         chart = {} if "metrics" in more else {"chart": {"estimator": "doc"}}
@@ -170,6 +171,7 @@ def of_groups(shifts: dict[str, float], share: dict[str, float], windows: int = 
     return found
 
 
+@pytest.mark.slow
 def test_a_group_is_corrected_by_its_own_labels() -> None:
     """Of four groups one is off by a logit, ten points: its neighbours and one without labels stay."""
     shifts = dict.fromkeys("abc", 0.0) | {"h": -1.0}
@@ -182,6 +184,7 @@ def test_a_group_is_corrected_by_its_own_labels() -> None:
     assert right[-1]["labels"] > 350
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [[1], [401, 555], list(range(0, 1200, 37))])
 @pytest.mark.parametrize("restart", [False, True])
 def test_neither_cuts_nor_restarts_can_be_seen(

@@ -99,6 +99,7 @@ def test_labels_that_were_not_drawn_are_counted_and_left_alone() -> None:
     assert estimate(job_of(none)) == f"active_testing: {Reason.NO_DRAWS}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [[1], [150, 399, 420], range(1, 440)])
 def test_neither_cuts_nor_restarts_nor_the_order_of_arrival_change_what_is_drawn(cuts: Any) -> None:
     rng = np.random.default_rng(3)
@@ -195,6 +196,7 @@ def test_an_id_that_is_used_again_is_drawn_no_more_and_a_wiped_one_neither() -> 
     assert id_keys([labels[7]["id"]])[0] not in left.columns["id"]
 
 
+@pytest.mark.slow
 def test_draws_in_turn_have_the_chances_that_one_draw_after_another_has() -> None:
     """The slow witness: every order in which 3 of 4 rows are drawn. 20,000 trials: five binomial errors."""
     chance, trials = np.array([0.5, 0.3, 0.15, 0.05]), 20_000

@@ -67,6 +67,7 @@ def _streams(draw: st.DrawFn) -> list[Record]:
 _cuts = st.sets(st.integers(0, 40))
 
 
+@pytest.mark.slow
 @examples(300)
 @given(_streams(), _cuts)
 @example([Label("x", 1, 0.0), Label("x", 1, 0.0, model=0), Answer("x", 0, 0.0)], {2})
@@ -102,6 +103,7 @@ _whole = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @examples(400)
 @given(st.lists(st.one_of(_rows, _named, _whole), max_size=20), _cuts)
 @example([Answer("x:0", 0, 0.0, rows=1), Label("x", 0, 0.0)], {1})
@@ -164,6 +166,7 @@ _any_records = st.lists(
 LATE = Label("x", 1, 1200.0, model=1)
 
 
+@pytest.mark.slow
 @examples(400)
 @given(_any_records, _cuts)
 @example([Label("x", 1, 0.0), Label("x", 0, 0.0), Answer("x", 0, 0.0)], set())

@@ -117,6 +117,7 @@ def replaced_labels(records: list[Record]) -> int:
     return sum(len(found) > 1 for name, found in classes.items() if name in answered)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(
     seed=st.integers(0, 50),
@@ -138,6 +139,7 @@ def test_it_holds_the_rows_of_a_witness_however_the_stream_is_cut(
         assert (labelled, len(job.labels) - labelled) <= (bounds[1], bounds[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [1, 7, 400])
 def test_bounds_keep_the_newest_labels_and_the_newest_answers(pieces: int) -> None:
     records = [

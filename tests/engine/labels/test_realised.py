@@ -77,6 +77,7 @@ def cut_before_window_closes(records: list[Record], window: int) -> list[Record]
     return records[: int(np.searchsorted(seen, 100 * (window + 1))) + 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [0, 5, 14])
 def test_a_report_says_what_was_known_when_its_window_closed(window: int) -> None:
     records = stream()
@@ -99,6 +100,7 @@ def test_a_report_says_what_was_known_when_its_window_closed(window: int) -> Non
     assert (cohort is None) == (window < 14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_cuts_and_restarts_change_nothing(seed: int) -> None:
     records = stream()
@@ -147,6 +149,7 @@ def ways_to_send(labels: list[Record]) -> dict[str, list[Record]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["along", "without ids", "mixed"])
 def test_labels_along_and_labels_of_their_own_make_the_same_estimates(way: str) -> None:
     ways = ways_to_send(stream())

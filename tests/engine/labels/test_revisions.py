@@ -170,6 +170,7 @@ def uncut(seed):
     return records, reports, whole.engine.view(), audits_of(whole)
 
 
+@pytest.mark.slow
 @examples(30)
 @given(
     seed=st.integers(0, 3),
@@ -194,6 +195,7 @@ def test_the_same_records_give_the_same_lines_and_audits_however_they_are_cut(se
     np.testing.assert_equal(audits_of(pieces), audits)
 
 
+@pytest.mark.slow
 def test_lines_come_when_a_plain_count_after_each_record_says_so():
     """The slow witness: one record at a time, doublings read off the counts themselves."""
     records, rig = mixed(5), Rig(task(window={"size": 40, "min_size": 5}))
@@ -215,6 +217,7 @@ def test_lines_come_when_a_plain_count_after_each_record_says_so():
     assert sum(told.values()) > 100
 
 
+@pytest.mark.slow
 def test_every_window_ends_with_a_line_of_all_its_labels():
     rig, newest = small_rig(), {}
     never_changed = [r | {"label": CLASSES[len(r["id"]) % 2]} if "label" in r else r for r in mixed(2)]

@@ -243,6 +243,7 @@ def test_changes_to_rows_that_nobody_saves_are_not_remembered() -> None:
     assert again.changed.rows.tolist() == [*range(50), 60]
 
 
+@pytest.mark.slow
 def test_while_the_table_is_moved_into_a_larger_one_every_row_is_found_and_no_forgotten_one() -> None:
     rng = np.random.default_rng(3)
     keys = np.unique(rng.integers(1, 2**63, 40_000, dtype=np.uint64))

@@ -61,6 +61,7 @@ class SlowTally:
         return self.counts({w for w in self.kept() if w < len(self.ends) and self.ends[w] >= oldest})
 
 
+@pytest.mark.slow
 @examples(400)
 @given(
     _events, st.integers(1, 8), st.integers(0, 40), st.sampled_from([0.0, 30.0, math.inf]), st.integers(1, 6)

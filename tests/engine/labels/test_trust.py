@@ -159,6 +159,7 @@ def test_after_a_recalibration_a_fresh_test_on_new_rows_brings_it_back():
     assert test.trust().bias is None
 
 
+@pytest.mark.slow
 def test_a_recalibration_that_mends_nothing_does_not_bring_it_back():
     """60 lives that stay as wrong as they were; at 5 % more than 7 have a chance of 1.4 %."""
     back = 0
@@ -243,6 +244,7 @@ def test_impossible_settings_are_refused(wrong, said):
 
 
 class TestBias:
+    @pytest.mark.slow
     def test_its_interval_holds_the_true_bias_as_often_as_it_says(self):
         """1,000 samples of 200 labels; at 95 % a share outside 93 to 97 has a chance of 0.4 %."""
         held, widths = 0, []

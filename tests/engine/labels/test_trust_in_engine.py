@@ -253,6 +253,7 @@ def test_a_group_is_tested_by_what_its_models_calibration_excuses(grouped):
     assert [each.checks.test.epsilon for each in groups] == [whole.checks.test.epsilon] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [[1], [401, 555], list(range(0, 2400, 97))])
 def test_neither_cuts_nor_restarts_can_be_seen_of_groups(grouped, cuts):
     found = regions()
@@ -260,6 +261,7 @@ def test_neither_cuts_nor_restarts_can_be_seen_of_groups(grouped, cuts):
     assert found.engine.view() == grouped[0].engine.view()
 
 
+@pytest.mark.slow
 def test_a_groups_confidences_are_tested_anew_after_a_recalibration(grouped):
     found = regions()
     found.feed(of_regions())

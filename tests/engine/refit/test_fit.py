@@ -61,6 +61,7 @@ def test_the_estimates_are_those_of_the_estimator_itself() -> None:
     assert by_name(usual(), "b")["accuracy", "ssme"] == nearly(own.estimate("accuracy", 1))
 
 
+@pytest.mark.slow
 def test_every_estimator_is_refitted_by_its_name() -> None:
     tags = tuple(tag for tag in REFITTED if tag != "ssme_flow")  # which needs an extra, and a minute
     done = refit(job(rows=200, estimators=tags, calibrate=False))
@@ -271,6 +272,7 @@ def test_a_sample_says_what_it_stands_for_and_what_that_costs_in_width() -> None
     assert by_name(by_labels, "a") == by_name(usual(), "a")
 
 
+@pytest.mark.slow
 def test_models_are_ranked_by_the_estimators_that_rest_on_labels() -> None:
     """By intervals that hold all at once with 90 %: model c answers at random, and is surely the last."""
     asked = job(rows=1200, labelled=300, estimators=("autoeval", "rectified", "labelled", "ssme", "ensemble"))
@@ -295,6 +297,7 @@ def test_models_are_ranked_by_the_estimators_that_rest_on_labels() -> None:
     assert rank_intervals([(e.lower, e.upper) for e in wide]) == tuple(ranks["autoeval"])
 
 
+@pytest.mark.slow
 def test_the_set_that_knows_how_errors_go_together_tells_apart_what_intervals_do_not() -> None:
     """Model b is a, but wrong where a is right and right where it is wrong in every twentieth answer."""
     tags = ("autoeval", "rectified", "labelled")
@@ -329,6 +332,7 @@ def test_a_smaller_calibration_error_ranks_higher_and_one_model_alone_is_not_ran
     assert alone.models["a"].estimates[0].rank is None
 
 
+@pytest.mark.slow
 def test_ranks_hold_all_models_at_once() -> None:
     # 150 draws of 100 labels; of the equal models a and b each may have either rank: at 90 % three binomial
     # errors are 7.3 points.

@@ -65,6 +65,7 @@ def own(reports: list[WindowReport]) -> list[WindowReport]:
     return [report for report in reports if not report.group]
 
 
+@pytest.mark.slow
 def test_estimate_and_interval_are_those_of_the_reports(
     chart: ControlChartData, reports: list[WindowReport]
 ) -> None:
@@ -196,6 +197,7 @@ def long_history(
     return history, given, value
 
 
+@pytest.mark.slow
 def test_a_long_history_is_thinned_and_bounded(reports: list[WindowReport]) -> None:
     history, _, value = long_history(reports, 50_000)
     assert history.windows == 50_000
@@ -207,6 +209,7 @@ def test_a_long_history_is_thinned_and_bounded(reports: list[WindowReport]) -> N
     np.testing.assert_array_equal(end, number * 1.5)
 
 
+@pytest.mark.slow
 def test_a_thinned_history_has_every_alarm_and_version(reports: list[WindowReport]) -> None:
     history, given, _ = long_history(reports, 10_500)
     assert len(history) < 4096

@@ -45,6 +45,7 @@ def operations() -> list[Any]:
     return [found.ok() for found in schema.get_all_operations()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("operation", operations(), ids=lambda operation: operation.path.rpartition("/")[2])
 def test_no_question_is_answered_with_a_fault_of_ours(

@@ -93,6 +93,7 @@ def test_windows_from_before_a_new_beginning_are_not_mixed_with_those_after_it(
     assert [(line["window"], line["version"]) for line in map(json.loads, lines)] == [(0, "2"), (1, "2")]
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_the_newest_stay(reports: list[WindowReport]) -> None:
     windows = RecentWindows()
     windows.add([replace(reports[0], window=number) for number in range(10_050)])

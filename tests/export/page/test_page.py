@@ -302,6 +302,7 @@ def test_a_long_list_is_cut_and_says_where_the_rest_is() -> None:
     assert "Models and groups beyond the cap, not watched: 2." in text
 
 
+@pytest.mark.slow
 def test_groups_beyond_what_is_shown_are_counted() -> None:
     groups = [dataclasses.replace(MODEL, group=f"g={n}") for n in range(MOST_SERIES + 9)]
     text = read(of(MODEL, *groups)).text

@@ -62,6 +62,7 @@ def page_of(reports: list[WindowReport], **period: float) -> str:
     return found.html({})
 
 
+@pytest.mark.slow
 def test_the_names_lead_to_the_pages_of_the_models_where_the_address_is_known(
     store: Path, tmp_path: Path, reports: list[WindowReport]
 ) -> None:
@@ -316,6 +317,7 @@ def test_a_revision_counts_instead_of_its_window(reports: list[WindowReport]) ->
     assert "version late · 20 windows" in said
 
 
+@pytest.mark.slow
 def test_a_long_history_is_thinned_and_says_so(reports: list[WindowReport]) -> None:
     sample = next(report for report in reports if not report.group)
     few = page_of([replace(sample, window=n, end_time=sample.end_time + n) for n in range(MOST_KEPT)])

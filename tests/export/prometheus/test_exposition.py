@@ -48,6 +48,7 @@ def test_every_family_of_ours_is_the_clients_text(view: AgentView) -> None:
     same(exposed(view))
 
 
+@pytest.mark.slow
 def test_a_later_scrape_is_the_clients_text_too_whatever_has_changed_since() -> None:
     """The text of a series is kept for as long as its view is the same object."""
     views = [crowd(4, 2)]

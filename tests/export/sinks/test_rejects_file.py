@@ -83,6 +83,7 @@ def test_a_folder_that_cannot_be_written_is_told(path: Path) -> None:
     assert ages(path) == ["0"]
 
 
+@pytest.mark.slow
 def test_no_line_is_lost_that_is_written_while_lines_are_removed(path: Path) -> None:
     """Every tenth record is of the id that is removed, over and over, through several rotations."""
     writer = RejectWriter(str(path), max_bytes=100_000, capacity=100_000, clock=time.time)

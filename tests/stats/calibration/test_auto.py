@@ -30,6 +30,7 @@ def sigmoid(x: Floats) -> Floats:
     return 1 / (1 + np.exp(-x))
 
 
+@pytest.mark.slow
 def test_each_shape_of_distortion_brings_out_its_method() -> None:
     score = np.random.default_rng(1).uniform(0.001, 0.999, 20_000)
     assert chosen(score, score).method == "temperature"
@@ -39,6 +40,7 @@ def test_each_shape_of_distortion_brings_out_its_method() -> None:
     assert chosen(score, np.where(score > 0.4, 0.9, 0.1)).method == "isotonic"
 
 
+@pytest.mark.slow
 def test_classes_that_need_a_shift_each_bring_out_vector_scaling() -> None:
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(3), 20_000)
@@ -60,6 +62,7 @@ def test_the_losses_are_those_of_cross_fitting_by_hand() -> None:
         assert loss == pytest.approx(-np.log(given).mean(), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_tie_goes_to_the_simpler_though_another_may_read_less() -> None:
     """Calibrated scores: on several of 20 sets another method reads the least, and temperature is taken."""
     found = []

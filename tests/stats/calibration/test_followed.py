@@ -40,6 +40,7 @@ def test_a_constant_shift_agrees_with_integration_over_a_grid() -> None:
     assert np.log(found.weight[1] / found.weight[0]) == pytest.approx(ratio, abs=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "stretch"), [(-0.6, 1.0), (0.6, 1.0), (0.0, 0.4)])
 def test_what_has_changed_is_found(shift: float, stretch: float) -> None:
     """10 streams of 500 labels: nearer to the true chances than the reference, by a third and more."""

@@ -96,6 +96,7 @@ def test_settings_are_frozen_and_checked(kind: str) -> None:
             CHARTS[kind](rules=("we7",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ewma", "cusum"])
 def test_what_a_sum_or_an_average_is_tuned_to_is_checked_and_changes_its_limits(kind: str) -> None:
     for wrong in (0.0, 0.2, 5.1, math.nan):
@@ -157,6 +158,7 @@ def test_the_baseline_is_left_as_it_was_and_may_be_read_only(kind: str) -> None:
     assert baseline.row_sd == before[2]
 
 
+@pytest.mark.slow
 @KINDS
 def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> None:
     settings = ruled(kind, *MANY_RULES)

@@ -22,6 +22,7 @@ from tests.stats.charts.run_lengths import in_control_rate, limit_multiplier, ma
 INF = math.inf
 
 
+@pytest.mark.slow
 def test_known_limits_are_the_textbooks() -> None:
     assert limit_multiplier(1 / (2 * norm.sf(3.0)), ("we1",), INF) == pytest.approx(3.0, abs=1e-6)
     assert limit_multiplier(91.7508, WESTERN_ELECTRIC, INF) == pytest.approx(3.0, abs=1e-3)
@@ -86,6 +87,7 @@ def test_the_plain_mean_run_length_of_few_windows_is_carried_by_rare_baselines()
     assert arl[-200:].sum() > 0.5 * arl.sum()
 
 
+@pytest.mark.slow
 def test_more_rules_and_a_larger_promise_widen_the_limits() -> None:
     for m in (20, INF):
         grown = [

@@ -52,6 +52,7 @@ def run(z: list[float], rules: tuple[str, ...] = RULES, limit: float = 3.0) -> l
     return [memory.update(x) for x in z]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [4.5, 3.0, 1.0])
 def test_the_memory_the_whole_array_form_and_the_handbook_agree(limit: float) -> None:
     rng = np.random.default_rng(11)

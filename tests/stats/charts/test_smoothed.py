@@ -104,6 +104,7 @@ def test_the_rate_is_the_promised_one_where_the_rows_and_where_the_windows_show_
         assert 1 / mean_rate(detector, m, wild, math.inf, Spread.REFERENCE) == pytest.approx(370, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [10, 20, 100])
 def test_the_moving_range_of_so_many_windows_tells_sigma_as_well_as_stated(m: int) -> None:
     # 100,000 other references: P(|x - centre| > L·sigma) is the promised one, within five standard errors,

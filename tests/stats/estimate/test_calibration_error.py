@@ -105,6 +105,7 @@ def test_the_mean_gap_is_a_lower_bound() -> None:
     assert value(calibration_error(raw, calibrated)) >= abs(raw.mean() - calibrated.mean()) - 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [500, 6000])
 def test_the_interval_covers_the_value_of_the_population(n: int) -> None:
     """Trials: 400; allowed: three binomial errors at 95 %, and 2 points for fixed bins."""
@@ -163,6 +164,7 @@ def test_too_few_rows_are_unknown() -> None:
     assert labelled_calibration_error([0.5], [True]).plain.result == Unknown(Reason.TOO_FEW_ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [500, 2000])
 def test_label_noise_is_taken_off_a_calibrated_model(n: int) -> None:
     """Trials: 300. Plain reads 3.4 points at n = 500; what is left is below 1.1 points."""
@@ -187,6 +189,7 @@ CURVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", CURVES)
 def test_a_miscalibrated_model_still_reads_right(curve: str) -> None:
     """Trials: 300 at n = 500. Within a point of the truth, and no farther from it than the plain value."""
@@ -203,6 +206,7 @@ def test_a_miscalibrated_model_still_reads_right(curve: str) -> None:
     assert abs(np.mean(corrected) - truth) <= abs(np.mean(plain) - truth) + 0.004
 
 
+@pytest.mark.slow
 def test_the_corrected_interval_holds_the_truth() -> None:
     """Trials: 300; at least 95 % less three binomial errors, for a model that is 5 points too high."""
     rng = np.random.default_rng(10)

@@ -54,6 +54,7 @@ def witness(shown: ShownErrors, usual: float) -> tuple[float, float]:
     return gained * mean / began + rest * recent, gained * square / began + rest * recent**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [-0.9, 0.2])
 @pytest.mark.parametrize("own", [False, True])
 def test_the_moments_are_those_of_a_slow_witness(own, last):

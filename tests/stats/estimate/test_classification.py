@@ -106,6 +106,7 @@ def enumerated(seed: int) -> tuple[Floats, Ints, Floats, dict[str, Floats]]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "metric", [m for m in CLASSIFICATION_METRICS if m not in ("auroc", "average_precision")]
 )
@@ -123,6 +124,7 @@ def test_a_small_window_is_enumerated(metric: str) -> None:
     assert found.result.upper == pytest.approx(max(upper, found.result.value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["auroc", "average_precision"])
 def test_the_draws_have_the_mean_and_the_quantiles_of_an_enumeration(metric: str) -> None:
     scores, predicted, mass, values = enumerated(5)

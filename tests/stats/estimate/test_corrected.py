@@ -95,6 +95,7 @@ def witness(settings, hypothesis, confidence, right, labelled, paths, seed=3):
     return [(known + each) / n for each in (mean, *ends)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hypothesis", [0, 11, len(HYPOTHESES) - 1])
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_it_is_near_the_posterior_of_many_drawn_paths(monkeypatch, hypothesis, share):
@@ -133,6 +134,7 @@ def test_the_order_and_the_cuts_of_labels_change_nothing():
     assert whole.estimate(7) == pieces.estimate(7)
 
 
+@pytest.mark.slow
 def test_it_resumes_to_the_byte_wherever_it_was_cut():
     confidence, right = stream(24)
     labelled, late = picked(confidence.shape, 0.2), picked(confidence.shape, 0.1, seed=9)
@@ -201,6 +203,7 @@ def test_pooled_windows_are_one_longer_window():
     assert pooled.upper - pooled.lower < 0.8 * (newest.upper - newest.lower)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1, 10, 200])
 def test_the_state_stays_small_however_late_labels_come(late):
     rng = np.random.default_rng(4)

@@ -71,6 +71,7 @@ def test_a_large_grid_is_cut_down_before_it_is_sorted(kind: str, monkeypatch: py
     assert whole == pytest.approx(tuple(values[np.searchsorted(cdf, q)] for q in (0.025, 0.975)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_value_standard_error_and_interval_agree_with_drawn_counts(kind: str) -> None:
     rng = np.random.default_rng(2)

@@ -83,6 +83,7 @@ def test_one_window_is_what_it_is_among_others() -> None:
         np.testing.assert_allclose(alone, among, rtol=0, atol=EXACT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_scipy_and_fast_poibin(kind: str) -> None:
     from fast_poibin import PoiBin  # it imports numba, so not at the top: each worker imports all modules

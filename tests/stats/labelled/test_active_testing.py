@@ -46,6 +46,7 @@ def test_wrong_draws_are_named(given, rows: int, message: str) -> None:
         lure_weights(given, rows)
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_truth_where_errors_are_drawn_more_often() -> None:
     # 300 trials: three binomial errors at 0.95 are 3.8 points.
     inside, errors = 0, []

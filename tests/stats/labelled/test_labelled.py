@@ -58,6 +58,7 @@ def test_a_perfect_ranking_of_few_labels_is_not_certain() -> None:
     assert newcombe_ends(0.0, 3, 3, 0.95) == (0.0, pytest.approx(1 - newcombe_ends(1.0, 3, 3, 0.95)[0]))
 
 
+@pytest.mark.slow
 def test_weights_undo_a_preference_for_hard_rows() -> None:
     """Rows near 0.5 labelled nine times as often: unweighted accuracy is too low, weighted is not.
 

@@ -115,6 +115,7 @@ def test_a_posterior_without_labels_gives_the_plain_gap_to_it() -> None:
     assert found[METRICS.index("class_ece")] == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_expectations_are_the_mean_over_drawn_labels(classes: int, ties: bool) -> None:
@@ -204,6 +205,7 @@ def test_a_subgroup_is_what_those_rows_alone_give() -> None:
         assert found[metric] == pytest.approx(value, abs=1e-12), metric
 
 
+@pytest.mark.slow
 def test_label_noise_of_some_labelled_rows_is_taken_off_in_part() -> None:
     """A calibrated model, half labelled: 200 pools; the reading lies nearer to 0 than the plain gap does."""
     rng = np.random.default_rng(6)

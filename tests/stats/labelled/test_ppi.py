@@ -264,6 +264,7 @@ def test_rectified_is_right_where_ssme_is_not() -> None:
     )  # too narrow with 60 labels, as the docstring says: 85 %, three errors 24
 
 
+@pytest.mark.slow
 def test_rectified_answers_only_accuracy_below_ten_labels() -> None:
     scores, _, truth, _ = toy(0, 40)
     fit = Rectified().fit(scores, np.where(np.arange(1000) < 9, truth, -1))

@@ -189,6 +189,7 @@ def test_a_refit_keeps_the_probabilities_that_labels_bring(drawn_by_lot: int) ->
     assert given != answers(asked())
 
 
+@pytest.mark.slow
 def test_labels_that_were_drawn_make_good_what_complaints_did() -> None:
     """120 wrong answers more often than right ones, then 80 of the rest by lot; 100 trials: 6.5 points."""
     held = 0

@@ -43,6 +43,7 @@ def errors(runs, **settings):
     return np.mean(found, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [0.3, 4.0])
 def test_scores_that_are_off_by_a_power_are_seen_through(power):
     """6 runs with 100 labels, which alone are off by 2.1 points; the fit by 1."""
@@ -57,6 +58,7 @@ def test_twenty_labels_and_the_claims_are_better_than_either():
     assert ours < min(ensemble, labelled)
 
 
+@pytest.mark.slow
 def test_many_labels_are_followed_where_every_model_is_wrong():
     """6 runs with 400 labels: the mean of the classifiers is off by 16 points, the fit by less than 1."""
     ours, ensemble, labelled = errors(6, n=1400, power=0.25, labelled=400)
@@ -70,6 +72,7 @@ def test_a_single_model_works():
     assert ours < 0.6 * labelled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [3, 9])
 def test_more_classes(classes):
     """5 runs, underconfident by a power of 0.4: the mean of the classifiers is off by 17 and 29 points."""

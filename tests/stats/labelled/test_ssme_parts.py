@@ -271,6 +271,7 @@ def calibrated(seed, n=3000, models=1, power=1.0):
     return np.stack([1.0 - positive, positive], axis=2), truth
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_keeps_its_word_and_an_overconfident_one_loses_it():
     """Ten samples of 50 labels each: the median weight of the claim to be right as it is."""
     right = [weights_of(*calibrated(seed, 1000), 50).shares["mean"] for seed in range(10)]

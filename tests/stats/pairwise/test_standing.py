@@ -127,6 +127,7 @@ def test_comparisons_are_counted_by_who_decided_them() -> None:
     assert rows.by_verdict() == {"human": 1, "judge": 1, "both": 1, "none": 1}
 
 
+@pytest.mark.slow
 def test_humans_who_are_asked_about_some_models_more_often_are_weighed_back() -> None:
     """The judge is biased and verdicts depend on the prompt, so that who is asked what matters."""
     found: dict[bool, list[Floats]] = {True: [], False: []}

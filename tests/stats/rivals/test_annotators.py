@@ -52,6 +52,7 @@ def test_pseudo_labels_need_two_classes_and_give_none_to_one_without_labels() ->
     assert two.predict(scores)[:, 1].max() == 0.0
 
 
+@pytest.mark.slow
 def test_the_spread_of_pseudo_labels_shrinks_with_the_labels() -> None:
     """Laplace: the standard error of a logistic regression falls with the root of the labels."""
     scores, truth = softmax_scores(2, rows=4000, models=1)
@@ -131,6 +132,7 @@ def slow_em(said: Ints, labels: Ints, classes: int) -> tuple[Floats, int]:
     return expect(shares, answers), iteration
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labelled", [0, 40])
 def test_dawid_and_skene_equal_a_slow_witness(labelled: int) -> None:
     said, truth = annotated()
@@ -142,6 +144,7 @@ def test_dawid_and_skene_equal_a_slow_witness(labelled: int) -> None:
     assert fit.converged == (iterations < ITERATIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::Warning")  # its own, of pandas
 def test_dawid_and_skene_equal_crowd_kit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second implementation, by Toloka. Both run until they stand still: they stop by different rules, and
@@ -163,6 +166,7 @@ def test_dawid_and_skene_equal_crowd_kit(monkeypatch: pytest.MonkeyPatch) -> Non
         np.testing.assert_allclose(fit.posterior[theirs.index], theirs.to_numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_independent_annotators_are_told_apart_without_labels() -> None:
     """4,000 rows: an accuracy has a binomial standard error of 0.8 points; three of them are allowed."""
     rng = np.random.default_rng(0)
@@ -196,6 +200,7 @@ def curved(rows: int, seed: int, a: float = 0.7, b: float = 0.6, c: float = 0.5)
     return np.stack([1 - s, s], axis=1)[:, None], (rng.random(rows) < chance).astype(int)
 
 
+@pytest.mark.slow
 def test_the_drawn_curves_are_the_posterior_on_a_grid() -> None:
     """Mean and standard deviation of the chance at five scores; 100 systematic draws of 2,000 proposals."""
     scores, truth = curved(400, 1)

@@ -80,6 +80,7 @@ def test_points_keep_the_rows_and_their_mean() -> None:
     assert points.scores @ points.positive == pytest.approx(scores[labels == 1].sum())
 
 
+@pytest.mark.slow
 def test_metrics_of_a_mixture_are_found_from_30_labels(fit: SPE) -> None:
     scores, _, truth = drawn()
     wanted = {
@@ -157,6 +158,7 @@ def test_recalibration_gives_the_chances_of_the_mixture(fit: SPE) -> None:
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_each_model_has_a_fit_of_its_own(fit: SPE) -> None:
     scores, labels, _ = drawn()
     other = np.concatenate([scores[::-1], scores], axis=1)
@@ -193,6 +195,7 @@ def test_bad_settings_and_questions_are_named(fit: SPE) -> None:
         fit.curve(level=95)
 
 
+@pytest.mark.slow
 def test_labels_that_contradict_the_fit_of_a_model_are_flagged(fit: SPE) -> None:
     """Three in ten of the positive rows score like the negative ones: that fit is too sure, and flagged."""
     assert Reason.CONTRADICTED not in fit.flags
@@ -210,6 +213,7 @@ def test_labels_that_contradict_the_fit_of_a_model_are_flagged(fit: SPE) -> None
     assert not both.fit(np.full_like(scores, 0.5), labels).contradicted(1)
 
 
+@pytest.mark.slow
 def test_a_refit_publishes_nothing_of_a_model_whose_fit_is_contradicted() -> None:
     scores, labels, _ = with_a_second_mode()
     asked = replace(
@@ -241,6 +245,7 @@ def test_pairs_share_the_draws_by_what_speaks_for_them() -> None:
     assert allotted(np.log([0.335, 0.333, 0.332]), 10).sum() == 10
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_doubt_between_families() -> None:
     """Rightly normal log odds: that alone, and the same among four families whose fits are about as good."""
     scores, labels, _ = drawn(3)

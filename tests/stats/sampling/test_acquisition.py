@@ -76,6 +76,7 @@ def test_weighted_sums_are_unbiased_even_where_the_confidences_are_wrong(right_c
     assert abs(np.mean(found) - right.mean()) < CERTAIN_NORMAL * error
 
 
+@pytest.mark.slow
 def test_the_interval_is_as_narrow_as_was_said_and_narrower_than_an_even_draws() -> None:
     """300 draws of 200 of 5,000: mean widths within 10 % of those expected (their own error is below 2 %)."""
     c = confidences(5000, seed=3)

@@ -86,6 +86,7 @@ def test_there_are_as_many_as_asked_for_whatever_the_strata(many):
     assert len(np.unique(taken)) == len(taken)
 
 
+@pytest.mark.slow
 def test_the_variance_told_is_that_of_samples_drawn_again_and_again():
     """400 samples of one pool: a variance of them is known to within 7 %, and three such are allowed."""
     rng = np.random.default_rng(5)
