@@ -7,6 +7,7 @@ from the public names of `monitor`, `docs/http-api.md` from the definition of th
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -168,10 +169,12 @@ def http_api_page() -> str:
 def api_page() -> str:
     """Every public name below its subject; the site puts its docstring there."""
     found: dict[str, list[str]] = {}
-    for module, names in monitor._NAMES.items():
+    stub = ast.parse(Path(monitor.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    for node in (each for each in stub.body if isinstance(each, ast.ImportFrom)):
+        module = node.module or ""
         subject = next(title for place, title in _SUBJECTS.items() if f"{module}.".startswith(f"{place}."))
         found.setdefault(subject, []).extend(
-            f"### {name}\n\n::: monitor.{module}.{name}\n" for name in names.split()
+            f"### {alias.name}\n\n::: monitor.{module}.{alias.name}\n" for alias in node.names
         )
     return "\n".join([_API, *(f"## {title}\n\n" + "\n".join(found[title]) for title in _SUBJECTS.values())])
 

@@ -64,7 +64,7 @@ def imported(statement: str) -> dict[str, list[str]]:
     script = (
         "import sys, os, threading, json, warnings\n"
         "filters = list(warnings.filters)\n"
-        "read = []\n"
+        "read, libraries = [], ('lazy_loader', 'numpy', 'pydantic', 'scipy')\n"
         "class Spied(type(os.environ)):\n"
         "    def __getitem__(self, key):\n"
         "        frame = sys._getframe(1)\n"
@@ -72,7 +72,7 @@ def imported(statement: str) -> dict[str, list[str]]:
         "            name = frame.f_globals.get('__name__', '')\n"
         "            package = name.split('.')[0]\n"
         "            if package in ('monitor', 'connectors'): read.append(f'{name} {key}')\n"
-        "            if package in ('monitor', 'connectors', 'numpy', 'scipy', 'pydantic'): break\n"
+        "            if package in ('monitor', 'connectors', *libraries): break\n"
         "            frame = frame.f_back\n"
         "        return super().__getitem__(key)\n"
         "os.environ.__class__ = Spied\n"
