@@ -49,7 +49,9 @@ def _refit(job: RefitJob) -> RefitResult:
             curve = CALIBRATORS["isotonic"]().fit(scores, job.predicted[rows, m], job.labels[rows]).snapshot()
         found[model] = ModelRefit(
             tuple(
-                WrittenEstimate.of(MetricEstimate(metric, tag, fit.estimate(metric, m, level=job.level)))
+                WrittenEstimate.from_estimate(
+                    MetricEstimate(metric, tag, fit.estimate(metric, m, level=job.level))
+                )
                 for tag, fit in fits.items()
                 for metric in job.metrics
             ),

@@ -260,7 +260,7 @@ class TaskRefits:
             iterations=result.iterations,
             failures=self._view.failures,
             without_id=self._view.without_id,
-            drawn=result.drawn,
+            labelled_draws=result.drawn,
             missing_draws=result.missing_draws,
         )
 

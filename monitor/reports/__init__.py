@@ -1,1 +1,1 @@
-"""What is said of a window and of a model: reports, views, their reader."""
+"""Reports of closed windows and views of the running agent, with the reader of written reports."""

@@ -1,4 +1,4 @@
-"""A closed window of an arena as it is written down: one line of JSON among those of other windows."""
+"""The report of a closed window of an arena, and its line of JSON."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from monitor.reports.window_report import WindowReport, WrittenEstimate, encoded
 from monitor.stats.pairwise.standing import ModelStanding, Standing
 
 METRIC, ESTIMATOR = "coefficient", "bradley_terry"
-"""What an arena estimates, and how, as metrics name it."""
+"""The metric and the estimator of an arena's results, as they are named in lines and metrics."""
 
 _NO_CALIBRATION = CalibrationView("none", 0, False, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaReport(WindowReport):
-    """A closed window of comparisons: for sinks and the store a window of no model, without estimates.
+    """The report of a closed window of comparisons; its model is empty, and it has no estimates.
 
     Parameters
     ----------
     standing : Standing
-        By the comparisons of this window and of those before it that are pooled.
+        The standing of the models, by the comparisons of this window and of the earlier ones pooled with it.
     pooled : int
-        Comparisons that it rests on, this window's among them.
+        Comparisons behind the standing, those of this window included.
     """
 
     standing: Standing
     pooled: int
 
     @classmethod
-    def of(
+    def from_standing(
         cls,
         task: str,
         window: int,
@@ -45,7 +45,7 @@ class ArenaReport(WindowReport):
         positions: Mapping[str, tuple[int, ...]],
         standing: Standing,
     ) -> ArenaReport:
-        """The report with its line."""
+        """Return a report that already holds its encoded line."""
         report = cls(
             task=task,
             model="",
@@ -61,12 +61,12 @@ class ArenaReport(WindowReport):
             standing=standing,
             pooled=sum(standing.comparisons.values()),
         )
-        object.__setattr__(report, "line", encoded(ArenaLine.of(report)))  # frozen, but for this
+        object.__setattr__(report, "line", encoded(ArenaLine.from_report(report)))  # frozen otherwise
         return report
 
 
 class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of an arena's window, in the order of its fields."""
+    """The line of an arena's window; the order of the fields is the order in the line."""
 
     task: str
     kind: str = "arena"
@@ -86,9 +86,9 @@ class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
     positions: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, report: ArenaReport) -> ArenaLine:
-        """What the line of a report holds."""
-        found = report.standing
+    def from_report(cls, report: ArenaReport) -> ArenaLine:
+        """Return the line of a report."""
+        standing = report.standing
         return cls(
             task=report.task,
             window=report.window,
@@ -98,20 +98,20 @@ class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
             start_time=rfc3339(report.start_time),
             end_time=rfc3339(report.end_time),
             pooled=report.pooled,
-            comparisons=found.comparisons,
-            reference_model=found.reference,
-            judge_weight=rounded(found.judge_weight),
-            effective_comparisons=round(found.effective_comparisons, 1),
-            rank_level=found.rank_level,
-            models=tuple(map(_written, found.models)),
+            comparisons=standing.comparisons,
+            reference_model=standing.reference,
+            judge_weight=rounded(standing.judge_weight),
+            effective_comparisons=round(standing.effective_comparisons, 1),
+            rank_level=standing.rank_level,
+            models=tuple(map(_written, standing.models)),
             positions=report.positions,
         )
 
     def read(self) -> ArenaReport:
-        """The report, as far as the line holds it."""
+        """Return the report that the line describes; numbers are as rounded as in the line."""
         models = (ModelStanding(e.model or "", e.result, e.rank, e.rank_chi_square) for e in self.models)
         weights = self.judge_weight, self.effective_comparisons, self.rank_level
-        return ArenaReport.of(
+        return ArenaReport.from_standing(
             self.task,
             self.window,
             size=self.size,
@@ -124,5 +124,5 @@ class ArenaLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def _written(one: ModelStanding) -> WrittenEstimate:
     ranks = one.rank, one.rank_chi_square
-    found = MetricEstimate(METRIC, ESTIMATOR, one.coefficient, 0, *ranks)
-    return msgspec.structs.replace(WrittenEstimate.of(found, rounded), model=one.model)
+    estimate = MetricEstimate(METRIC, ESTIMATOR, one.coefficient, 0, *ranks)
+    return msgspec.structs.replace(WrittenEstimate.from_estimate(estimate, rounded), model=one.model)

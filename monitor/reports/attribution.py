@@ -1,4 +1,4 @@
-"""Where an alarm's change is: its split by parts, as reports write it and exporters show it."""
+"""The attribution of a metric's change to parts of the answers, as reports and exporters use it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import msgspec
 ACCURACY = "accuracy"
 
 GROUP, CLASS, CONFIDENCE = "group", "class", "confidence"
-"""By what a change is split: a configured group, the predicted class, the range of the confidence."""
+"""The ways to split a change: by configured group, by predicted class, by range of the confidence."""
 
-_MOST_TOLD = 2
-_LEAST_TOLD = 0.0005  # a twentieth of a point: less is 0.0 in print
+_MOST_NAMED = 2
+_LEAST_NAMED = 0.0005  # a twentieth of a point; less would be printed as 0.0
 
 
 class PartChange(msgspec.Struct, frozen=True):
-    """What one part brings of a change; ratios, -1 to 1.
+    """The contribution of one part to a change; all numbers are ratios, -1 to 1.
 
     Parameters
     ----------
     part : str
-        ``region=eu``, ``class=toxic``, ``confidence=0.50-0.60``; ``region=`` of answers without that group,
-        or beyond the cap on groups; ``region=other`` of all parts beyond the 64 that are kept.
+        The part: ``region=eu``, ``class=toxic``, ``confidence=0.50-0.60``. ``region=`` is the answers without
+        that group, or beyond the cap on groups; ``region=other`` is all parts beyond the 64 that are kept.
     mix, within : float
-        By its share of the answers, and by its own mean; their sum is what it brings.
+        The contribution of the part's changed share of the answers, and that of its changed mean.
     share, share_before : float
-        Of the answers, in the window and in the baseline.
+        Its share of the answers in the window, and in the baseline.
     mean, mean_before : float
-        Of the term that is split: for the accuracy the mean confidence.
+        Its mean of the term that is split, in the window and in the baseline; for the accuracy the term is
+        the confidence.
     """
 
     part: str
@@ -39,29 +40,31 @@ class PartChange(msgspec.Struct, frozen=True):
 
     @property
     def change(self) -> float:
-        """What it brings of the whole."""
+        """The part's contribution to the whole change: the sum of `mix` and `within`."""
         return self.mix + self.within
 
 
 class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The change of a metric of a window against the baseline, by part.
+    """The change of a metric between the baseline and a window, split by part.
 
-    See `monitor.stats.estimate.decomposition`.
+    `monitor.stats.estimate.decomposition` computes the split.
 
     Parameters
     ----------
     metric : str
     change : float
-        Of the metric, -1 to 1: the sum over `parts`, `others` and `remainder`.
+        Change of the metric, -1 to 1: the sum over `parts`, `others` and `remainder`.
     by : {"group", "class", "confidence"}
+        The way in which the change is split.
     parts : tuple of PartChange
-        At most five, the largest changes first.
+        At most five parts, the largest changes first.
     alike : bool
-        No group and no class stands out.
+        Whether no group and no class stands out.
     others : float
-        What all other parts together bring.
+        Contribution of all other parts together.
     remainder : float
-        What the split leaves: 0 for the accuracy, to rounding; that of a first order for other metrics.
+        Change that no part explains: 0 up to rounding for the accuracy; for other metrics, which are split to
+        first order, the terms of higher order.
     """
 
     metric: str
@@ -73,8 +76,8 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
     remainder: float = 0
 
 
-def sentence(found: Attribution) -> str:
-    """Where an alarm's change is, in words, in points of the metric: the two parts that bring most of it.
+def sentence(attribution: Attribution) -> str:
+    """Describe where the change is, in points of the metric, by the two parts that contribute most.
 
     Examples
     --------
@@ -90,25 +93,29 @@ def sentence(found: Attribution) -> str:
     −3.1 points, in no group or class above the others: 3.0 from confidences 0.50-0.60 (answers up from 10 to
     30 %)
     """
-    told = top_parts(found)
+    named = top_parts(attribution)
+    by, metric = attribution.by, attribution.metric
     parts = ", ".join(
-        f"{100 * abs(each.change):.1f} from {_name(each.part, found.by)} ({_how(each, found.metric)})"
-        for each in told
+        f"{100 * abs(each.change):.1f} from {_name(each.part, by)} ({_how(each, metric)})"
+        for each in named
     )
-    head = f"{_signed(found.change)} points"
-    if found.alike:
+    head = f"{_signed(attribution.change)} points"
+    if attribution.alike:
         head += ", in no group or class above the others"
-    if found.metric != ACCURACY:
+    if attribution.metric != ACCURACY:
         head += ", split to first order"
-        if abs(found.remainder) >= _LEAST_TOLD:
-            parts += f"{parts and ', '}remainder {_signed(found.remainder)}"
+        if abs(attribution.remainder) >= _LEAST_NAMED:
+            parts += f"{parts and ', '}remainder {_signed(attribution.remainder)}"
     return f"{head}: {parts}" if parts else head
 
 
-def top_parts(found: Attribution) -> list[PartChange]:
-    """The two parts that bring most of a change; none that moved the other way, or by next to nothing."""
-    with_it = [each for each in found.parts if each.change * found.change > 0]
-    return [each for each in with_it[:_MOST_TOLD] if abs(each.change) >= _LEAST_TOLD]
+def top_parts(attribution: Attribution) -> list[PartChange]:
+    """Return up to two parts that contribute most.
+
+    Parts that changed in the opposite direction, or by less than 0.05 points, are left out.
+    """
+    same_direction = [each for each in attribution.parts if each.change * attribution.change > 0]
+    return [each for each in same_direction[:_MOST_NAMED] if abs(each.change) >= _LEAST_NAMED]
 
 
 def _signed(ratio: float) -> str:
@@ -123,7 +130,7 @@ def _name(part: str, by: str) -> str:
 
 
 def _how(each: PartChange, metric: str) -> str:
-    """The larger of its two causes."""
+    """Describe the larger of the part's two causes."""
     if abs(each.mix) >= abs(each.within):
         before, now = 100 * each.share_before, 100 * each.share
         digits = 0 if abs(now - before) >= 1 else 1

@@ -1,4 +1,4 @@
-"""Reads a window's line of the reports back."""
+"""The reader of lines in reports files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ _arena = msgspec.json.Decoder(ArenaLine).decode
 
 
 def from_json(line: bytes) -> WindowReport:
-    """What `to_json` wrote, as far as the line holds it: rounded, without the time of the calibration.
+    """Return the report that a line of `to_json` describes.
 
-    Written again it gives the same bytes.
+    The result has the rounded numbers of the line, and lacks what the line does not hold, such as the time of
+    the calibration. `to_json` of the result gives the same bytes.
 
     Parameters
     ----------
     line : bytes
-        Of `to_json`; what it does not write is not looked for, so no other line should be given.
+        A line that `to_json` wrote; other lines are not reliably recognised.
 
     Returns
     -------
     WindowReport
-        Numbers written as null are NaN.
+        Numbers written as null become NaN.
 
     Raises
     ------
     ValueError
-        The line is none of `to_json`'s.
+        The line cannot be decoded.
 
     Examples
     --------
@@ -41,5 +42,5 @@ def from_json(line: bytes) -> WindowReport:
     >>> from_json(line).end_time, to_json(from_json(line)) == line
     (60.5, True)
     """
-    # No text can hold these bytes: inside one, each quote has a backslash before it.
+    # No text contains these bytes, because JSON writes a backslash before each quote in a text.
     return (_arena if b'"kind":"arena"' in line else _window)(line).read()

@@ -1,4 +1,4 @@
-"""What labels say of an estimate's trust, as exporters show it and reports write it."""
+"""The trust in an estimate after a test on labelled rows, in the form that reports and exporters use."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _DECIMALS = 6
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What labelled rows say of the estimate's error.
+    """The error of an estimate, measured on labelled rows.
 
     Parameters
     ----------
     value, lower, upper : float
-        Accuracy of the rows less their mean confidence, -1 to 1: negative where the estimate promises too
-        much; and its interval.
+        Accuracy of the rows minus the accuracy estimated for them, -1 to 1, with its interval. A negative
+        value means that the estimate is too high.
     level : float
-        Of the interval.
+        Level of the interval.
     rows : int
-        What it rests on.
+        Number of the labelled rows.
     """
 
     value: float
@@ -34,23 +34,24 @@ class Bias:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Where the test of an estimate on labelled rows stands: see `monitor.engine.labels.trust`.
+    """The state of the test of an estimate on labelled rows: see `monitor.engine.labels.trust`.
 
     Parameters
     ----------
     trusted : bool
     evidence : float
-        Its E-value: 1 at the start, 20 costs the trust.
+        E-value of the test: 1 at the start; trust is lost at 20.
     labels : int
-        Labelled rows that the present test has seen.
+        Labelled rows that the present test has used.
     bias : Bias or None
-        Of the newest rows since the change that the evidence points to; None while trusted, and where
-        a fresh test has seen no row yet.
+        Bias in the newest rows since the estimated change point; None while the estimate is trusted, and
+        until a fresh test has used a row.
     on_probation : bool
-        Not trusted, but predicted by those labels too, or of another version since: a fresh test decides.
+        Whether a fresh test decides on the return of lost trust. It begins when the estimate predicts the
+        labels again, or when the version changes.
     confidences : Bias or None
-        Of the confidences, while labels contradict them by more than the calibration's own error. The
-        accuracy that labels correct may be right all the same.
+        Bias of the confidences, while labels contradict them by more than the calibration's own error. The
+        accuracy that labels correct may be right nevertheless.
     """
 
     trusted: bool
@@ -62,12 +63,12 @@ class Trust:
 
 
 class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a window's line says of lost trust; a bias that is not known is left out.
+    """Lost trust in the line of a window; an unknown bias is left out.
 
     Examples
     --------
     >>> lost = Trust(False, 23.5, 400, Bias(-0.05, -0.08, -0.02, 0.95, 310))
-    >>> TrustLine.of("accuracy", lost).bias, TrustLine.of("accuracy", lost).read() == lost
+    >>> TrustLine.from_trust("accuracy", lost).bias, TrustLine.from_trust("accuracy", lost).read() == lost
     (-0.05, True)
     """
 
@@ -82,8 +83,8 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int | None = None
 
     @classmethod
-    def of(cls, metric: str, trust: Trust) -> TrustLine:
-        """What a line says of this."""
+    def from_trust(cls, metric: str, trust: Trust) -> TrustLine:
+        """Return the entry of the line for the trust in a metric's estimate."""
         head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
         bias = trust.bias
         if bias is None:
@@ -93,7 +94,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(*head, value, lower, upper, level, bias.rows)
 
     def read(self) -> Trust:
-        """What `of` was given; an evidence beyond every number is written as null."""
+        """Return the trust that the entry describes; an evidence of null is read as infinite."""
         bias = None
         if self.rows is not None:
             ends = self.bias, self.lower, self.upper, self.level
@@ -104,7 +105,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(trust: Trust) -> str:
-    """What is said of lost trust in words, in points of accuracy.
+    """Describe lost trust in a sentence, in points of accuracy.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def sentence(trust: Trust) -> str:
 
 
 def biased(bias: Bias) -> str:
-    """What is said of biased confidences in words, in points of accuracy.
+    """Describe biased confidences in a sentence, in points of accuracy.
 
     Examples
     --------

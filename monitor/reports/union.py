@@ -1,4 +1,4 @@
-"""Several engines seen as one: what each of an agent's shards shows, together."""
+"""The union of the views of several engines, such as the shards of an agent."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _COUNTS = (
     "ignored",
     "rows_left",
 )
-"""What an `EngineView` counts for a task or a source, since the start."""
+"""The counts of an `EngineView` by task or source, since the start."""
 
 Key = TypeVar("Key")
 One = TypeVar("One")
 
 
 def union(views: Sequence[EngineView]) -> EngineView:
-    """Several engines as one: their series side by side, their counts added.
+    """Return one view of several engines: all their series, and the sums of their counts.
 
-    A series that several have is shown once, as that of them which has closed the most windows: see
-    `twice`. Of a task's refits the newest are shown, and the longest median lag of its labels.
+    If several engines have the same series (see `twice`), the one that closed the most windows is shown. For
+    each task the newest refit is shown, and the longest median lag of its labels.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
 
 
 def since(view: EngineView, before: EngineView) -> EngineView:
-    """A view whose counts for tasks and sources begin where another one stood.
+    """Return the view with the counts since an earlier view.
 
     Examples
     --------
@@ -70,18 +70,18 @@ def since(view: EngineView, before: EngineView) -> EngineView:
 
 
 def twice(views: Sequence[EngineView]) -> list[tuple[str, str, str]]:
-    """Task, model and group of the series that several of the engines have."""
-    found = Counter(_series(one) for view in views for one in view.series)
-    return [series for series, count in found.items() if count > 1]
+    """Return task, model and group of each series that several of the engines have."""
+    counts = Counter(_series(one) for view in views for one in view.series)
+    return [series for series, count in counts.items() if count > 1]
 
 
 def _first(items: Iterable[One], name: Any, size: Any) -> Iterable[One]:
-    """Of items with one name the largest, in the order of the names' first items."""
-    found: dict[Any, One] = {}
+    """Return the largest item of each name, in the order in which the names first appear."""
+    largest: dict[Any, One] = {}
     for one in items:
-        had = found.get(name(one))
-        found[name(one)] = one if had is None or size(one) > size(had) else had
-    return found.values()
+        known = largest.get(name(one))
+        largest[name(one)] = one if known is None or size(one) > size(known) else known
+    return largest.values()
 
 
 def _series(one: SeriesView) -> tuple[str, str, str]:
@@ -105,11 +105,11 @@ def _newness(refit: RefitView) -> tuple[float, int]:
 
 
 def _summed(counts: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
-    found: dict[Key, int] = {}
+    total: dict[Key, int] = {}
     for each in counts:
         for key, count in each.items():
-            found[key] = found.get(key, 0) + count
-    return found
+            total[key] = total.get(key, 0) + count
+    return total
 
 
 def _less(counts: Mapping[Key, int], before: Mapping[Key, int]) -> dict[Key, int]:

@@ -1,7 +1,7 @@
-"""What the outside may see: one immutable picture of the engine and of the agent around it.
+"""Immutable views of the engine and of the agent around it, for exporters.
 
-The engine makes a new `EngineView` after each step; exporters read whichever is newest. Nothing here
-refers back to the engine's state, so a scrape never waits for it and never sees half a step.
+The engine makes a new `EngineView` after each step; exporters read the newest one. A view holds no reference
+to the engine's state, so a scrape never waits for the engine and never sees a half-finished step.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class ArenaView:
     window_size : int
         Configured size.
     windows_closed, comparisons, duplicates : int
-        Counts since the start; comparisons are those in closed windows.
+        Counts since the start; `comparisons` counts those in closed windows.
     pending : int
         Comparisons in the open window.
     window_end_time : float or None
         Time of the last record of the last closed window, seconds since the epoch.
     standing : Standing or None
-        None before the first window has closed.
+        None until the first window has closed.
     """
 
     task: str
@@ -88,7 +88,7 @@ __all__ = [
 
 
 class LabelOutcome(StrEnum):
-    """What became of a label."""
+    """The outcome of a label."""
 
     MATCHED = "matched"
     DUPLICATE = "duplicate"
@@ -101,18 +101,20 @@ class LabelOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecalibrationsView:
-    """How the recalibrations of one model on labels stand: see `monitor.engine.refit.due`.
+    """The state of one model's recalibrations on labels: see `monitor.engine.refit.due`.
 
     Parameters
     ----------
     outcomes : mapping of str to int
-        How many ended how, by `monitor.engine.refit.due.OUTCOMES`; complete from the start, with zeros.
+        Number of recalibrations by outcome, with every key of `monitor.engine.refit.due.OUTCOMES`.
     refused : str or None
-        Why the newest one that was due brought nothing to judge, a sentence; None where it did.
+        A sentence that says why the newest recalibration that was due produced no result to judge; None if it
+        produced one.
     under_way : bool
-        One has begun and not ended.
+        Whether a recalibration has begun and not ended.
     held : bool
-        The newest one that was due did not begin, because too many labels replaced another class.
+        Whether the newest recalibration that was due did not begin because too many labels replaced another
+        class.
     """
 
     outcomes: Mapping[str, int]
@@ -123,51 +125,52 @@ class RecalibrationsView:
 
 @dataclass(frozen=True, slots=True)
 class SeriesView:
-    """One model of a task, or one group of it, as of its last closed window.
+    """One model of a task, or one group of its answers, as of its last closed window.
 
     Parameters
     ----------
     task, model, version : str
     group : str
-        ``""`` for the whole model, else ``region=eu``.
+        ``""`` for the whole model, else such as ``region=eu``.
     state : SeriesState
     window_size : int
         Configured size.
     windows_closed, predictions, duplicates : int
-        Counts since the start; predictions are those in closed windows.
+        Counts since the start; `predictions` counts the answers in closed windows.
     pending : int
         Answers in the open window.
     window_end_time : float or None
         Time of the last record of the last closed window, seconds since the epoch.
     calibration : CalibrationView
     estimates, charts, objectives : tuple
-        Of the last closed window; empty before the first.
+        Those of the last closed window; empty before the first.
     violations : mapping of (metric, rule) to int
-        Windows that broke a rule, since the start; complete from the start, with zeros.
+        Windows that broke a rule since the start, with every metric and rule.
     labelled, correct : int
-        Answers whose label has come, since the start, and how many of those were right.
+        Answers whose label has arrived since the start, and how many of them were right.
     coverage : Coverage or None
-        Of the accuracy's intervals, by the newest labelled rows; None before there are 30, and for groups.
+        Measured coverage of the accuracy's intervals, on the newest labelled rows; None below 30 rows, and
+        for groups.
     trust : Trust or None
-        Whether labels contradict the accuracy; None before the first of them, and for groups.
+        Whether labels contradict the accuracy; None before the first label, and for groups.
     alarmed_since : mapping of str to float or None
-        The metrics whose alarm is latched, and the end of the window that raised it, seconds since the
-        epoch; None where an older version kept no time.
+        By metric with a latched alarm, the end of the window that raised it, seconds since the epoch; None if
+        an older version stored no time.
     classes : tuple of ClassEstimate
-        Of the last closed window, where each class is estimated by itself.
+        The estimates by class in the last closed window, for metrics that are estimated by class.
     recalibrations : RecalibrationsView or None
-        None where its calibration is never fitted again by itself, as that of groups.
+        None for groups, and for a calibration that is never fitted again automatically.
     distributions : Distributions or None
-        Of its confidences; None for groups.
+        Distributions of the confidences; None for groups.
     rows_unusable : mapping of (feature, {"missing", "unseen"}) to int
-        Answers in closed windows without a feature, or with a text that the reference lacks, since the start;
-        complete from the start, with zeros.
+        Answers in closed windows that lack a feature, or have a text that the reference lacks, since the
+        start, with every feature.
     attributions : tuple of Attribution
-        Of the metrics whose alarm or improvement is latched: where the change is, in the newest window that
+        For each metric with a latched alarm or improvement, where the change is, in the newest window that
         broke a rule.
     certain : int
-        Answers since the start of the agent, where each has a score of exactly 1, or a confidence of exactly
-        0 or 1; 0 where one has not, where fewer than 200 came, and for groups.
+        Answers since the start of the agent if every one of them has a score of exactly 1 or a confidence of
+        exactly 0 or 1; otherwise 0. Also 0 below 200 answers, and for groups.
     """
 
     task: str
@@ -201,42 +204,43 @@ class SeriesView:
 
 @dataclass(frozen=True, slots=True)
 class RefitView:
-    """How the refits of a task's estimators that use labels stand.
+    """The state of the refits of a task's estimators that use labels.
+
+    The fields from `rows` to `iterations` describe the last published fit.
 
     Parameters
     ----------
     number : int
         Refits begun since the start.
     under_way : bool
-        One has begun and not ended.
+        Whether a refit has begun and not ended.
     success_time : float or None
-        When a fit was last published, seconds since the epoch; None before the first. What follows is of
-        that fit.
+        When a fit was last published, seconds since the epoch; None before the first.
     rows, labelled : int
-        Rows that it rests on, and how many of those have labels.
+        Rows that the fit used, and how many of them have labels.
     pool_rows : int
-        Rows that those stand for: more where it rests on a sample.
+        Rows that the used rows represent; larger than `rows` if the fit used a sample.
     widening : float
-        By how much that makes the interval of a model's accuracy wider, of the model for which it does most:
-        0.1 for a tenth.
+        Relative widening of the interval of a model's accuracy that is due to sampling, for the model where
+        it is largest: 0.1 for a tenth.
     effective_labels : float
-        Labels taken at random with equal chances that would weigh as much.
+        Size of a simple random sample of labels with the same information.
     prevalence : mapping of class to float
     converged : bool
     iterations : int
     failures : int
-        Refits that were refused, since the start.
+        Refused refits since the start.
     refused : str or None
-        Why the newest one was, or does not begin; None where it was good.
+        Why the newest refit was refused, or does not begin; None if it was good.
     held : bool
-        One is due and does not begin, because too many labels replaced another class.
+        Whether a refit is due and does not begin because too many labels replaced another class.
     without_id : int
-        Answers of the refitted models that took no part since the start, as they have no id.
-    drawn : int or None
-        Labelled rows that `active_testing` rests on: drawn one after another, in one round. The other
-        labelled ones are of no use to it. None where it is not asked for.
+        Answers of the refitted models that no fit uses because they have no id, since the start.
+    labelled_draws : int or None
+        Labelled rows that `active_testing` uses: consecutive draws of one round. It uses no other labelled
+        rows. None if it is not configured.
     missing_draws : int or None
-        Draws of that round below the last of these whose labels have not come.
+        Earlier draws of that round whose labels have not arrived.
     """
 
     number: int = 0
@@ -254,7 +258,7 @@ class RefitView:
     refused: str | None = None
     held: bool = False
     without_id: int = 0
-    drawn: int | None = None
+    labelled_draws: int | None = None
     missing_draws: int | None = None
 
 
@@ -268,28 +272,28 @@ class EngineView:
         In order of first appearance.
     labels : mapping of (task, LabelOutcome) to int
     labels_waiting : mapping of task to int
-        Labels that came before their prediction.
+        Labels that arrived before their prediction, which is still missing.
     label_lag_seconds : mapping of task to float
         Median time from prediction to label over the newest matched labels.
     received, shed : mapping of source to int
-        Answers.
+        Answers received, and answers shed.
     labels_received : mapping of source to int
-        Labels, used or not: records that are labels, and labels that came along with a good prediction.
+        Labels, used or not: separate records, and labels in the record of a usable prediction.
     rejected : mapping of (source, reason) to int
-        Answers not used; rejected labels are in `labels`.
+        Answers rejected; `labels` counts rejected labels.
     series_dropped : int
-        Answers' models and groups beyond the cap, counted once each.
+        Models and groups beyond the cap, each counted once.
     labels_unrevised : mapping of task to int
-        Labelled rows that reached a closed window too late for any further line of it.
+        Labelled rows whose label arrived too late for any further revision of their window.
     refits : mapping of task to RefitView
-        Only of tasks that refit anything.
+        Only tasks that refit anything.
     answers_forgotten : mapping of task to int
-        Answers pushed out of memory unlabelled while a label could still come.
+        Unlabelled answers that were dropped from memory while a label could still arrive.
     arenas : tuple of ArenaView
     ignored : mapping of source to int
         Events without answers.
     rows_left : mapping of source to int
-        Rows that a mapping did not read, of records that hold several.
+        Rows that a mapping did not read, in records that hold several rows.
     """
 
     series: tuple[SeriesView, ...] = ()
@@ -311,23 +315,23 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """A feed's health.
+    """The health of a source.
 
     Parameters
     ----------
     name : str
     up : bool
     lag : int or None
-        Records that wait in it, and those read from it and not used yet; None where it cannot tell.
+        Records that wait in the source, and those read from it and not used yet; None if the source cannot
+        tell.
     refused : mapping of str to int
-        Requests that it answered with an error, by code; complete from the start. Empty where nothing
-        is posted to it.
+        Requests that the source answered with an error, with every code; empty if it takes no posts.
     reads_events : bool
         Whether it reads events, some of which may hold no answer.
     counts : SourceCounts or None
-        None where nothing of the kind can happen to the feed.
+        None if the source counts nothing of its own.
     labels_by_token : mapping of str to int
-        Labels posted since the start, by the name of their token; empty where none is asked for.
+        Labels posted since the start, by the name of their token; empty if no token is required.
     """
 
     name: str
@@ -341,21 +345,21 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class SinkView:
-    """How a place stands that the agent's output goes to.
+    """The state of one output of the agent.
 
     Parameters
     ----------
     name : str
-        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic`; `metrics`, whose items are answers
-        to requests.
+        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic`; or `metrics`, whose items are
+        answers to requests.
     waiting : int
-        Windows or records that have not been delivered yet; requests that are open.
+        Windows or records that have not been delivered yet; for `metrics`, open requests.
     delivered, lost : int
-        Since the start. What is lost was dropped by the sink's stated policy.
+        Counts since the start. Lost items were dropped by the sink's documented policy.
     trouble : str or None
-        Why nothing can be delivered at present: a sentence without its full stop. None where it can.
+        Why nothing can be delivered at present: a sentence without its full stop. None if delivery works.
     failing_since : float or None
-        Since when, seconds since the epoch.
+        When the trouble began, seconds since the epoch.
     """
 
     name: str
@@ -375,31 +379,31 @@ class AgentView:
     engine : EngineView
     sources : tuple of SourceView
     ready : bool
-        Every source is connected, and the engine runs.
+        Whether every source is connected and the engine runs.
     healthy : bool
-        The engine has made progress lately: it is not stuck.
+        Whether the engine has made progress lately.
     reasons : tuple of str
-        Why it is not ready or not healthy, a sentence each.
+        Why the agent is not ready or not healthy, a sentence each.
     reload_successful : bool
-        Whether the last reading of the configuration was.
+        Whether the newest reload of the configuration succeeded.
     reload_time : float
-        When it was last read with success, seconds since the epoch.
+        When the configuration was last loaded with success, seconds since the epoch.
     reports_lost : int
         Closed windows that are missing in a reports sink, or were lost while the store could not be written.
     store_failing : str or None
-        Why the state cannot be saved at present; None where it can, or need not be.
+        Why the state cannot be saved at present; None if it can, or if there is no store.
     store_failures : int
-        Checkpoints that could not be saved; they are tried again.
+        Failed attempts to save a checkpoint; each is tried again.
     checkpoint_time : float or None
         When the last checkpoint was saved, seconds since the epoch; None without a store.
     sinks : tuple of SinkView
-        Where the output goes. One that fails makes the agent neither unready nor unhealthy.
+        The outputs. A failing one makes the agent neither unready nor unhealthy.
     refit_durations : mapping of task to RefitDurations
-        Since the start.
+        Durations of the refits since the start.
     decoder_failures : int
-        Processes that decoded and were lost, since the start: the agent has decoded what they had.
+        Decoder processes lost since the start; the agent itself decoded the records that they had.
     external_url : str
-        The address of its page for others; ``""`` where it has none.
+        Public address of the agent's page; ``""`` if none is configured.
     """
 
     engine: EngineView = EngineView()

@@ -1,7 +1,7 @@
-"""A closed window as it is written down: one line of JSON, the same bytes for the same window.
+"""The report of a closed window, and its line of JSON: the same window always gives the same bytes.
 
-The line is the contract with everyone who reads the reports file (SPEC, section 7). `WindowLine` and the
-structs in it are its one definition: field names, their order, how numbers are rounded, how all is read back.
+The line is the contract with everyone who reads the reports file. `WindowLine` and the structs in it define
+the names of the fields, their order, the rounding of numbers, and the way back to a report.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from monitor.stats.charts.base import Verdict
 from monitor.stats.pairwise.ranking import RankInterval
 
 NOT_A_NUMBER = "not a number"
-"""Reason given where an estimator answered NaN or an infinity: an error of the estimator, told as such."""
+"""The reason of a result that replaces NaN or an infinity, which is an error of the estimator."""
 
 _DECIMALS = 6  # a window of 1,000,000 rows moves an accuracy by 1e-6 a row; more digits would be noise
-_EPOCH = datetime(1970, 1, 1)  # naive, as the offset is always UTC and isoformat is faster so
+_EPOCH = datetime(1970, 1, 1)  # naive, because the offset is always UTC and isoformat is then faster
 
 
 def _from_numpy(value: Any) -> Any:
-    """A numpy scalar as Python's own: estimators count and divide with numpy."""
+    """Convert a numpy scalar to Python's own type; estimators count and divide with numpy."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a window report holds plain numbers and text, got {type(value).__name__}")
@@ -54,46 +54,46 @@ _encode = msgspec.json.Encoder(enc_hook=_from_numpy).encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReport:
-    """The report of one closed window: all fields of its line.
+    """The report of one closed window, with all fields of its line.
 
     Parameters
     ----------
     task, model : str
     group : str
-        ``""`` for the whole model, else ``region=eu``.
+        ``""`` for the whole model, else such as ``region=eu``.
     version : str
-        Of the model; ``""`` where the records name none.
+        The model's version; ``""`` if the records name none.
     window : int
-        Counts from 0 for each task, model and group.
+        Number of the window, from 0, counted for each task, model and group.
     revision : int
-        0 for the line written when the window closed, one more for each later one, which holds all of the
-        former with the realised accuracy as it is by then: of the lines of a window, the highest counts.
+        0 for the line written when the window closed. Each later revision holds everything again, with the
+        realised accuracy known by then; the highest revision of a window is the valid one.
     size : int
         Rows in the window.
     closed_by : {"size", "age", "version", "end"}
-        `end`: the input ended, the window is incomplete.
+        Why the window closed. `end` means that the input ended and the window is incomplete.
     start_time, end_time : float
         Times of the first and the last record, seconds since the epoch.
     calibration : CalibrationView
     estimates, charts, objectives : tuple
         As in `SeriesView`.
     positions : mapping of str to tuple of int
-        For each source partition, the first and the last position that the window used; where another
-        agent used records in between, the first and the last of each stretch, in turn.
+        For each source partition, the first and the last position that the window used. If another agent used
+        records in between, the first and the last position of each stretch in turn.
     rebaselined : tuple of Rebaselined
-        New baselines that were asked for since the window before: the windows from this one on make them.
+        New baselines requested since the window before; they are made from this window and those after it.
     trust : Trust or None
-        Where labels contradict the accuracy: by how much, as known when the window closed.
+        The contradiction of labels to the accuracy, as known when the window closed; None if there is none.
     classes : tuple of ClassEstimate
-        Where each class is estimated by itself.
+        The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
-        Of the metrics whose charts broke a rule in this window: where the change is.
+        For each metric whose chart broke a rule in this window, where the change is.
 
     Attributes
     ----------
     line : bytes
-        What `to_json` made of it, ``b""`` before: every sink and the store write the same line. It is not
-        carried over by `dataclasses.replace`.
+        The result of `to_json`, or ``b""`` before the first call. Every sink and the store write this same
+        line. `dataclasses.replace` does not copy it.
     """
 
     task: str
@@ -119,9 +119,10 @@ class WindowReport:
 
 
 def finite(result: Result) -> Result:
-    """The result, or `Unknown` where any of its numbers is NaN or infinite.
+    """Return the result, or `Unknown` if any of its numbers is NaN or infinite.
 
-    What leaves the agent passes through here: readers of JSON and of Prometheus take a NaN for a value.
+    Every result that leaves the agent passes through this function, because readers of JSON and of Prometheus
+    would take a NaN for a value.
 
     Examples
     --------
@@ -130,45 +131,48 @@ def finite(result: Result) -> Result:
     """
     if isinstance(result, Unknown):
         return result
-    # A sum is not finite if any term is not, and three tests would cost three times as much.
+    # A sum is not finite if any term is not; three tests would cost three times as much.
     return result if math.isfinite(result.value + result.lower + result.upper) else Unknown(NOT_A_NUMBER)
 
 
 def rfc3339(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds. It never raises.
+    """Format seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds. Never raise.
 
     Parameters
     ----------
     seconds : float
-        What lies outside the years 1 to 9999 becomes the nearest end of them, and NaN the beginning: the
-        form has four digits for the year, and one odd time must not stop the agent. Such a line misleads
-        who takes it for a moment; the decoder lets none in.
+        A time outside the years 1 to 9999 becomes the nearest end of that range, and NaN becomes its
+        beginning: the format has four digits for the year, and one odd time must not stop the agent. Such a
+        line would mislead a reader; the decoder rejects records with such times.
 
     Returns
     -------
     str
-        24 characters, in the order of time.
+        24 characters, which sort in the order of time.
 
     Examples
     --------
     >>> rfc3339(1795168800.12), rfc3339(float("inf")), rfc3339(float("nan"))
     ('2026-11-20T10:00:00.120Z', '9999-12-31T23:59:59.999Z', '0001-01-01T00:00:00.000Z')
     """
-    # NaN is neither below nor above: it must be the second of `max`, which then keeps the first.
+    # NaN must be the second argument of `max`, which then returns the first.
     within = min(max(FIRST_MILLISECOND, float(seconds) * 1000), LAST_MILLISECOND)
-    # Rounded as an integer first: isoformat cuts digits off, and 0.12 is stored as 0.11999….
+    # Round to an integer first, because isoformat truncates digits and 0.12 is stored as 0.11999….
     return (_EPOCH + timedelta(milliseconds=round(within))).isoformat(timespec="milliseconds") + "Z"
 
 
 def seconds_of(time: str) -> float:
-    """What `rfc3339` wrote; in whole milliseconds first, so that it is written the same again."""
+    """Parse a time that `rfc3339` wrote to seconds since the epoch.
+
+    The result is computed from whole milliseconds, so that `rfc3339` of it gives the same text.
+    """
     since = datetime.fromisoformat(time) - _EPOCH.replace(tzinfo=UTC)
     return since // timedelta(milliseconds=1) / 1000
 
 
 def rounded(x: float) -> float:
-    """A number as lines have it."""
-    # + 0.0 turns -0.0 into 0.0. NaN and infinities pass: the encoder writes both as null.
+    """Round a number as lines do: to six decimals, and without a negative zero."""
+    # + 0.0 turns -0.0 into 0.0. NaN and infinities stay, and the encoder writes them as null.
     return round(x, _DECIMALS) + 0.0
 
 
@@ -180,15 +184,15 @@ class AtClose(msgspec.Struct, frozen=True):
     upper: float
 
     @classmethod
-    def of(cls, estimate: Estimate, number: Callable[[float], float] = float) -> AtClose:
-        """An estimate, its numbers to the last bit or `rounded`."""
+    def from_estimate(cls, estimate: Estimate, number: Callable[[float], float] = float) -> AtClose:
+        """Return an estimate's numbers, in full precision or through `rounded`."""
         return cls(number(estimate.value), number(estimate.lower), number(estimate.upper))
 
 
 class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An estimate as lines and messages have it: a value with its interval, or why there is none.
+    """An estimate in lines and messages: a value with its interval, or the reason why there is none.
 
-    In front stands the model where it is of one among others, and the class where it is of one.
+    `model` is set only if the line is about several models, and `of_class` only for an estimate of one class.
     """
 
     model: str | None = None
@@ -213,8 +217,8 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             )
 
     @classmethod
-    def of(cls, e: MetricEstimate, number: Callable[[float], float] = float) -> WrittenEstimate:
-        """An estimate, its numbers to the last bit or `rounded`."""
+    def from_estimate(cls, e: MetricEstimate, number: Callable[[float], float] = float) -> WrittenEstimate:
+        """Return the written form of an estimate, its numbers in full precision or through `rounded`."""
         result = finite(e.result)
         if isinstance(result, Unknown):
             size = result.n if isinstance(result, TooFew) else None
@@ -230,18 +234,18 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             labels=e.labels or 0,
             rank=e.rank,
             rank_chi_square=e.rank_chi_square,
-            at_close=None if e.at_close is None else AtClose.of(e.at_close, number),
+            at_close=None if e.at_close is None else AtClose.from_estimate(e.at_close, number),
         )
 
     @property
     def result(self) -> Result:
-        """The estimate itself."""
+        """The value with its interval, or the reason why there is none."""
         if self.unknown is not None:
             return Unknown(self.unknown) if self.size is None else TooFew(self.unknown, self.size)
         return Estimate(self.value, self.lower, self.upper, self.level, self.size or 0)
 
     def read(self) -> MetricEstimate:
-        """What `of` was given."""
+        """Return the estimate that was written."""
         ranks = self.rank, self.rank_chi_square
         closed, before = self.at_close, None
         if closed is not None:
@@ -250,7 +254,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The calibration of a line."""
+    """The calibration in a line."""
 
     method: str
     version: int
@@ -261,8 +265,8 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
     unseen: dict[str, int] = {}
 
     @classmethod
-    def of(cls, view: CalibrationView) -> CalibrationLine:
-        """What a line says of a calibration; features that every row has are left out."""
+    def from_view(cls, view: CalibrationView) -> CalibrationLine:
+        """Return the line's form of a calibration, without the features that every row has."""
         interval = None if view.interval == EXACT else view.interval
         line = cls(view.method, view.version, bool(view.foreign), interval)
         if (own := view.covariates) is None:
@@ -272,7 +276,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(line, effective_rows=effective, missing=missing, unseen=unseen)
 
     def read(self) -> CalibrationView:
-        """The calibration, without its time."""
+        """Return the calibration, without the time of its fit."""
         own = None
         if self.effective_rows is not None:
             own = CovariatesView(self.effective_rows, self.missing, self.unseen)
@@ -281,7 +285,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What labels say where they decide on an alarm; `confidences_moved` is left out where it is false."""
+    """The alarm by labels in a line; `confidences_moved` is left out if it is false."""
 
     value: float | None
     lower: float | None
@@ -290,22 +294,22 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
     confidences_moved: bool = False
 
     @classmethod
-    def of(cls, found: AlarmByLabels) -> AlarmByLabelsLine:
-        """What a line says of it."""
-        numbers = rounded(found.value), rounded(found.lower), rounded(found.upper)
-        return cls(*numbers, found.labels, found.confidences_moved)
+    def from_view(cls, alarm: AlarmByLabels) -> AlarmByLabelsLine:
+        """Return the line's form of an alarm by labels."""
+        numbers = rounded(alarm.value), rounded(alarm.lower), rounded(alarm.upper)
+        return cls(*numbers, alarm.labels, alarm.confidences_moved)
 
     def read(self) -> AlarmByLabels:
-        """What labels say."""
+        """Return the alarm by labels; a null becomes NaN."""
         numbers = self.value, self.lower, self.upper
         value, lower, upper = (math.nan if one is None else one for one in numbers)
         return AlarmByLabels(value, lower, upper, self.labels, self.confidences_moved)
 
 
 class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A chart of a line; None is a limit that is no number.
+    """A chart in a line; None stands for a limit that is not a number.
 
-    `improved` is left out where it is false, and `by_labels` where the estimates decide on the alarm.
+    `improved` is left out if it is false, and `by_labels` if the estimates decide on the alarm.
     """
 
     metric: str
@@ -318,15 +322,15 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
     by_labels: AlarmByLabelsLine | None = None
 
     @classmethod
-    def of(cls, chart: ChartView) -> ChartLine:
-        """What a line says of a chart."""
+    def from_view(cls, chart: ChartView) -> ChartLine:
+        """Return the line's form of a chart."""
         v = chart.verdict
         limits = rounded(v.center), rounded(v.lower), rounded(v.upper)
-        by_labels = None if chart.by_labels is None else AlarmByLabelsLine.of(chart.by_labels)
+        by_labels = None if chart.by_labels is None else AlarmByLabelsLine.from_view(chart.by_labels)
         return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved, by_labels)
 
     def read(self) -> ChartView:
-        """The chart."""
+        """Return the chart; a limit of None becomes NaN."""
         limits = self.center, self.lower, self.upper
         center, lower, upper = (math.nan if limit is None else limit for limit in limits)
         verdict = Verdict(center, lower, upper, self.rules, self.out_of_control, self.improved)
@@ -335,7 +339,7 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An objective of a line."""
+    """An objective in a line."""
 
     metric: str
     floor: float | None = None
@@ -343,14 +347,14 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
     state: ObjectiveState | None = None
 
     @classmethod
-    def of(cls, objective: ObjectiveView) -> ObjectiveLine:
-        """What a line says of an objective."""
+    def from_view(cls, objective: ObjectiveView) -> ObjectiveLine:
+        """Return the line's form of an objective."""
         bound = rounded(objective.bound)
         floor, ceiling = (bound, None) if objective.is_floor else (None, bound)
         return cls(objective.metric, floor, ceiling, objective.state)
 
     def read(self) -> ObjectiveView:
-        """The objective, without the interval that was judged."""
+        """Return the objective, without the interval that was judged."""
         bound = self.ceiling if self.floor is None else self.floor
         if bound is None:
             raise ValueError(f"the objective of {self.metric} has neither floor nor ceiling")
@@ -358,7 +362,7 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of a model's window, in the order of its fields."""
+    """The line of a model's window; the order of the fields is the order in the line."""
 
     task: str
     model: str
@@ -381,8 +385,8 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attributions: tuple[Attribution, ...] = ()
 
     @classmethod
-    def of(cls, report: WindowReport) -> WindowLine:
-        """What the line of a report holds."""
+    def from_report(cls, report: WindowReport) -> WindowLine:
+        """Return the line of a report."""
         return cls(
             task=report.task,
             model=report.model,
@@ -394,32 +398,32 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             closed_by=report.closed_by,
             start_time=rfc3339(report.start_time),
             end_time=rfc3339(report.end_time),
-            calibration=CalibrationLine.of(report.calibration),
-            estimates=tuple([WrittenEstimate.of(e, rounded) for e in report.estimates]),
+            calibration=CalibrationLine.from_view(report.calibration),
+            estimates=tuple([WrittenEstimate.from_estimate(e, rounded) for e in report.estimates]),
             classes=tuple([_of_class(e) for e in report.classes]),
-            charts=tuple(map(ChartLine.of, report.charts)),
-            objectives=tuple(map(ObjectiveLine.of, report.objectives)),
+            charts=tuple(map(ChartLine.from_view, report.charts)),
+            objectives=tuple(map(ObjectiveLine.from_view, report.objectives)),
             positions=report.positions,
             rebaselined=tuple(report.rebaselined),
-            untrusted=() if report.trust is None else (TrustLine.of("accuracy", report.trust),),
+            untrusted=() if report.trust is None else (TrustLine.from_trust("accuracy", report.trust),),
             attributions=report.attributions,
         )
 
     @property
     def series(self) -> tuple[str, str, str]:
-        """Task, model and group."""
+        """The task, model and group of the window."""
         return self.task, self.model, self.group
 
     def stretches(self, partition: str) -> list[tuple[int, int]]:
-        """The first and last position of each stretch of a partition that the window used.
+        """Return the first and last position of each stretch of a partition that the window used.
 
-        More than one where another member of a consumer group read what lies between.
+        There is more than one stretch if another member of a consumer group read the records in between.
         """
         ends = self.positions[partition]
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def read(self) -> WindowReport:
-        """The report, as far as the line holds it."""
+        """Return the report that the line describes; numbers are as rounded as in the line."""
         return WindowReport(
             task=self.task,
             model=self.model,
@@ -446,20 +450,21 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _of_class(e: ClassEstimate) -> WrittenEstimate:
-    found = WrittenEstimate.of(MetricEstimate(e.metric, e.estimator, e.result), rounded)
-    return msgspec.structs.replace(found, of_class=e.of_class)
+    written = WrittenEstimate.from_estimate(MetricEstimate(e.metric, e.estimator, e.result), rounded)
+    return msgspec.structs.replace(written, of_class=e.of_class)
 
 
 class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that says that the state of a series was restored from a backup.
+    """A line that marks the restoration of a series' state from a backup.
 
     Parameters
     ----------
     task, model, group : str
     window : int
-        Windows from this number on may have been reported before, and come again, with other rows perhaps.
+        Windows from this number on may have been reported before; they are reported again, perhaps with other
+        rows.
     revision : int
-        Below that of any window: who keeps the highest takes the window itself.
+        Lower than the revision of any window, so that a reader who keeps the highest keeps the window.
     backup_time : str
         When the backup was made, RFC 3339.
     """
@@ -474,16 +479,20 @@ class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_json(report: WindowReport) -> bytes:
-    """One window as one line of JSON, without the newline.
+    """Encode one window as one line of JSON, without the newline.
 
-    The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
-    rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
-    (`state` while an objective cannot be judged, `labels` where none moved an estimate's interval, `rank` where
-    models are not ranked, `foreign` where the calibration is the model's own, `interval` where its intervals are
-    exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline,
-    `untrusted` where labels contradict nothing, `attributions` where no chart broke a rule, `improved` where a
-    chart shows no change for the better, `by_labels` where labels do not decide on its alarm); an estimate that is not a number is written as unknown, a limit
-    as null.
+    The same report always gives the same bytes: the order of the fields is fixed, numbers are rounded to six
+    decimals, and times to milliseconds in UTC. A limit that is not a number is written as null, and an estimate
+    that is not a number as unknown. A field that does not apply is left out:
+
+    - `state` of an objective that cannot be judged;
+    - `labels` of an estimate whose interval no label changed, and `rank` if models are not ranked;
+    - `foreign` if the calibration is the model's own, and `interval` if its intervals are exact;
+    - `classes` if no metric is estimated by class;
+    - `rebaselined` if nobody requested a new baseline;
+    - `untrusted` if labels contradict nothing;
+    - `attributions` if no chart broke a rule;
+    - `improved` if a chart shows no change for the better, and `by_labels` if labels do not decide on its alarm.
 
     Parameters
     ----------
@@ -492,7 +501,7 @@ def to_json(report: WindowReport) -> bytes:
     Returns
     -------
     bytes
-        UTF-8; characters beyond it (lone surrogates) are written as question marks.
+        UTF-8; characters that it cannot encode (lone surrogates) are written as question marks.
 
     Examples
     --------
@@ -504,12 +513,12 @@ def to_json(report: WindowReport) -> bytes:
     {"task":"toxicity","model":"erm","group":"","version":"","window":0,"revision":0,"size":500,"closed_by":"size","start_time":"1970-01-01T00:00:00.000Z","end_time":"1970-01-01T00:01:00.500Z","calibration":{"method":"none","version":0},"estimates":[{"metric":"auroc","estimator":"average_confidence","unknown":"one class only"}],"charts":[],"objectives":[],"positions":{}}
     """  # noqa: E501 - the line is the thing shown
     if not report.line:
-        object.__setattr__(report, "line", encoded(WindowLine.of(report)))  # frozen, but for this
+        object.__setattr__(report, "line", encoded(WindowLine.from_report(report)))  # frozen otherwise
     return report.line
 
 
 def encoded(value: Any) -> bytes:
-    """A line's fields as JSON; text that is none in UTF-8 with question marks."""
+    """Encode the fields of a line as JSON, with question marks for text that is not valid in UTF-8."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -519,26 +528,26 @@ def encoded(value: Any) -> bytes:
 def revised(
     report: WindowReport, line: bytes, estimator: str, result: Result, corrected: MetricEstimate | None = None
 ) -> WindowReport | None:
-    """The next revision of a window, in which one estimator has another result.
+    """Return the next revision of a window, in which one estimator has another result.
 
-    Its line is the former one but for the bytes that change: most of it is as it was.
+    Its line is spliced from the former line, of which only the changed bytes are encoded again.
 
     Parameters
     ----------
     report : WindowReport
     line : bytes
-        What `to_json` makes of it.
+        The line that `to_json` made of the report.
     estimator : str
-        Each of its estimates gets the result.
+        Each estimate of this estimator gets the result.
     result : Result
     corrected : MetricEstimate, optional
-        Takes the place of the one by the same estimator, whose first result it keeps; without one it follows
-        the first estimate, unless its metric is unknown.
+        Replaces the estimate by the same estimator, and keeps that one's first result. If there is none to
+        replace, it is inserted after the first estimate, unless its metric is unknown.
 
     Returns
     -------
     WindowReport or None
-        None where the line would say what the former one says, as numbers are rounded there.
+        None if the new line would equal the former one, with numbers rounded as in lines.
 
     Examples
     --------
@@ -565,18 +574,19 @@ def revised(
         elif corrected is not None and not estimates and corrected.estimator not in known:
             after = [before, corrected]
         estimates += after
-        # No text can hold these bytes: inside one, each quote has a backslash before it.
+        # No text contains these bytes, because JSON writes a backslash before each quote in a text.
         if after != [before]:
             was, now = (
-                b",".join(encoded(WrittenEstimate.of(e, rounded)) for e in some) for some in ([before], after)
+                b",".join(encoded(WrittenEstimate.from_estimate(e, rounded)) for e in some)
+                for some in ([before], after)
             )
             spliced = spliced.replace(was, now, 1)
     if spliced == line:
         return None
     was, now = (b'"revision":%d,' % number for number in (report.revision, report.revision + 1))
-    found = replace(report, revision=report.revision + 1, estimates=tuple(estimates))
-    object.__setattr__(found, "line", spliced.replace(was, now, 1))
-    return found
+    revision_report = replace(report, revision=report.revision + 1, estimates=tuple(estimates))
+    object.__setattr__(revision_report, "line", spliced.replace(was, now, 1))
+    return revision_report
 
 
 def _first_of(report: WindowReport, metric: str) -> Result | None:
@@ -584,15 +594,17 @@ def _first_of(report: WindowReport, metric: str) -> Result | None:
 
 
 def _revised(before: MetricEstimate, after: MetricEstimate) -> MetricEstimate:
-    """The later estimate, with what it was at the close of its window; the same where it says the same."""
-    was, now = (WrittenEstimate.of(replace(e, labels=0, at_close=None), rounded) for e in (before, after))
+    """Return the later estimate with the first result attached, or the former one if nothing changed."""
+    was, now = (
+        WrittenEstimate.from_estimate(replace(e, labels=0, at_close=None), rounded) for e in (before, after)
+    )
     if was == now or not isinstance(before.result, Estimate):
         return before if was == now else after
     return replace(after, at_close=before.at_close or before.result)
 
 
 def _encodable(value: Any) -> Any:
-    """The same JSON value with every text fit for UTF-8."""
+    """Return the same JSON value with every text made valid in UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

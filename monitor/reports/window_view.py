@@ -1,4 +1,4 @@
-"""What is shown of one window of a series: estimates, charts, objectives, the calibration, the state."""
+"""The parts of a window's view: estimates, charts, objectives, the calibration, the state of its series."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.stats.pairwise.ranking import RankInterval
 
 
 class SeriesState(StrEnum):
-    """The state of a model, or of a group of one."""
+    """The state of a model or of one of its groups."""
 
     WARMING_UP = "warming_up"
     IN_CONTROL = "in_control"
@@ -23,7 +23,7 @@ class SeriesState(StrEnum):
 
 
 class ObjectiveState(StrEnum):
-    """Where the pooled interval, and the estimate in it, lie beside the floor or ceiling."""
+    """The state of an objective: the position of its pooled interval and estimate relative to the bound."""
 
     MET = "met"
     NOT_PROVEN = "not_proven"
@@ -33,22 +33,22 @@ class ObjectiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricEstimate:
-    """One estimator's answer for one metric of a window.
+    """The result of one estimator for one metric of a window.
 
     Parameters
     ----------
     metric, estimator : str
     result : Estimate or Unknown
     labels : int
-        Labelled rows that a `corrected` accuracy rests on beside the confidences, or that widen the interval
-        of another metric; 0 if there are none.
+        Labelled rows that a `corrected` accuracy uses besides the confidences, or that widen the interval of
+        another metric; 0 if there are none.
     rank : RankInterval or None
-        The ranks that the model may have among those of its refit, by Bonferroni's intervals; None where
-        they are not ranked.
+        The possible ranks of the model among the models of its refit, by Bonferroni's intervals; None if they
+        are not ranked.
     rank_chi_square : RankInterval or None
-        The same by the χ² set; None where it is not known how the models' errors go together.
+        The possible ranks by the χ² set; None if the dependence between the models' errors is unknown.
     at_close : Estimate or None
-        What a `corrected` accuracy was when the window closed, where later labels have revised it.
+        The `corrected` accuracy at the close of the window, if later labels have revised it.
     """
 
     metric: str
@@ -63,15 +63,15 @@ class MetricEstimate:
 def leading_estimate(
     estimates: Iterable[MetricEstimate], metric: str, judged: str = AVERAGE_CONFIDENCE
 ) -> MetricEstimate | None:
-    """Return the estimate of a metric that is shown first: corrected by labels where there are any.
+    """Return the estimate of a metric that is shown first: the one corrected by labels, if there is one.
 
     Parameters
     ----------
     estimates : iterable of MetricEstimate
-        Of a window.
+        The estimates of a window.
     metric : str
     judged : str
-        The estimator that the chart judges, which is shown without labels.
+        The estimator that the chart judges, which is shown if there is no corrected estimate.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def leading_estimate(
 
 @dataclass(frozen=True, slots=True)
 class ClassEstimate:
-    """One estimator's answer for one class of a metric that is otherwise a mean over classes."""
+    """The result of one estimator for one class, for a metric that is otherwise a mean over classes."""
 
     metric: str
     estimator: str
@@ -99,18 +99,18 @@ class ClassEstimate:
 
 @dataclass(frozen=True, slots=True)
 class AlarmByLabels:
-    """What labels say where they decide on the alarm of the accuracy: see `monitor.engine.label_alarm`.
+    """The accuracy by labels that decides on the alarm of the accuracy: see `monitor.engine.label_alarm`.
 
     Parameters
     ----------
     value : float
-        The corrected accuracy of the window and the four before it together.
+        The corrected accuracy over the window and the four windows before it.
     lower, upper : float
-        The band within which the accuracy has not changed.
+        The range of accuracies that count as unchanged.
     labels : int
         Labelled rows of these windows.
     confidences_moved : bool
-        Whether the chart of the confidences shows a change, which is no alarm then.
+        Whether the chart of the confidences shows a change, which raises no alarm while labels decide.
     """
 
     value: float
@@ -129,18 +129,18 @@ class AlarmByLabels:
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """What the control chart of one metric said of the last closed window.
+    """The verdict of one metric's control chart on the last closed window.
 
     Parameters
     ----------
     metric : str
     verdict : Verdict
-        Centre, limits and rules are those of the chart. Alarm and improvement are by labels where these
+        The chart's centre, limits and broken rules. Labels determine its alarm and improvement if they
         decide.
     estimator : str
-        Whose value the chart judges.
+        The estimator whose values the chart judges.
     by_labels : AlarmByLabels or None
-        None where the estimates decide on the alarm.
+        None if the estimates decide on the alarm.
     """
 
     metric: str
@@ -150,13 +150,13 @@ class ChartView:
 
     @property
     def confidences_moved(self) -> bool:
-        """Whether the confidences show a change on whose alarm labels decide."""
+        """True if the confidences show a change that raises no alarm because labels decide."""
         return self.by_labels is not None and self.by_labels.confidences_moved
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveView:
-    """The objective of one metric: its bound, its state, and the pooled interval judged (None: unknown)."""
+    """The objective of one metric: its bound, its state, and the judged pooled interval (None if unknown)."""
 
     metric: str
     bound: float
@@ -167,26 +167,29 @@ class ObjectiveView:
 
 @dataclass(frozen=True, slots=True)
 class Rebaselined:
-    """A new baseline that an operator asked for, by metric, and why."""
+    """An operator's request for a new baseline of one metric, with the reason."""
 
     metric: str
     reason: str
 
 
 EXACT, PREDICTIVE = "poisson_binomial", "predictive"
-"""What intervals hold: chance alone, or the calibration's error and what varies between windows too."""
+"""The kinds of interval: `EXACT` covers chance alone, `PREDICTIVE` also the calibration's error and the
+variation between windows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CovariatesView:
-    """What a window's own calibration rests on: see `monitor.stats.calibration.covariates`.
+    """The data behind a window's own calibration: see `monitor.stats.calibration.covariates`.
 
     Parameters
     ----------
     effective_rows : float
-        So many rows of the reference, weighted alike, would tell as much; 0 where nothing was fitted.
+        Number of equally weighted reference rows with the same information as the weighted ones; 0 if nothing
+        was fitted.
     missing, unseen : mapping of str to int
-        By feature, the window's rows without it, and those with a text that no row of the reference has.
+        By feature, the rows of the window that lack it, and those with a text that no reference row has.
     """
 
     effective_rows: float
@@ -201,19 +204,20 @@ class CalibrationView:
     Parameters
     ----------
     method : str
-        Key in `monitor.stats.calibration.CALIBRATIONS`; where `auto` was asked for, the one that it chose.
+        Key in `monitor.stats.calibration.CALIBRATIONS`; the chosen one if `auto` is configured.
     version : int
-        Counts the fits, from 1; 0 where nothing was fitted.
+        Number of the fit, from 1; 0 if nothing was fitted.
     foreign : bool
-        It was fitted on answers of another version of the model.
+        Whether it was fitted on answers of another version of the model.
     fitted_time : float or None
-        Newest record that it was fitted on, seconds since the epoch.
+        Time of the newest record that it was fitted on, seconds since the epoch.
     interval : {"poisson_binomial", "predictive"}
-        What the intervals that rest on it hold.
+        The kind of the intervals that use it.
     short_reference : int or None
-        Rows of a reference that is too short to learn what varies between windows; None where it is not.
+        Rows of a reference that is too short to learn the variation between windows; None if it is long
+        enough.
     covariates : CovariatesView or None
-        Of the newest closed window, where each has its own calibration.
+        The data behind the newest window's calibration, if each window has its own.
     """
 
     method: str
@@ -227,16 +231,16 @@ class CalibrationView:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many audited batches of labelled rows lay in their interval: see `monitor.engine.labels.audit`.
+    """The measured coverage of intervals on batches of labelled rows: see `monitor.engine.labels.audit`.
 
     Parameters
     ----------
     ratio : float
-        Share of the batches, 0 to 1.
+        Share of the batches whose accuracy lies in their interval, 0 to 1.
     rows : int
         Labelled rows in those batches.
     level : float
-        What the intervals claim.
+        Nominal level of the intervals.
     """
 
     ratio: float

@@ -221,7 +221,9 @@ class _Recomputed:
         if self._hardly_defined(metric):
             return []
         result = self._evaluation.estimates[metric]
-        again = plain(WrittenEstimate.of(MetricEstimate(metric, AVERAGE_CONFIDENCE, result), rounded))
+        again = plain(
+            WrittenEstimate.from_estimate(MetricEstimate(metric, AVERAGE_CONFIDENCE, result), rounded)
+        )
         passed_over = _BY_LABELS if informed(estimate) else ()
         return [
             (f"estimates.{metric}.{name}", str(reported.get(name)), str(again.get(name)))

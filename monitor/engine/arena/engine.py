@@ -239,7 +239,7 @@ class ArenaEngine:
         arena = self.settings.arena
         rows = self.join.pooled(window.number - arena.windows + 1, window.number, window.end_time)
         self._count["used"] += window.size
-        self._last = ArenaReport.of(
+        self._last = ArenaReport.from_standing(
             self.settings.name,
             window.number,
             size=window.size,

@@ -102,7 +102,7 @@ def refit(job: RefitJob) -> RefitResult:
         job.sequence,
         job.time,
         models={
-            name: ModelRefit(tuple(map(WrittenEstimate.of, estimates)), curve)
+            name: ModelRefit(tuple(map(WrittenEstimate.from_estimate, estimates)), curve)
             for name, estimates, curve in zip(
                 job.models, _estimates(job, fits, tags), _curves(job, chief), strict=True
             )

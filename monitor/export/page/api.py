@@ -199,9 +199,9 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
             labelled=one.labelled,
             correct=one.correct,
             trusted=None if one.trust is None else one.trust.trusted,
-            estimates=[WrittenEstimate.of(e, rounded) for e in one.estimates],
-            charts=[ChartLine.of(chart) for chart in one.charts],
-            objectives=[ObjectiveLine.of(objective) for objective in one.objectives],
+            estimates=[WrittenEstimate.from_estimate(e, rounded) for e in one.estimates],
+            charts=[ChartLine.from_view(chart) for chart in one.charts],
+            objectives=[ObjectiveLine.from_view(objective) for objective in one.objectives],
             alarmed_since={
                 metric: None if since is None else rfc3339(since)
                 for metric, since in one.alarmed_since.items()
@@ -394,11 +394,15 @@ def _models(data: Data, query: ModelsQuery) -> Models:
 
 def _windows(data: Data, query: WindowsQuery) -> WindowLines:
     one = data.series(query.task, query.model, query.group)
-    return WindowLines(windows=[WindowLine.of(r) for r in data.reports(one, query.limit, query.before)])
+    return WindowLines(
+        windows=[WindowLine.from_report(r) for r in data.reports(one, query.limit, query.before)]
+    )
 
 
 def _window(data: Data, query: WindowQuery) -> WindowLine:
-    return WindowLine.of(data.window(data.series(query.task, query.model, query.group), query.window))
+    return WindowLine.from_report(
+        data.window(data.series(query.task, query.model, query.group), query.window)
+    )
 
 
 def _alarms(data: Data, query: AlarmsQuery) -> Alarms:

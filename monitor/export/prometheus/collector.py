@@ -536,8 +536,8 @@ def _refit_rows(view: AgentView) -> Iterator[Row]:
             yield "refit_labelled_rows", who, refits.labelled
             yield "refit_pool_rows", who, max(refits.pool_rows, refits.rows)
             yield "refit_sampling_widening_ratio", who, refits.widening
-            if refits.drawn is not None:
-                yield "refit_drawn_rows", who, refits.drawn
+            if refits.labelled_draws is not None:
+                yield "refit_drawn_rows", who, refits.labelled_draws
                 yield "refit_missing_draws", who, refits.missing_draws or 0
             yield from known("effective_labels", who, refits.effective_labels)
             for name, share in refits.prevalence.items():

@@ -58,7 +58,7 @@ def test_its_ranks_come_with_it(ranks: tuple[RankInterval, RankInterval | None])
 
 
 def through_the_pipe(found: MetricEstimate) -> MetricEstimate:
-    return restored(unpack(pack(WrittenEstimate.of(found))), WrittenEstimate).read()
+    return restored(unpack(pack(WrittenEstimate.from_estimate(found))), WrittenEstimate).read()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x80", b"hello", pack([1, 2]), pack({"job": {}})])
