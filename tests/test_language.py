@@ -14,6 +14,7 @@ PACKAGES: tuple[str, ...] = (
     "monitor/agent",
     "monitor/base",
     "monitor/config",
+    "monitor/notebook",
     "monitor/reports",
     "monitor/stats/calibration",
     "monitor/stats/charts",

@@ -1,4 +1,4 @@
-"""`Monitor`, for notebooks and scripts: the computation of `replay` over frames that are in memory.
+"""`Monitor`, for notebooks and scripts: the computation of `replay` on frames in memory.
 
-`blindsight.py` is what `import blindsight` finds: the build puts it beside `monitor` (`pyproject.toml`).
+The build copies `blindsight.py` beside `monitor` (see `pyproject.toml`), so that `import blindsight` works.
 """

@@ -31,9 +31,9 @@ _ALARMS_SHOWN = 3
 
 
 class RaisedAlarm(NamedTuple):
-    """An alarm of a control chart: the series and metric, the window at whose end it was raised, its time.
+    """An alarm of a control chart: its series and metric, the window that raised it, and the time.
 
-    `time` is the end of the window, seconds since the epoch; NaN where the answers had no times.
+    `time` is the end of the window, seconds since the epoch; NaN if the answers had no times.
     """
 
     model: str
@@ -45,19 +45,19 @@ class RaisedAlarm(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MonitorResult:
-    """What `Monitor.estimate` found. In a notebook it shows the verdict, and the chart of the worst metric.
+    """The result of `Monitor.estimate`, shown in a notebook as the verdict and the chart of the worst metric.
 
     Parameters
     ----------
     write_config : callable
-        See `Monitor.to_config`.
+        The function behind `to_config`.
     reports : tuple of WindowReport
-        As `replay` writes them (`monitor.reports.window_report.to_json` makes the line): a window that labels
-        revised stands more than once.
+        The reports that `replay` would write (`monitor.reports.window_report.to_json` makes their lines). A
+        window that labels revised occurs more than once.
     view : EngineView
         The state at the end.
     period, labelled, unused
-        For charts and the report.
+        Data for charts and the report.
 
     Examples
     --------
@@ -79,31 +79,31 @@ class MonitorResult:
 
     @property
     def alarms(self) -> tuple[RaisedAlarm, ...]:
-        """Each alarm that was raised, in the order of the windows."""
-        found = [
+        """Every raised alarm, in the order of the windows."""
+        alarms = [
             RaisedAlarm(model, group, metric, raised.window, raised.time if self._timed else math.nan)
             for (_, model, group), metrics in self.period.histories.alarms().items()
             for metric, each in metrics.items()
             for raised in each
         ]
         return tuple(
-            sorted(found, key=lambda alarm: (alarm.time, alarm.window) if self._timed else alarm[3:4])
+            sorted(alarms, key=lambda alarm: (alarm.time, alarm.window) if self._timed else alarm[3:4])
         )
 
     @property
     def rejected(self) -> Mapping[str, int]:
-        """Rows that could not be used, by the reason.
+        """The number of rows that could not be used, by reason.
 
-        A row with a label and without scores is a label, as `replay` takes it, and has no id that would join
-        it to an answer.
+        Like in `replay`, a row with a label and without scores is a label; it counts here because it has no
+        id that would join it to an answer.
         """
         return dict(self.unused.answers + self.unused.labels)
 
     def to_pandas(self) -> Any:
-        """A pandas `DataFrame`: a row for each window, metric and estimator.
+        """Return a pandas `DataFrame` with a row for each window, metric and estimator.
 
-        Times, interval and limits are missing values where there are none; `unknown` is the reason of an
-        estimate that is none.
+        Absent times, intervals and limits are missing values. `unknown` is the reason why there is no
+        estimate.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class MonitorResult:
         return new_frame(self._columns(), "pandas")
 
     def to_polars(self) -> Any:
-        """As `to_pandas`, a polars `DataFrame`."""
+        """Return a polars `DataFrame` with the content of `to_pandas`."""
         return new_frame(self._columns(), "polars")
 
     def plot(
@@ -123,7 +123,7 @@ class MonitorResult:
         backend: Literal["matplotlib", "altair"] = "matplotlib",
         ax: Any = None,
     ) -> Any:
-        """The control chart of a metric.
+        """Draw the control chart of a metric.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class MonitorResult:
             ``""`` for the whole model, else such as ``region=eu``.
         backend : {"matplotlib", "altair"}
         ax : matplotlib.axes.Axes, optional
-            Where matplotlib draws; in a figure of its own where left out.
+            Axes to draw in with matplotlib; new ones by default.
 
         Returns
         -------
@@ -142,9 +142,9 @@ class MonitorResult:
         Raises
         ------
         ConfigError
-            There is no chart of that name.
+            There is no such chart.
         BlindsightError
-            The library is not installed; the sentence has the pip line.
+            The library is not installed; the message has the pip command.
         """
         if backend not in ("matplotlib", "altair"):
             raise ConfigError(f"backend: expected matplotlib or altair, got {backend!r}")
@@ -152,7 +152,7 @@ class MonitorResult:
         return matplotlib_axes(data, ax) if backend == "matplotlib" else altair_chart(data)
 
     def save_html(self, path: str | Path) -> Path:
-        """Write the report that `replay` writes: one HTML file that asks for nothing; returns its path.
+        """Write the report of `replay` to an HTML file that needs no other file, and return its path.
 
         Raises
         ------
@@ -172,20 +172,20 @@ class MonitorResult:
         return f"{type(self).__name__}: {' '.join([*self._verdict(), *self._facts()])}"
 
     def _repr_html_(self) -> str:
-        found, facts = self._headline(), " ".join(self._facts())
+        summary, facts = self._headline(), " ".join(self._facts())
         pictures = (
             f'<p><img alt="{text(data.title)}" src="data:image/svg+xml;base64,'
             f'{base64.b64encode(control_chart_svg(data).encode()).decode()}"></p>'
             for data in self._worst_charts()
         )
         return (
-            f'<div class="blindsight"><style>{_STYLE}</style><p><b class="{found.worst.tone}">'
-            f"{text(found.words)}</b> {text(found.rest)} {text(facts)}</p>{''.join(pictures)}</div>"
+            f'<div class="blindsight"><style>{_STYLE}</style><p><b class="{summary.worst.tone}">'
+            f"{text(summary.words)}</b> {text(summary.rest)} {text(facts)}</p>{''.join(pictures)}</div>"
         )
 
     @property
     def _timed(self) -> bool:
-        """Whether any answer had a time: without one, every window is of the beginning of 1970."""
+        """True if any answer had a time; without times, every window lies at the beginning of 1970."""
         return any(report.end_time for report in self.reports)
 
     @property
@@ -196,8 +196,8 @@ class MonitorResult:
         return headline(self._models)
 
     def _verdict(self) -> Iterator[str]:
-        found = self._headline()
-        yield from filter(None, (found.words, found.rest))
+        summary = self._headline()
+        yield from filter(None, (summary.words, summary.rest))
 
     def _facts(self) -> Iterator[str]:
         for one in self._models:
@@ -210,9 +210,13 @@ class MonitorResult:
             else:
                 yield f"Estimated {metric} unknown {windows};"
         raised = [alarm for alarm in self.alarms if not alarm.group]
-        told = [f"{each.metric} in window {each.window}{self._when(each)}" for each in raised[:_ALARMS_SHOWN]]
+        shown = [
+            f"{each.metric} in window {each.window}{self._when(each)}" for each in raised[:_ALARMS_SHOWN]
+        ]
         more = f" and {len(raised) - _ALARMS_SHOWN} more" if len(raised) > _ALARMS_SHOWN else ""
-        yield f"{'alarm' if len(raised) == 1 else 'alarms'}: {', '.join(told)}{more}" if told else "no alarm"
+        yield (
+            f"{'alarm' if len(raised) == 1 else 'alarms'}: {', '.join(shown)}{more}" if shown else "no alarm"
+        )
         if self.rejected:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
             yield f"(rows not used: {reasons})"
@@ -271,7 +275,7 @@ _COLUMNS: Mapping[str, str] = {
 
 
 def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
-    """A row for each estimate, in the order of `_COLUMNS`."""
+    """Yield a row for each estimate, its cells in the order of `_COLUMNS`."""
     charts = {(chart.metric, chart.estimator): chart for chart in report.charts}
     window = (report.model, report.group, report.version, report.window)
     ends = (report.start_time, report.end_time)
@@ -279,9 +283,9 @@ def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
     for each in report.estimates:
         result = finite(each.result)
         if isinstance(result, Estimate):
-            told: tuple[Any, ...] = (result.value, result.lower, result.upper, None)
+            numbers: tuple[Any, ...] = (result.value, result.lower, result.upper, None)
         else:
-            told = (None, None, None, result.reason)
+            numbers = (None, None, None, result.reason)
         chart = charts.get((each.metric, each.estimator))
         limits: tuple[Any, ...] = (None, None, None, False, False, False, False)
         if chart is not None:
@@ -289,7 +293,7 @@ def _rows(report: WindowReport, timed: bool) -> Iterator[tuple[Any, ...]]:
             known = map(_known, (verdict.center, verdict.lower, verdict.upper))
             by_labels = chart.by_labels is not None, chart.confidences_moved
             limits = (*known, verdict.out_of_control, verdict.improved, *by_labels)
-        yield (*window, *times, report.size, each.metric, each.estimator, *told, *limits)
+        yield (*window, *times, report.size, each.metric, each.estimator, *numbers, *limits)
 
 
 def _known(value: float) -> float | None:

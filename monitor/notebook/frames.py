@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow, and mappings of arrays: read a column at a time, and made."""
+"""Reading of frames of pandas, polars and Arrow and of mappings of arrays, and making of new frames."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Cells = list[Any]
 
 
 class ReadFrame:
-    """A table, read a column at a time as plain values.
+    """A table that is read by columns, as plain Python values.
 
     Parameters
     ----------
     frame : frame of pandas, polars or Arrow, or mapping of str to array
-        Any that narwhals reads whole. Of a mapping the values are arrays, series or lists of one length; an
-        array of two dimensions holds a list a row.
+        Any eager frame that narwhals supports. The values of a mapping are arrays, series or lists of one
+        length; each row of a two-dimensional array becomes a list.
     what : str
-        What messages call it.
+        The name of the table in messages.
 
     Raises
     ------
     ConfigError
-        It is something else, or its columns have two lengths.
+        The frame is of another type, or its columns differ in length.
     MissingExtraError
-        It is a frame, and narwhals is not installed.
+        narwhals is needed and not installed.
     """
 
     def __init__(self, frame: Any, what: str) -> None:
@@ -42,29 +42,29 @@ class ReadFrame:
             cells = {name: _cells(values, f"{what}, column {name}") for name, values in frame.items()}
             lengths = {str(name): len(column) for name, column in cells.items()}
             if len(set(lengths.values())) > 1:
-                told = ", ".join(f"{name} has {length:,}" for name, length in lengths.items())
-                raise ConfigError(f"{what}: expected columns of one length, got {told} rows")
+                counts = ", ".join(f"{name} has {length:,}" for name, length in lengths.items())
+                raise ConfigError(f"{what}: expected columns of one length, got {counts} rows")
             self._names: dict[str, Any] = {str(name): name for name in cells}
             self._read = cells.__getitem__
         else:
-            found = _narwhals_frame(frame, what)
-            self._names = {str(name): name for name in found.columns}
-            self._read = lambda name: _of_series(found.get_column(name))
+            native = _narwhals_frame(frame, what)
+            self._names = {str(name): name for name in native.columns}
+            self._read = lambda name: _of_series(native.get_column(name))
 
     def columns(self, places: Mapping[str, str], optional: Iterable[str] = ()) -> dict[str, Cells]:
-        """The columns by their names.
+        """Return columns by their names.
 
         Parameters
         ----------
         places : mapping of str to str
-            What asks for a column, as messages call it, and the column.
+            The name of each column, by the argument that names it, which messages mention.
         optional : iterable of str
             Keys of `places` whose column may be absent.
 
         Raises
         ------
         ConfigError
-            A column is not there; the sentence names those that are.
+            A column does not exist; the message lists the existing ones.
         """
         left_out = set(optional)
         for key, name in places.items():
@@ -79,12 +79,13 @@ class ReadFrame:
 
 
 def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal["pandas", "polars"]) -> Any:
-    """A frame of this library.
+    """Return a new frame of a library.
 
     Parameters
     ----------
     columns : mapping of str to (str, sequence)
-        By name, the type (as narwhals calls it; `time` of UTC in milliseconds) and the values.
+        The type and the values of each column. The type is a name of narwhals, or `time` for times in UTC in
+        milliseconds.
     library : {"pandas", "polars"}
 
     Raises
@@ -105,12 +106,12 @@ def new_frame(columns: Mapping[str, tuple[str, Sequence[Any]]], library: Literal
 
 
 def required(package: str, what: str) -> ModuleType:
-    """A package that no extra of ours brings, as it is taken only where its owner has it.
+    """Import a package that none of our extras installs.
 
     Raises
     ------
     BlindsightError
-        It is not installed; the sentence has the pip line.
+        The package is not installed; the message has the pip command.
     """
     try:
         return importlib.import_module(package)
@@ -141,13 +142,13 @@ def _narwhals_frame(frame: Any, what: str) -> Any:
 
 
 def _of_series(series: Any) -> Cells:
-    """A column of narwhals; None where its library holds a value for missing, as its Parquet file would."""
+    """Return the cells of a narwhals series, with None for its library's missing values."""
     missing = series.is_null().to_list()
     return [None if gone else _plain(value) for value, gone in zip(series.to_list(), missing, strict=True)]
 
 
 def _cells(values: Any, what: str) -> Cells:
-    """An array, a series or a list; NaN and NaT are missing values, as no array has another sign for them."""
+    """Return the cells of an array, a series or a list, with None for missing values: NaN and NaT."""
     if not isinstance(values, list | tuple | np.ndarray):
         if isinstance(values, str) or not hasattr(values, "__len__"):
             raise ConfigError(f"{what}: expected an array with a value a row, got {type(values).__name__}")
@@ -155,7 +156,7 @@ def _cells(values: Any, what: str) -> Cells:
             return _of_series(_narwhals("Reading a series").from_native(values, series_only=True))
         values = np.asarray(values)
     if isinstance(values, np.ndarray):
-        if values.dtype.kind == "M":  # as Python's own, which nanoseconds would not become
+        if values.dtype.kind == "M":  # microseconds become Python's datetime, nanoseconds would not
             values = values.astype("datetime64[us]")
         values = values.tolist()
     return [None if isinstance(cell := _plain(value), float) and cell != cell else cell for value in values]
@@ -179,7 +180,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_nan(cells: Cells) -> Cells:
-    """Replace missing numbers by NaN, as a row without a score is not a label without scores.
+    """Replace missing numbers by NaN, so that a row without a score does not become a label without scores.
 
     Examples
     --------

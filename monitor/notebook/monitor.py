@@ -1,4 +1,4 @@
-"""`Monitor`: a task's labelled reference, and the windows of frames, by the engine that `replay` runs."""
+"""`Monitor`: a labelled reference of a task, and estimates for frames by the engine of `replay`."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from monitor.reports.window_report import WindowReport
 
 _CORRECT = "correct"
 _NEAR = 0.05
-"""A probability's mean may be off by so much from its class's share, and still be told for what it is."""
+"""The allowed difference, besides chance, between the mean of a class's probability and the class's share."""
 
 
 class Monitor:
-    """Estimates how good a classifier is on answers without labels; the same numbers as `blindsight replay`.
+    """Estimates of a classifier's quality on answers without labels, with the numbers of `blindsight replay`.
 
-    The labelled reference calibrates the scores and sets the control limits. Each frame that is then
-    estimated is a stream of its own: rows in order, cut into windows.
+    The labelled reference calibrates the scores and sets the control limits. Each estimated frame is a
+    separate stream: its rows are cut into windows in their order.
 
     Parameters
     ----------
     classes : sequence of str, int or bool
-        In the order of the scores. Left out, the model gives a confidence only.
+        The classes in the order of the scores; empty if the model gives only a confidence.
     task, model : str
         Their names in results and in the configuration.
     window : int or mapping, optional
-        Rows of a window, or the section `window` of a task. Left out, as many as give the reference 20
-        windows, from 50 to 500.
+        Rows of a window, or the section `window` of a task. By default the size gives the reference 20
+        windows, within 50 to 500 rows.
     **settings
         The other keys of a task (`docs/configuration.md`): ``positive="toxic"``, ``metrics=["accuracy",
         "recall"]``, ``objective={"accuracy": {"min": 0.9}}``, ``calibration={"method": "beta"}``, …; names in
@@ -65,13 +65,13 @@ class Monitor:
     Raises
     ------
     ConfigError
-        A setting is not one of those; every problem is listed.
+        A setting is unknown or wrong; the message lists every problem.
 
     Notes
     -----
-    It misleads where the relation of scores and truth has changed (concept drift), which no estimate without
-    labels can see: `docs/assumptions.md`. A label column in an estimated frame counts as labels that came
-    along with the answers: they move the intervals and refit the calibration, as in the daemon.
+    Estimates mislead if the relation between scores and truth has changed (concept drift), which is invisible
+    without labels: `docs/assumptions.md`. A label column in an estimated frame counts as labels that arrive
+    together with the answers: they move the intervals and refit the calibration, as in the daemon.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class Monitor:
             settings["positive"] = _class_name(settings["positive"])
         self.classes = tuple(map(_class_name, classes))
         self.task, self.model = task, model
-        self._window, self._given = window, settings
+        self._window, self._settings = window, settings
         self._fitted: _Fitted | None = None
         self._config(self.classes, {} if window is None else self._sized(0, None))
 
@@ -121,37 +121,37 @@ class Monitor:
         time_zone: str = "UTC",
         version: str | None = None,
     ) -> Monitor:
-        """Take the labelled reference, from a time when the model was known to be good; returns itself.
+        """Use a labelled reference, from a time when the model was known to be good; return the monitor.
 
-        The columns that are named here are those of the estimated frames, too.
+        Estimated frames need the columns that are named here.
 
         Parameters
         ----------
         reference : frame or dict of arrays
-            Of pandas, polars or Arrow. Rows without a label are passed over.
+            A frame of pandas, polars or Arrow, or a dict. Rows without a label are skipped.
         scores : str, sequence of str, or mapping of class to str
-            Columns with probabilities from 0 to 1: one a class, in their order or by class; one that holds
-            lists; or, of two classes, one with the probability of the second.
+            Columns with probabilities from 0 to 1: one for each class, in the order of the classes or by
+            class; or one column of lists; or, for two classes, one column with the probability of the second.
         label : str
-            The true class; without `classes`, whether the answer was right.
+            Column of the true class; without `classes`, of whether the answer was right.
         confidence : str, optional
-            Instead of `scores`: the probability that the answer is right. With `classes` it needs
+            Column of the probability that the answer is right, in place of `scores`. With `classes` it needs
             `prediction`.
         prediction : str, optional
-            The class that was acted on, if it is not always the most probable one.
+            Column of the class that was acted on, if this is not always the most probable one.
         time : str, optional
-            Times with an offset, or of `time_zone`, or seconds since the epoch. Left out, windows have no
-            times.
+            Column of times with an offset, times in `time_zone`, or seconds since the epoch. Without it,
+            windows have no times.
         time_zone : str
             Zone of times without an offset.
         version : str, optional
-            The model's version.
+            Column of the model's version.
 
         Raises
         ------
         ConfigError
             A column is missing, its values are no probabilities or no classes, a row cannot be used, or the
-            reference cannot carry the calibration or the charts; the sentence says what to do.
+            reference is not sufficient for the calibration or the charts. The message says what to do.
         MissingExtraError
             The extra `notebook` is not installed.
         """
@@ -178,20 +178,21 @@ class Monitor:
         return self
 
     def estimate(self, frame: Any, labels: bool = True) -> MonitorResult:
-        """The windows of a frame.
+        """Estimate the windows of a frame.
 
         Parameters
         ----------
         frame : frame or dict of arrays
-            With the columns that `fit` named. Rows that cannot be used are counted by their reason, as the
-            daemon counts them.
+            It has the columns that `fit` named. Rows that cannot be used are counted by reason, as in the
+            daemon.
         labels : bool
-            Whether the column of labels is read where the frame has it.
+            Whether to read the column of labels if the frame has one.
 
         Raises
         ------
         ConfigError
-            There is no reference yet, a column is missing, or no row can be used, and why.
+            `fit` has not been called, a column is missing, or no row can be used; the message gives the
+            reason.
         """
         if self._fitted is None:
             raise ConfigError("estimate: there is no reference yet; call fit with one first")
@@ -220,25 +221,25 @@ class Monitor:
     def to_config(
         self, path: str | Path = "blindsight.yaml", source: str = "answers.ndjson", replace: bool = False
     ) -> Path:
-        """Write the daemon's configuration, and the reference beside it; returns its path.
+        """Write the daemon's configuration, and the reference beside it; return the configuration's path.
 
-        ``blindsight replay CONFIG FILE --out OUT`` over a file with the columns of a frame gives the numbers
+        ``blindsight replay CONFIG FILE --out OUT``, on a file with the columns of a frame, gives the numbers
         that `estimate` gives for the frame; ``blindsight run CONFIG`` watches `source`.
 
         Parameters
         ----------
         path : str or Path
-            The reference goes to ``NAME.reference.ndjson`` in its folder.
+            The reference goes to ``NAME.reference.ndjson`` in the same folder.
         source : str
-            The file that the daemon reads, seen from the folder; its records have the fields that `fit`
+            The file that the daemon reads, relative to that folder; its records have the fields that `fit`
             named.
         replace : bool
-            Whether files that are there may be replaced.
+            Whether existing files may be replaced.
 
         Raises
         ------
         ConfigError
-            There is no reference yet, or a file is there already.
+            `fit` has not been called, or a file exists already.
         SinkError
             A file cannot be written.
         """
@@ -247,7 +248,7 @@ class Monitor:
         return self._fitted.to_config(path, source, replace)
 
     def _sized(self, rows: int, a_day: float | None) -> dict[str, Any]:
-        """The section `window`, for so many rows of a reference."""
+        """Return the section `window` for a reference of this many rows, `a_day` of which arrive each day."""
         if isinstance(self._window, Mapping):
             return dict(self._window)
         size = fitting_size(rows) if self._window is None else self._window
@@ -255,14 +256,14 @@ class Monitor:
         return {"size": size} | ({"max_age_seconds": age} if age and age != fitting_age(size, None) else {})
 
     def _config(self, classes: Sequence[str], window: Mapping[str, Any]) -> Config:
-        given = dict(self._given)
+        settings = dict(self._settings)
         if self.classes and not classes:  # a task of confidences has no positive class
-            given.pop("positive", None)
-        task = {"classes": classes, "window": window, **given, "reference": {"path": "reference"}}
+            settings.pop("positive", None)
+        task = {"classes": classes, "window": window, **settings, "reference": {"path": "reference"}}
         return config_from({"tasks": {self.task: task}}, name="This monitor")
 
     def _places(self, scores: str | Sequence[str] | Mapping[Any, str] | None) -> dict[str, str]:
-        """By field (`scores`, or `scores.ok` and its like), the column that holds it."""
+        """Return the column of each field of scores (`scores`, or such as `scores.ok`)."""
         if scores is None:
             return {}
         if not self.classes:
@@ -279,28 +280,28 @@ class Monitor:
         return {f"scores.{name}": str(column) for name, column in zip(self.classes, scores, strict=True)}
 
     def _mapping(self, places: Mapping[str, str], time_zone: str) -> FieldMapping:
-        """Where the daemon finds the fields of records that have the columns' names."""
-        found: dict[str, Any] = {"constants": {"model": self.model}}
+        """Return the mapping with which the daemon reads records that have the columns' names."""
+        fields: dict[str, Any] = {"constants": {"model": self.model}}
         if "time" in places:
-            found["time_zone"] = time_zone
+            fields["time_zone"] = time_zone
         for field, column in places.items():
             parent, _, name = field.partition(".")
             if name:
                 parent = "class_scores" if parent == "scores" else parent
-                found.setdefault(parent, {})[name] = _path(column)
+                fields.setdefault(parent, {})[name] = _path(column)
             else:
-                found[field] = _path(column)
+                fields[field] = _path(column)
         if "confidence" in places:
-            label = found.pop("label")
-            found["correct"] = _CORRECT if self.classes else label
-            found.pop("prediction", None)
-        named = {"tasks": {self.task: {}}, "sources": [{"kind": "stdin", "mapping": found}]}
+            label = fields.pop("label")
+            fields["correct"] = _CORRECT if self.classes else label
+            fields.pop("prediction", None)
+        named = {"tasks": {self.task: {}}, "sources": [{"kind": "stdin", "mapping": fields}]}
         (source,) = config_from(named, name="What fit was given").sources
         assert source.mapping is not None
         return source.mapping
 
     def _refuse(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> None:
-        """Refuse what is no classifier's, before each row is refused by itself."""
+        """Raise ConfigError for columns that no classifier produces, before rows are rejected one by one."""
         for field in ("label", "prediction"):
             cells = [cell for cell in columns.get(places.get(field, ""), ()) if cell is not None]
             if {_class_name(cell) for cell in cells} <= set(self.classes):
@@ -319,27 +320,27 @@ class Monitor:
             self._refuse_confidence(columns, places)
 
     def _refuse_confidence(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> None:
-        """Refuse the probability of a class in place of that of being right; ask for what was predicted."""
+        """Raise ConfigError if `confidence` is the probability of a class, or if `prediction` is missing."""
         name, label = places["confidence"], places["label"]
         if label in columns and len(self.classes) == 2:
-            of = self._given.get("positive", self.classes[-1])
+            positive = self._settings.get("positive", self.classes[-1])
             predicted = columns.get(places.get("prediction", ""), [None] * len(columns[name]))
             rows = [
                 (
                     value,
-                    _class_name(truth) == of,
+                    _class_name(truth) == positive,
                     acted is not None and _class_name(acted) == _class_name(truth),
                 )
                 for value, truth, acted in zip(columns[name], columns[label], predicted, strict=True)
                 if isinstance(value, int | float) and truth is not None
             ]
-            if rows and (told := _of_one_class(np.array(rows, dtype=np.float64))):
+            if rows and (means := _of_one_class(np.array(rows, dtype=np.float64))):
                 second = self.classes[1]
-                remedy = "give it" if of == second else f"give 1 less it, the probability of {second},"
+                remedy = "give it" if positive == second else f"give 1 less it, the probability of {second},"
                 raise ConfigError(
                     f"{name}: expected the probability that the answer is right, got values below 0.5 whose "
-                    f"mean, {told[0]:.3f}, is near the share of {of} in the reference, {told[1]:.3f}: it is "
-                    f"the probability of {of}; {remedy} as scores, without confidence"
+                    f"mean, {means[0]:.3f}, is near the share of {positive} in the reference, {means[1]:.3f}:"
+                    f" it is the probability of {positive}; {remedy} as scores, without confidence"
                 )
         if "prediction" not in places:
             raise ConfigError(
@@ -348,7 +349,7 @@ class Monitor:
             )
 
     def _judged(self, columns: Mapping[str, Cells], places: Mapping[str, str]) -> Mapping[str, Cells]:
-        """With whether each answer was right, where the task is of confidences and there are labels."""
+        """Add whether each answer was right, if the task is about confidences and there are labels."""
         label = places.get("label", "")
         if not ("confidence" in places and self.classes) or label not in columns:
             return columns
@@ -370,19 +371,19 @@ class Monitor:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Fitted:
-    """What `fit` made.
+    """The product of `Monitor.fit`.
 
     Parameters
     ----------
     config : Config
-        Its one task names a reference that is not yet a file.
+        A configuration of one task, whose reference is not a file yet.
     settings : EngineSettings
     wire : MappedWire
-        Reads tables whose columns have the frames' names.
+        Reader of tables whose columns have the frames' names.
     places : mapping of str to str
-        By field, the column.
+        The column of each field.
     reference : tuple of RawTable
-        Its rows under our names.
+        The rows of the reference, under Blindsight's names.
     """
 
     config: Config
@@ -392,7 +393,7 @@ class _Fitted:
     reference: tuple[RawTable, ...]
 
     def to_config(self, path: str | Path, source: str, replace: bool) -> Path:
-        """See `Monitor.to_config`."""
+        """Write the configuration and the reference; see `Monitor.to_config`."""
         path = Path(path)
         reference = path.with_name(f"{path.stem}.reference.ndjson")
         for each in () if replace else (path, reference):
@@ -421,12 +422,12 @@ class _Fitted:
 
 
 def _named(**columns: str | None) -> dict[str, str]:
-    """Without those that are not given."""
+    """Return the arguments that are not None."""
     return {field: str(column) for field, column in columns.items() if column is not None}
 
 
 def _class_name(value: object) -> str:
-    """As a record's class is read: 1 is "1", 1.0 too, True is "true"."""
+    """Return a class as records spell it: 1 and 1.0 are "1", True is "true"."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bool):
         return str(value).lower()
@@ -434,7 +435,7 @@ def _class_name(value: object) -> str:
 
 
 def _path(column: str) -> str:
-    """The path of a field that has a column's name; a dot in it is no step."""
+    """Return the mapping's path to a field with a column's name; a dot in the name is no separator."""
     return column if column.isidentifier() else f'["{column}"]'
 
 
@@ -448,26 +449,26 @@ def _read(frame: Any, what: str, places: Mapping[str, str], optional: Sequence[s
 
 
 def _tables(columns: Mapping[str, Cells], name: str) -> Iterator[RawTable]:
-    """The rows in tables as long as those that a file is read in."""
+    """Yield the rows in tables of the size in which files are read."""
     rows = max(map(len, columns.values()), default=0)
     for start in range(0, rows, ROWS):
         yield RawTable({key: cells[start : start + ROWS] for key, cells in columns.items()}, name, start)
 
 
 def _lines(tables: Sequence[RawTable]) -> Iterator[bytes]:
-    """The records of tables under our names, one a line."""
+    """Yield the records of tables as lines of JSON, under Blindsight's names."""
     for table in tables:
         for record in read_table(table).records:
-            found = {
+            fields = {
                 name: value
                 for name in Record.__struct_fields__
                 if (value := getattr(record, name)) is not None
             }
-            yield msgspec.json.encode(found) + b"\n"
+            yield msgspec.json.encode(fields) + b"\n"
 
 
 def _of_one_class(rows: np.ndarray) -> tuple[float, float] | None:
-    """Mean and share of the positive class, where the column is that class's probability.
+    """Return the mean and the positive class's share if the column is that class's probability.
 
     Parameters
     ----------
@@ -476,9 +477,9 @@ def _of_one_class(rows: np.ndarray) -> tuple[float, float] | None:
 
     Notes
     -----
-    Of two classes the one acted on has 0.5 or more, so that a confidence is hardly below; and its mean is
-    near the accuracy. A probability of one class goes down to 0, and its mean is near the class's share. What
-    is nearer to the accuracy passes.
+    Of two classes, the one acted on usually has a probability of 0.5 or more, so that a confidence is hardly
+    ever lower, and its mean is near the accuracy. The probability of one class goes down to 0, and its mean
+    is near the class's share. A column whose mean is nearer to the accuracy is accepted as a confidence.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A control chart by matplotlib or Altair, from the data of which the SVG pictures are drawn."""
+"""Control charts drawn by matplotlib or Altair, from the data of the SVG pictures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _BLUE, _VERMILION, _GREEN, _ORANGE, _INK, _QUIET = (
 
 
 def matplotlib_axes(data: ControlChartData, ax: Any = None) -> Any:
-    """The axes with the chart.
+    """Draw the chart, and return its axes.
 
     Parameters
     ----------
     data : ControlChartData
     ax : matplotlib.axes.Axes, optional
+        Axes to draw in; new ones by default.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def matplotlib_axes(data: ControlChartData, ax: Any = None) -> Any:
 
 
 def altair_chart(data: ControlChartData) -> Any:
-    """The chart as layers of Altair.
+    """Return the chart as layers of Altair.
 
     Raises
     ------
@@ -126,7 +127,7 @@ def _states(data: ControlChartData) -> list[str]:
 
 
 def _across(data: ControlChartData) -> Any:
-    """The windows' times, or their numbers."""
+    """Return the windows' times, or their numbers if they have no times."""
     if not data.x_is_time:
         return data.x
     return (data.x * 1e3).round().astype("datetime64[ms]")
