@@ -96,8 +96,7 @@ def sentence(attribution: Attribution) -> str:
     named = top_parts(attribution)
     by, metric = attribution.by, attribution.metric
     parts = ", ".join(
-        f"{100 * abs(each.change):.1f} from {_name(each.part, by)} ({_how(each, metric)})"
-        for each in named
+        f"{100 * abs(each.change):.1f} from {_name(each.part, by)} ({_how(each, metric)})" for each in named
     )
     head = f"{_signed(attribution.change)} points"
     if attribution.alike:

@@ -1,1 +1,1 @@
-"""Alerts straight to Alertmanager, for places where no Prometheus evaluates rules."""
+"""Alerts sent directly to Alertmanager, for installations where no Prometheus evaluates rules."""

@@ -1,4 +1,4 @@
-"""The alerts on models that are due in a view, under the names of the rules."""
+"""The alert conditions of a view, under the names of the alert rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.reports.attribution import sentence
 from monitor.reports.views import AgentView, ChartView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
 
 Identity = frozenset[tuple[str, str]]
-"""The labels of an alert; the same alert has the same ones."""
+"""The labels of an alert, which identify it."""
 
 BREACHED = "BlindsightObjectiveBreached"
 AT_RISK = "BlindsightObjectiveAtRisk"
@@ -25,20 +25,21 @@ NO_WINDOW = "BlindsightNoWindowClosed"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that holds now.
+    """An alert condition that is true now.
 
     Parameters
     ----------
     name : str
-        The alert's, as in the rules.
+        Name of the alert, as in the rules.
     labels : tuple of (str, str)
-        Whom it is about.
+        The task, and the model, group and metric if the condition concerns them.
     text : str
-        How much; a sentence.
+        A sentence with the figures.
     windows : int
-        Windows of that series that have closed.
+        Closed windows of the series.
     patient : bool
-        It must hold in two windows before it is an alert, and be gone for two before it ends.
+        Whether the condition must be true in two windows before it becomes an alert, and false in two before
+        the alert ends.
     """
 
     name: str
@@ -49,24 +50,24 @@ class Condition:
 
     @property
     def identity(self) -> Identity:
-        """The labels that identify the alert: neither window nor value."""
+        """The labels that identify the alert; they contain neither window nor value."""
         labels = {**dict(self.labels), "alertname": self.name, "severity": rule(self.name).severity}
         return frozenset(labels.items())
 
 
 @cache
 def rule(name: str) -> Alert:
-    """The rule of this name, for its severity and its summary."""
+    """Return the rule of an alert, for its severity and its summary."""
     groups = rule_groups(RuleSettings())
     return next(alert for group in groups for alert in group.alerts if alert.name == name)
 
 
-def holding(view: AgentView) -> Iterator[Condition]:
-    """The conditions that are true; none for a model that is warming up."""
+def active_conditions(view: AgentView) -> Iterator[Condition]:
+    """Yield the conditions that are true now; there are none for a model that is warming up."""
     lost = {(one.task, one.model) for one in view.engine.series if not one.group and _untrusted(one)}
     for one in view.engine.series:
         if not _warming(one):
-            yield from _of_series(one, told=bool(one.group) and (one.task, one.model) in lost)
+            yield from _of_series(one, model_lost_trust=bool(one.group) and (one.task, one.model) in lost)
     for task, refits in view.engine.refits.items():
         if refits.held:
             text = f"Task {task}: no refit begins: {refits.refused}."
@@ -74,7 +75,7 @@ def holding(view: AgentView) -> Iterator[Condition]:
 
 
 def _warming(one: SeriesView) -> bool:
-    """Before there is a baseline; what fell silent meanwhile has had no chart yet."""
+    """Return whether a series has no baseline yet; a series that became silent before that has no chart."""
     return one.state is SeriesState.WARMING_UP or (one.state is SeriesState.SILENT and not one.charts)
 
 
@@ -82,21 +83,21 @@ def _untrusted(one: SeriesView) -> bool:
     return one.trust is not None and not one.trust.trusted
 
 
-def _of_series(one: SeriesView, told: bool) -> Iterator[Condition]:
-    """Those of a series; `told`: its model's lost trust stands for its own."""
+def _of_series(one: SeriesView, model_lost_trust: bool) -> Iterator[Condition]:
+    """Yield the conditions of a series, without lost trust if an alert for its model reports it."""
     who = [("task", one.task), ("model", one.model), *([("group", one.group)] if one.group else [])]
     closed = one.windows_closed
     for objective in one.objectives:
-        of = (*who, ("metric", objective.metric))
+        labels = (*who, ("metric", objective.metric))
         if objective.state is ObjectiveState.BREACHED and not one.group:
-            yield Condition(BREACHED, of, _judged(one, objective), closed)
+            yield Condition(BREACHED, labels, _judged(one, objective), closed)
         if objective.state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK):
-            yield Condition(AT_RISK, of, _judged(one, objective), closed)
+            yield Condition(AT_RISK, labels, _judged(one, objective), closed)
     for chart in one.charts:
         if chart.verdict.out_of_control and METRICS[chart.metric].pages:
-            of = (*who, ("metric", chart.metric))
-            yield Condition(OUT_OF_CONTROL, of, _charted(one, chart), closed)
-    if _untrusted(one) and not told:
+            labels = (*who, ("metric", chart.metric))
+            yield Condition(OUT_OF_CONTROL, labels, _charted(one, chart), closed)
+    if _untrusted(one) and not model_lost_trust:
         text = f"{_name(one, 'accuracy')}: labels contradict the accuracy that was predicted."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
     if one.recalibrations is not None and one.recalibrations.held:
@@ -123,7 +124,11 @@ def _judged(one: SeriesView, objective: ObjectiveView) -> str:
 
 def _charted(one: SeriesView, chart: ChartView) -> str:
     metric = chart.metric
-    broken = [f"{rule} {count}" for (of, rule), count in one.violations.items() if of == metric and count]
+    broken = [
+        f"{rule} {count}"
+        for (charted_metric, rule), count in one.violations.items()
+        if charted_metric == metric and count
+    ]
     rules = f" Windows that broke a rule so far: {', '.join(broken)}." if broken else ""
     where = "".join(
         f" Where it changed, by the newest window that broke a rule: {sentence(each)}."

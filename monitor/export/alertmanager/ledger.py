@@ -1,4 +1,4 @@
-"""Which alerts are on, and which of them Alertmanager must be told of again."""
+"""The ledger of active alerts, which decides what to send to Alertmanager and when."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass, replace
 from monitor.export.alertmanager.holding import Condition, Identity
 
 RESOLVED_SECONDS = 300.0
-"""A resolved alert is told for so long: Alertmanager may have been away when it ended."""
+"""How long a resolved alert is sent, because Alertmanager may have been down when the alert ended."""
 
 _LIVES_RESENDS = 4
-"""An alert that is not told again ends by itself after so many intervals, as Prometheus' own do."""
+"""The number of intervals after which an alert that is not sent again ends in Alertmanager."""
 
 _WINDOWS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One alert, as Alertmanager is to hear of it.
+class PushedAlert:
+    """An alert in the form that Alertmanager receives.
 
     Parameters
     ----------
     identity : Identity
     name, text : str
-        The alert's, and how much.
+        Name of the alert, and a sentence with the figures.
     starts, ends : float
-        Seconds since the epoch; `ends` of one that is on lies ahead.
+        Seconds since the epoch; `ends` of an active alert lies in the future.
     """
 
     identity: Identity
@@ -38,13 +38,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    condition: Condition  # as it was when it last held
-    windows: int  # that were closed when it was first seen
-    seen: float  # when that was
-    held: float  # when it was last seen
+    condition: Condition  # its newest form
+    windows: int  # closed windows when the condition was first true
+    seen: float  # the time at which the condition was first true
+    held: float  # the time at which the condition was last true
     fired: float | None = None
     resolved: float | None = None
-    told: bool = True  # Alertmanager knows how it stands
+    delivered: bool = True  # Alertmanager knows the present state
 
     @property
     def task(self) -> str:
@@ -52,30 +52,30 @@ class _Entry:
 
 
 class AlertLedger:
-    """Conditions in, alerts out. Knows no clock and no network.
+    """The state of all alerts, updated from the conditions; it uses no clock and no network.
 
-    A condition must be there in two windows before it is an alert, and be gone for two before that ends, or
-    for as long as two take: where answers stop, none follows that could confirm it.
+    A condition becomes an alert once it is true in two windows. The alert ends once the condition is false in
+    two windows, or for as long as two windows take, because no window follows if answers stop.
 
-    What holds in the first look fires at once: after a restart it held before, and an alert that was told
-    must be told again before it ends by itself.
+    Conditions that are true in the first update fire at once. After a restart they were probably true before,
+    and an alert must be sent again before it ends in Alertmanager.
 
     Parameters
     ----------
     resend_seconds : float
-        Between two times that the same alert is told.
+        Time between two deliveries of the same alert.
     patience_seconds : callable
-        How long two windows of a task take.
+        Returns how long two windows of a task take.
 
     Examples
     --------
     >>> ledger = AlertLedger(60.0, lambda task: 1800.0)
-    >>> ledger.look([], {}, now=0.0)
+    >>> ledger.update([], {}, now=0.0)
     >>> low = Condition("BlindsightObjectiveBreached", (("task", "t"), ("model", "m")), "too low", windows=7)
-    >>> ledger.look([low], {("t", "m", ""): 7}, now=1.0)
+    >>> ledger.update([low], {("t", "m", ""): 7}, now=1.0)
     >>> ledger.due(now=1.0)
     []
-    >>> ledger.look([replace(low, windows=8)], {("t", "m", ""): 8}, now=2.0)
+    >>> ledger.update([replace(low, windows=8)], {("t", "m", ""): 8}, now=2.0)
     >>> [(alert.text, alert.starts, alert.ends) for alert in ledger.due(now=2.0)]
     [('too low', 2.0, 242.0)]
     """
@@ -85,30 +85,30 @@ class AlertLedger:
         self._patience = patience_seconds
         self._entries: dict[Identity, _Entry] = {}
         self._first = True
-        self._told_at = float("-inf")
+        self._delivered_at = float("-inf")
 
     @property
     def waiting(self) -> int:
-        """Alerts that began or ended and that Alertmanager has not been told of."""
-        return sum(entry.fired is not None and not entry.told for entry in self._entries.values())
+        """The number of alerts whose beginning or end has not been delivered."""
+        return sum(entry.fired is not None and not entry.delivered for entry in self._entries.values())
 
-    def look(
+    def update(
         self, conditions: Iterable[Condition], closed: Mapping[tuple[str, str, str], int], now: float
     ) -> None:
-        """Take what holds now.
+        """Update the alerts from the conditions that are true now.
 
         Parameters
         ----------
         conditions : iterable of Condition
         closed : mapping of (task, model, group) to int
-            Windows that have closed, of every series that there is.
+            Closed windows of every existing series.
         now : float
             Seconds since the epoch.
         """
-        found = {each.identity: each for each in conditions}
-        for identity, condition in found.items():
+        true_now = {each.identity: each for each in conditions}
+        for identity, condition in true_now.items():
             self._entries[identity] = self._held(self._entries.get(identity), condition, now)
-        for identity in [each for each in self._entries if each not in found]:
+        for identity in [each for each in self._entries if each not in true_now]:
             entry = self._gone(self._entries[identity], closed, now)
             if entry is None:
                 del self._entries[identity]
@@ -116,24 +116,24 @@ class AlertLedger:
                 self._entries[identity] = entry
         self._first = False
 
-    def due(self, now: float) -> list[Told]:
-        """What Alertmanager must be told now: everything, once anything changed or the interval is over."""
+    def due(self, now: float) -> list[PushedAlert]:
+        """Return the alerts to send now: all of them, if one has changed or the interval is over."""
         shown = [entry for entry in self._entries.values() if entry.fired is not None]
-        if all(entry.told for entry in shown) and now - self._told_at < self._resend:
+        if all(entry.delivered for entry in shown) and now - self._delivered_at < self._resend:
             return []
-        return [self._as_told(entry, now) for entry in shown]
+        return [self._to_alert(entry, now) for entry in shown]
 
-    def delivered(self, told: Iterable[Told], now: float) -> None:
-        """Alertmanager has taken these; what changed meanwhile stays due."""
-        self._told_at = now
-        for each in told:
+    def delivered(self, delivered: Iterable[PushedAlert], now: float) -> None:
+        """Note that Alertmanager has received these alerts; changes made meanwhile stay due."""
+        self._delivered_at = now
+        for each in delivered:
             entry = self._entries.get(each.identity)
             if entry is not None and (entry.resolved is None or entry.resolved == each.ends):
-                self._entries[each.identity] = replace(entry, told=True)
+                self._entries[each.identity] = replace(entry, delivered=True)
 
     def _held(self, entry: _Entry | None, condition: Condition, now: float) -> _Entry:
         if entry is None or entry.resolved is not None:
-            # One that comes back soon is the same incident, but must hold anew before it is told.
+            # A condition that returns soon is the same incident, but must be confirmed again.
             entry = _Entry(condition, condition.windows, now, now)
         entry = replace(entry, condition=condition, held=now)
         if entry.fired is not None:
@@ -141,26 +141,26 @@ class AlertLedger:
         at_once = self._first or not condition.patient
         confirmed = condition.windows - entry.windows >= _WINDOWS - 1
         if at_once or confirmed or now - entry.seen >= self._patience(entry.task):
-            return replace(entry, fired=now, told=False)
+            return replace(entry, fired=now, delivered=False)
         return entry
 
     def _gone(self, entry: _Entry, closed: Mapping[tuple[str, str, str], int], now: float) -> _Entry | None:
-        """What becomes of an alert whose condition no longer holds; None to forget it."""
+        """Return the entry of an alert whose condition is no longer true, or None to drop it."""
         if entry.fired is None:
             return None
         if entry.resolved is not None:
             old = now - entry.resolved > RESOLVED_SECONDS
-            return None if old and entry.told else entry
+            return None if old and entry.delivered else entry
         labels = dict(entry.condition.labels)
         who = (labels["task"], labels["model"], labels.get("group", ""))
         since = closed.get(who, entry.condition.windows + _WINDOWS) - entry.condition.windows
         lately = now - entry.held < self._patience(entry.task)
         if entry.condition.patient and since < _WINDOWS and lately:
             return entry
-        return replace(entry, resolved=now, told=False)
+        return replace(entry, resolved=now, delivered=False)
 
-    def _as_told(self, entry: _Entry, now: float) -> Told:
+    def _to_alert(self, entry: _Entry, now: float) -> PushedAlert:
         assert entry.fired is not None
         ends = now + _LIVES_RESENDS * self._resend if entry.resolved is None else entry.resolved
         condition = entry.condition
-        return Told(condition.identity, condition.name, condition.text, entry.fired, ends)
+        return PushedAlert(condition.identity, condition.name, condition.text, entry.fired, ends)

@@ -1,4 +1,4 @@
-"""Tells one Alertmanager of the alerts that are on, again and again, by its API of version 2."""
+"""The pusher of active alerts to one Alertmanager, by version 2 of its API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from monitor.config.alertmanager import Alertmanager
-from monitor.export.alertmanager.holding import holding, rule
-from monitor.export.alertmanager.ledger import AlertLedger, Told
+from monitor.export.alertmanager.holding import active_conditions, rule
+from monitor.export.alertmanager.ledger import AlertLedger, PushedAlert
 from monitor.export.page.addresses import external_address
 from monitor.export.push.access import Access, Endpoint
 from monitor.export.push.pusher import Pusher
@@ -22,24 +22,24 @@ _LOOK_SECONDS = 1.0
 
 
 class AlertPusher(Pusher):
-    """Looks at the agent every second, and keeps one Alertmanager informed; its items are alerts.
+    """A pusher that looks at the agent every second and sends changed alerts to one Alertmanager.
 
-    After an outage Alertmanager hears of everything that is on, and of what ended meanwhile. When the agent
-    stops, what is on stays on for four intervals more: a restart is no recovery.
+    After an outage Alertmanager receives all active alerts, and those that ended meanwhile. When the agent
+    stops, active alerts stay active for four intervals, because a restart is no recovery.
 
     Parameters
     ----------
     url : str
-        Of the Alertmanager, without ``/api/v2/alerts``.
+        Address of the Alertmanager, without ``/api/v2/alerts``.
     settings : Alertmanager
     view : callable
-        Gives the newest view.
+        Returns the newest view.
     page : str
         Address of the agent's page, for `generatorURL`.
     rules : RuleSettings
-        Where the runbooks are, and the address of the page from outside.
+        The addresses of the runbooks and of the public page.
     patience_seconds : callable
-        How long two windows of a task take: see `AlertLedger`.
+        Returns how long two windows of a task take: see `AlertLedger`.
     name : str
         The label `sink` of the metrics.
     """
@@ -57,26 +57,27 @@ class AlertPusher(Pusher):
         super().__init__(name, Access(settings, ALERTMANAGER), url, "alerts", seconds=_LOOK_SECONDS)
         self._url = url
         self._settings = settings
-        self._look_at = view
+        self._newest_view = view
         self._page, self._rules = page, rules
         self._ledger = AlertLedger(settings.resend_seconds, patience_seconds)
 
     def push(self, now: float) -> None:
-        view = self._look_at()
+        """Send the alerts that are due."""
+        view = self._newest_view()
         closed = {(s.task, s.model, s.group): s.windows_closed for s in view.engine.series}
-        self._ledger.look(holding(view), closed, now)
+        self._ledger.update(active_conditions(view), closed, now)
         due = self._ledger.due(now)
         self._waiting = self._ledger.waiting
         if due:
-            body = json.dumps([self._body(told) for told in due]).encode()
+            body = json.dumps([self._body(alert) for alert in due]).encode()
             self._access.post(self._url.rstrip("/"), body, self._timeout, path="/api/v2/alerts")
             self._ledger.delivered(due, now)
             self._delivered += len(due)
             self._waiting = self._ledger.waiting
             self._succeeded()
 
-    def _body(self, told: Told) -> dict[str, Any]:
-        identity = dict(told.identity)
+    def _body(self, alert: PushedAlert) -> dict[str, Any]:
+        identity = dict(alert.identity)
         own_page = {}
         if self._rules.external_url:
             names = {name: identity.get(name, "") for name in ("task", "model", "group", "metric")}
@@ -84,13 +85,13 @@ class AlertPusher(Pusher):
         return {
             "labels": {**self._settings.labels, **identity},
             "annotations": {
-                "summary": rule(told.name).summary,
-                "description": told.text,
-                "runbook_url": self._rules.runbook_url(told.name),
+                "summary": rule(alert.name).summary,
+                "description": alert.text,
+                "runbook_url": self._rules.runbook_url(alert.name),
                 **own_page,
             },
-            "startsAt": _rfc3339(told.starts),
-            "endsAt": _rfc3339(told.ends),
+            "startsAt": _rfc3339(alert.starts),
+            "endsAt": _rfc3339(alert.ends),
             "generatorURL": self._settings.external_url or self._page,
         }
 

@@ -1,7 +1,7 @@
-"""The HTTP side of the agent: the page, the metrics, and whether it is healthy and ready.
+"""The HTTP application of the agent: the page, the metrics, and the health checks.
 
-Rendering runs in threads of its own, so that a scrape of a hundred models never delays the answer to
-`/-/healthy`: a kubelet that hears nothing would kill an agent that is well.
+Separate threads render responses, so that a scrape of a hundred models never delays the answer to
+`/-/healthy`: a kubelet that gets no answer would kill a healthy agent.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _SECURITY_HEADERS = {
 }
 
 _OPEN = frozenset({"/-/healthy", "/-/ready"})
-"""What a kubelet asks for, which has no token; nothing secret is there."""
+"""The paths of health checks, which need no token: a kubelet has none, and nothing there is secret."""
 
-# Basic first, and in one line: of several schemes a browser takes the first that it knows.
+# Basic comes first, in the same header, because a browser uses the first scheme that it knows.
 _CHALLENGES = 'Basic realm="Blindsight", Bearer realm="Blindsight"'
 _NEEDS_TOKEN = "Give a token of export.tokens: Authorization: Bearer …, or as the password of a login.\n"
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]
-"""Answers the requests of a path."""
+"""A function that answers the requests of a path."""
 
 
 class App:
-    """Answers GET and HEAD by path, each response with the headers that a browser heeds.
+    """An application that answers GET and HEAD by path, with security headers for browsers.
 
     Parameters
     ----------
     routes : mapping of str to Handler
-        By path; each ``*`` at its end stands for one segment.
+        Handlers by path; each ``*`` at the end of a path stands for one segment.
     gate : Gate, optional
-        Knows who may read; everyone may if absent.
+        The tokens of readers; everyone may read if absent.
     """
 
     def __init__(self, routes: Mapping[str, Handler], gate: Gate | None = None) -> None:
@@ -73,12 +73,12 @@ class App:
         return _secured(response)
 
     def _handler(self, request: HttpRequest) -> Handler | None:
-        found = self._routes.get(request.path)
+        handler = self._routes.get(request.path)
         for below in (1, 2):
             kept = request.segments[:-below]
-            if found is None and kept:
-                found = self._routes.get("/" + "/".join((*kept, *["*"] * below)))
-        return found
+            if handler is None and kept:
+                handler = self._routes.get("/" + "/".join((*kept, *["*"] * below)))
+        return handler
 
     def _admits(self, request: HttpRequest) -> bool:
         if request.path in _OPEN:
@@ -86,7 +86,7 @@ class App:
         return self._gate.admits(bearer_of(request.headers.get("authorization"))) is not None
 
     def refusal(self, status: int, sentence: str) -> Response:
-        """What the server itself answers."""
+        """Return the response for an error that the server itself detects."""
         return _secured(text(status, "Internal Server Error" if status == 500 else f"{sentence}.\n"))
 
 
@@ -95,14 +95,14 @@ def _secured(response: Response) -> Response:
 
 
 class Rendering:
-    """Has responses made in threads of its own."""
+    """Threads that make responses."""
 
     def __init__(self) -> None:
-        # More at once would only make each slower: rendering is Python, one thread runs at a time.
+        # More threads would only make each slower: rendering is Python, which runs one thread at a time.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="blindsight-render")
 
     async def __call__(self, render: Callable[[], Response]) -> Response:
-        """What `render` returns."""
+        """Call `render` in a thread and return its response."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, render)
 
 
@@ -114,23 +114,23 @@ def build_app(
     max_bytes: int | None = None,
     gate: Gate | None = None,
 ) -> App:
-    """The agent's HTTP application: `/`, `/metrics`, `/-/healthy`, `/-/ready`, and what the page asks for.
+    """Return the agent's HTTP application: the page, `/metrics`, the health checks, and further routes.
 
     Parameters
     ----------
     view : callable
-        Gives the newest view; called in the event loop for the health checks, so it must not block.
+        Returns the newest view; called in the event loop for the health checks, so it must not block.
     registry : CollectorRegistry
-        Rendered at `/metrics`: text format 0.0.4, or OpenMetrics 1.0.0 to who asks for it.
+        Rendered at `/metrics`: in text format 0.0.4, or in OpenMetrics 1.0.0 for clients that prefer it.
     page : callable
-        Renders `/` as HTML, of a view and what follows the question mark. Both are packed with gzip for who
-        takes that.
+        Renders `/` as HTML from a view and a query. Page and metrics are compressed with gzip for clients
+        that accept it.
     routes : mapping of str to Handler, optional
-        What the page needs beside itself.
+        Further routes of the page.
     max_bytes : int, optional
-        Of `/metrics`, before it is packed: see `exposition.text`.
+        Uncompressed size of `/metrics`: see `exposition.text`.
     gate : Gate, optional
-        Knows who may read; everyone may if absent.
+        The tokens of readers; everyone may read if absent.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Every bound of the HTTP server: how long, how large, how many; and which connections are held."""
+"""The bounds of the HTTP server on times, sizes and numbers, and the table of its open connections."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from monitor.reports.views import SinkView
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one server.
+    """The bounds of one server.
 
     Parameters
     ----------
     connections : int
-        Held at once, those in a TLS handshake among them; for one more the longest idle or slow one is cut.
+        Connections held at once, including those in a TLS handshake; for one more, the one that has been idle
+        or slow for longest is cut.
     head_bytes : int
-        Of a request's line and headers; more is answered 431.
+        Size of a request's line and headers; a larger one is answered with 431.
     request_seconds : float
-        For a handshake, a request's head and its body, each; else 408. The default is Prometheus' own
-        patience (`scrape_timeout`).
+        Time limit for each of a handshake, a request's head and its body; a late request is answered with
+        408. The default is Prometheus' own limit (`scrape_timeout`).
     made_seconds : float or None
-        Within which a response must be made.
+        Time limit for making a response.
     taken_seconds : float
-        Within which the other side must have taken it.
+        Time limit in which the other side must receive it.
     idle_seconds : float
-        Between two requests of a connection.
+        Time limit between two requests of a connection.
     unsent_bytes : int
-        Of responses that are not taken yet, all together; past it those that wait longest are cut.
+        Size of all unsent responses together; beyond it the connections that wait longest are cut.
     """
 
     connections: int = 64
@@ -41,35 +42,35 @@ class Bounds:
     unsent_bytes: int = 32 << 20
 
 
-_TURN_SECONDS = 0.001  # also threads go on: to one that wants Python meanwhile it is given after 5 ms
+_TURN_SECONDS = 0.001  # long enough that other threads, too, can get Python's lock
 
 SCRAPES = Bounds()
-"""Of scrapes and pages, which are over in milliseconds."""
+"""The bounds for scrapes and pages, which take milliseconds."""
 
 
 class HeldConnection(Protocol):
-    """What `OpenConnections` asks of a connection."""
+    """The interface of a connection to `OpenConnections`."""
 
     idle: bool
-    """Whether it owes nothing: its last response was taken whole, and no further request has begun."""
+    """Whether the last response was received in full and no further request has begun."""
 
     @property
     def unsent(self) -> int:
-        """Bytes of a response that the other side has not taken."""
+        """The bytes of a response that the other side has not received yet."""
 
     def abort(self) -> None:
-        """Let go at once of the connection and of what it holds."""
+        """Close the connection at once and release its memory."""
 
 
 class OpenConnections:
-    """Connections in the order in which they began to wait for the other side, and what became of requests.
+    """The open connections in the order in which they began to wait, and counts of requests.
 
-    Written by the server's thread, `view` may be read by any.
+    Only the server's thread changes it; any thread may read `view`.
 
     Attributes
     ----------
     answered, cut : int
-        Requests that were answered; connections that were cut because they were slow.
+        Answered requests, and connections cut because they were slow.
     """
 
     def __init__(self, bounds: Bounds) -> None:
@@ -80,42 +81,42 @@ class OpenConnections:
         self.answered = self.cut = 0
 
     def begin(self) -> None:
-        """A server starts, in a loop of its own."""
+        """Prepare for a server that starts in a new event loop."""
         self._turns = asyncio.Lock()
 
     async def turn(self) -> None:
-        """Let others go on. Of those who ask for it one goes on at a time, so that many are as one."""
+        """Let other tasks proceed; callers take turns, so that many slow the server no more than one."""
         async with self._turns:
             await asyncio.sleep(_TURN_SECONDS)
 
     @property
     def view(self) -> SinkView:
-        """As one of the agent's sinks."""
+        """The counts, as one of the agent's sinks."""
         count = len(self._waiting) + len(self._working)
         return SinkView("metrics", waiting=count, delivered=self.answered, lost=self.cut)
 
     def waits(self, connection: HeldConnection) -> None:
-        """It begins to wait for the other side."""
+        """Note that a connection begins to wait for the other side."""
         self.forget(connection)
         self._waiting[connection] = None
 
     def works(self, connection: HeldConnection) -> None:
-        """A response to it is being made."""
+        """Note that a connection's response is being made."""
         self.forget(connection)
         self._working[connection] = None
 
     def forget(self, connection: HeldConnection) -> None:
-        """It is gone."""
+        """Remove a connection that has ended."""
         self._waiting.pop(connection, None)
         self._working.pop(connection, None)
 
     def make_room(self) -> None:
-        """Where no more may be held, cut the one that waits longest, or failing that works longest."""
+        """Cut the connection that waits longest, or else works longest, if the table is full."""
         if len(self._waiting) + len(self._working) >= self._bounds.connections:
             self._cut(next(iter(self._waiting or self._working)))
 
     def relieve(self) -> None:
-        """Cut those that wait longest while too much is unsent."""
+        """Cut the connections that wait longest while too much is unsent."""
         unsent = {each: each.unsent for each in self._waiting}
         total = sum(unsent.values())
         for each, size in unsent.items():

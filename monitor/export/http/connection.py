@@ -1,7 +1,7 @@
-"""One connection: requests in, responses out, each step within its time and size.
+"""One HTTP connection: requests in, responses out, each step within limits of time and size.
 
-It speaks HTTP/1.1 by h11, which parses and keeps the order of things. Of the servers that others keep none
-bounds all of this: `tests/bench/bench_servers.py` has them side by side.
+It speaks HTTP/1.1 by h11, which parses messages and enforces their order. No existing server bounds all of
+this: `tests/bench/bench_servers.py` compares them.
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ log = logging.getLogger("blindsight")
 
 _BUFFER_BYTES = 64 << 10
 _READ_BYTES = 16 << 10
-_TURN_CHUNKS = 64  # of a body: they take h11 half a millisecond, in which nobody else is served
+_TURN_CHUNKS = (
+    64  # parts of a body: h11 takes half a millisecond for them, in which no other connection is served
+)
 _LINGER_BYTES = 1 << 20
 _LINGER_SECONDS = 1.0
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 class _GoneError(Exception):
-    """The other side has left, or is let go."""
+    """The other side has left, or the connection is being closed."""
 
 
 class Connection:
-    """Serves one connection until either side ends it.
+    """A connection that is served until either side ends it.
 
     Parameters
     ----------
     application : Application
     bounds : Bounds
     held : OpenConnections
-        Where it is noted, from now until it has ended.
+        The table that contains the connection until it has ended.
 
     Attributes
     ----------
     busy : bool
-        A request has come, and its response has not gone.
+        Whether a request has arrived and its response has not been sent.
     leaving : bool
-        The server stops: the response that goes next is the last.
+        Whether the server is stopping, so that the next response is the last.
     """
 
     def __init__(self, application: Application, bounds: Bounds, held: OpenConnections) -> None:
         self._application, self._bounds, self._held = application, bounds, held
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=bounds.head_bytes)
         self._reader = asyncio.StreamReader(_BUFFER_BYTES)
-        self._writer: asyncio.StreamWriter  # once it is secured, as `_transport` is
+        self._writer: asyncio.StreamWriter  # assigned with `_transport`, after the handshake
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._making = asyncio.timeout(None)
@@ -67,25 +69,27 @@ class Connection:
         self._held.waits(self)
 
     def start(self, accepted: socket.socket, context: ssl.SSLContext | None) -> asyncio.Task[None]:
-        """Begin to serve, in a task that does not raise for what the other side does."""
+        """Start to serve in a task, which does not raise for errors of the other side."""
         self._task = asyncio.create_task(self._run(accepted, context))
-        self._task.add_done_callback(lambda _: accepted.close())  # where it was cut before its first step
+        self._task.add_done_callback(
+            lambda _: accepted.close()
+        )  # if the task was cancelled before its first step
         return self._task
 
     @property
     def unsent(self) -> int:
-        """Bytes of a response that the other side has not taken."""
+        """The bytes of a response that the other side has not received yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Let go at once of the connection and of what it holds."""
+        """Close the connection at once and release its memory."""
         if self._transport is not None:
             self._transport.abort()
         if self._task is not None:
             self._task.cancel()
 
     def leave(self) -> None:
-        """The server stops: let go where nothing is asked, and otherwise after the response."""
+        """Close because the server stops: at once if no request is open, otherwise after the response."""
         self.leaving = True
         if not self.busy and self._task is not None:
             self._task.cancel()
@@ -110,13 +114,13 @@ class Connection:
         self._transport, _ = await loop.connect_accepted_socket(
             lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=seconds
         )
-        self._transport.set_write_buffer_limits(high=1, low=0)  # so that `drain` waits until all is taken
+        self._transport.set_write_buffer_limits(high=1, low=0)  # `drain` then waits until everything is sent
         self._writer = asyncio.StreamWriter(self._transport, protocol, self._reader, loop)
         if peer := self._writer.get_extra_info("peername"):
             self._peer = str(peer[0])
 
     async def _exchange(self) -> bool:
-        """One request and its response; whether another may follow."""
+        """Serve one request, and return whether another may follow."""
         self._asked_by_head, broken = False, False
         try:
             request = await self._next_request()
@@ -158,7 +162,7 @@ class Connection:
     async def _begun(self) -> None:
         """Wait for the first bytes of another request."""
         if self._http.trailing_data[0]:
-            await asyncio.sleep(0)  # who sends many at once must not keep others waiting
+            await asyncio.sleep(0)  # a client that sends many requests at once must not block others
             return
         try:
             async with asyncio.timeout(self._bounds.idle_seconds):
@@ -168,16 +172,16 @@ class Connection:
 
     def _request_of(self, event: h11.Request) -> HttpRequest:
         self._asked_by_head = event.method == b"HEAD"
-        # What came at once h11 takes whole, however large; it bounds only what is not complete yet.
+        # h11 bounds only incomplete heads; it accepts one of any size that arrives at once.
         size = len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
         if size > self._bounds.head_bytes:
             raise self._too_large()
         headers: dict[str, str] = {}
         for name, value in event.headers:
-            key, said = name.decode("ascii"), value.decode("latin-1")
-            headers[key] = f"{headers[key]}, {said}" if key in headers else said
+            key, content = name.decode("ascii"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {content}" if key in headers else content
         if "transfer-encoding" in headers and "content-length" in headers:
-            # A proxy that goes by the other one takes part of the body for a request (RFC 9112, 6.1).
+            # A proxy that uses the other header may take a part of the body for a request (RFC 9112, 6.1).
             raise _refused(400, "Send Content-Length or Transfer-Encoding, not both")
         path, _, query = event.target.decode("ascii", "replace").partition("?")
         segments = tuple(unquote(each) for each in path.split("/")[1:])
@@ -242,17 +246,17 @@ class Connection:
         if not data and self._http.their_state is h11.IDLE and not self._http.trailing_data[0]:
             raise _GoneError
         self._http.receive_data(data)
-        if len(data) == _READ_BYTES:  # more is there, and would be read without letting others go on
+        if len(data) == _READ_BYTES:  # more data is there; let other connections proceed first
             await asyncio.sleep(0)
 
     async def _send(self, response: Response, last: bool) -> None:
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             raise _GoneError
-        self._drop_what_came()
+        self._skip_body()
         length = str(len(response.body))
         headers = {"date": formatdate(usegmt=True), **_HEADERS, **response.headers, "content-length": length}
         if last or self._http.their_state is not h11.DONE:
-            headers["connection"] = "close"  # what was not read would be taken for the next request
+            headers["connection"] = "close"  # unread data would be taken for the next request
         head = h11.Response(
             status_code=response.status,
             headers=list(headers.items()),
@@ -267,16 +271,16 @@ class Connection:
         self._writer.write(b"".join(part or b"" for part in parts))
         if self.unsent:
             self._held.relieve()
-            await self._taken()
+            await self._drain()
 
-    def _drop_what_came(self) -> None:
-        """Pass over a body that nobody read, as far as it is there: where that is all, others may follow."""
+    def _skip_body(self) -> None:
+        """Skip the received part of a body that nobody read; if it is complete, other requests may follow."""
         if self._http.their_state is h11.SEND_BODY:
             with contextlib.suppress(h11.RemoteProtocolError):
                 while isinstance(self._http.next_event(), h11.Data):
                     pass
 
-    async def _taken(self) -> None:
+    async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._bounds.taken_seconds):
                 await self._writer.drain()
@@ -285,7 +289,7 @@ class Connection:
             raise _GoneError from None
 
     async def _linger(self) -> None:
-        """Read on for a moment: to close on who is still sending could take the response away from them."""
+        """Read for a moment, because closing while the other side sends could destroy the response."""
         self.idle = True
         if self._writer.can_write_eof():
             self._writer.write_eof()
@@ -295,7 +299,7 @@ class Connection:
                 left -= len(data)
 
     async def _close(self, transport: asyncio.Transport) -> None:
-        """Give what was sent a moment to go; who does not take the end of it is left alone."""
+        """Give sent data a moment to arrive, then close."""
         transport.close()
         try:
             with contextlib.suppress(OSError):

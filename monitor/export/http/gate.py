@@ -1,4 +1,4 @@
-"""Bearer tokens: who may write to an intake, and who may read the exporter."""
+"""Bearer tokens, which decide who may write to an intake and who may read the exporter."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from monitor.export.http.reloaded_file import ReloadedFile
 _MOST_TOKEN_BYTES = 4096
 
 Tasks = frozenset[str] | None
-"""Tasks that a request may write; None for all."""
+"""The tasks that a request may write; None for all."""
 
 
 class Holder(NamedTuple):
-    """Who sends a request: the name of the token, "" where none is asked for, and the tasks it may write."""
+    """The owner of a token: its name, "" if no token is required, and the tasks it may write."""
 
     name: str
     tasks: Tasks
 
 
 class Gate:
-    """Knows the tokens, as digests only.
+    """The accepted tokens, kept only as digests.
 
     Parameters
     ----------
     tokens : sequence of HttpToken or BearerToken
-        None: everybody may write everything.
+        Without tokens everybody may write everything.
     clock : callable
-        Seconds that never go back, for looking at token files again.
+        Seconds that never go back, for the reloading of token files.
 
     Raises
     ------
@@ -58,18 +58,18 @@ class Gate:
         ]
 
     def admits(self, authorization: str | None) -> Holder | None:
-        """Who sends a request with this `Authorization`; None for one without a token that is known."""
+        """Return the holder of the token in this `Authorization`, or None if it contains no known token."""
         if not self._entries:
             return Holder("", None)
         scheme, _, token = (authorization or "").partition(" ")
-        given = _digest(token.strip()) if scheme.lower() == "bearer" else b""
-        # All are compared, each in constant time: how long it takes says nothing about which is near.
-        found = [holder for digest, holder in self._entries if hmac.compare_digest(digest(), given)]
-        if not found:
+        digest_sent = _digest(token.strip()) if scheme.lower() == "bearer" else b""
+        # Every token is compared in constant time, so that the duration reveals nothing about a token.
+        holders = [holder for digest, holder in self._entries if hmac.compare_digest(digest(), digest_sent)]
+        if not holders:
             return None
-        every = any(holder.tasks is None for holder in found)
-        tasks = frozenset[str]().union(*(holder.tasks or () for holder in found))
-        return Holder(found[0].name, None if every else tasks)
+        every = any(holder.tasks is None for holder in holders)
+        tasks = frozenset[str]().union(*(holder.tasks or () for holder in holders))
+        return Holder(holders[0].name, None if every else tasks)
 
 
 def _digest(token: str) -> bytes:
@@ -106,20 +106,20 @@ def _read_token(path: str) -> str:
 
 
 def bearer_of(authorization: str | None) -> str | None:
-    """The same `Authorization`, but where a browser gives the token as a password (Basic): as a bearer's.
+    """Return the `Authorization` with a token that a browser sends as a password (Basic) as a bearer token.
 
-    The name of the user may be any.
+    Other values are returned unchanged. The name of the user is ignored.
 
     Examples
     --------
     >>> bearer_of("Basic YW5uOjAxMjM0NTY3ODlhYmNkZWY="), bearer_of("Basic ?"), bearer_of("Bearer x")
     ('Bearer 0123456789abcdef', None, 'Bearer x')
     """
-    scheme, _, given = (authorization or "").partition(" ")
+    scheme, _, credentials = (authorization or "").partition(" ")
     if scheme.lower() != "basic":
         return authorization
     try:
-        _, _, password = base64.b64decode(given.strip(), validate=True).decode("ascii").partition(":")
+        _, _, password = base64.b64decode(credentials.strip(), validate=True).decode("ascii").partition(":")
     except ValueError:
         return None
     return f"Bearer {password}"

@@ -1,4 +1,4 @@
-"""Taking an address to listen on, and saying why it cannot be had."""
+"""Sockets that listen on an address, and messages if an address cannot be used."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import socket
 from monitor.base.errors import ConfigError
 from monitor.config.section import listen_address
 
-_QUEUE = 1024  # of connections to be accepted: past it the other side tries again only after a second
+_QUEUE = 1024  # connections that wait to be accepted; beyond that, clients retry only after a second
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
+    """Return a socket that listens on an address.
 
     Raises
     ------
     OSError
-        The address cannot be had; `cannot_listen` says why.
+        The address cannot be used; `cannot_listen` says why.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     bound = socket.socket(family, kind, protocol)
     try:
-        # A restart must not wait for the last connections' TIME_WAIT; a port in use is still refused.
+        # A restart must not wait for TIME_WAIT of old connections; a port in use is still refused.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         bound.listen(_QUEUE)
@@ -35,7 +35,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def cannot_listen(listen: str, error: OSError, key: str = "export.listen") -> str:
-    """One sentence on why an address cannot be had, and what to do; `key` is where it was configured.
+    """Return a sentence that says why an address cannot be used, and what to do.
+
+    `key` is the address's key in the configuration.
 
     Examples
     --------
@@ -56,12 +58,12 @@ def cannot_listen(listen: str, error: OSError, key: str = "export.listen") -> st
 
 
 def parse_listen(listen: str, key: str = "export.listen") -> tuple[str, int]:
-    """Host and port of an address to listen on.
+    """Return host and port of an address to listen on.
 
     Raises
     ------
     ConfigError
-        It is not of the form ``host:port``.
+        The address does not have the form ``host:port``.
 
     Examples
     --------

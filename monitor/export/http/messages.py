@@ -1,4 +1,4 @@
-"""A request and its response, apart from the bytes on a connection."""
+"""Requests and responses, independent of the bytes on a connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class BodyError(Exception):
-    """The body of a request is not whole: late, broken or cut off; its text has no full stop."""
+    """The body of a request is late, broken or incomplete; the text of the error has no full stop."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -18,7 +18,7 @@ class BodyError(Exception):
 
 
 class RefusedError(Exception):
-    """A request that cannot be answered as it stands; its text is a sentence that says why."""
+    """The request cannot be answered; the text of the error is a sentence that says why."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -27,23 +27,23 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request whose head has come.
+    """A request whose head has arrived.
 
     Parameters
     ----------
     method, path : str
-        The path decoded, without its query.
+        The path is decoded, without its query.
     headers : mapping of str to str
-        Names in lower case; values of one name joined by commas.
+        Names are in lower case; values of the same name are joined by commas.
     body : callable
-        Gives the parts of the body as they come, or raises `BodyError`. Where it is not read, and did not
-        come along with the head, the connection ends after the response.
+        Yields the parts of the body as they arrive, or raises `BodyError`. If the body is not read, and did
+        not arrive together with the head, the connection ends after the response.
     peer : str
-        The address of who sent it.
+        The address of the sender.
     query : str
-        What follows the question mark.
+        The part of the address after the question mark.
     segments : tuple of str
-        What stands between the slashes of the path, each decoded by itself: it may hold slashes.
+        The parts of the path between its slashes, each decoded separately, so that one may contain slashes.
     """
 
     method: str
@@ -57,7 +57,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is sent back; `headers` are those beside the date and the length, names in lower case."""
+    """A response; `headers` has names in lower case, and lacks the date and the length."""
 
     status: int
     body: bytes
@@ -65,17 +65,17 @@ class Response:
 
 
 class Application(Protocol):
-    """What a server serves."""
+    """The interface of a server to what it serves."""
 
     async def __call__(self, request: HttpRequest) -> Response:
-        """Answer a request, in the server's event loop; cancelled where the answer is no longer wanted."""
+        """Answer a request in the server's event loop; cancelled if the answer is no longer wanted."""
 
     def refusal(self, status: int, sentence: str) -> Response:
-        """What the server itself answers: 400, 408, 431, 500 or 503; the sentence has no full stop."""
+        """Return a response of the server itself (400, 408, 431, 500, 503); its sentence has no full stop."""
 
 
 def text(status: int, body: str, **headers: str) -> Response:
-    """A response in plain text; an underscore in a header's name stands for a hyphen.
+    """Return a response in plain text; an underscore in a header's name stands for a hyphen.
 
     Examples
     --------

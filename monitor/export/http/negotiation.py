@@ -1,4 +1,4 @@
-"""Responses in the form that a client asks for by its `Accept` headers (RFC 9110, section 12.5)."""
+"""Content negotiation by `Accept` headers (RFC 9110, section 12.5)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import gzip
 
 from monitor.export.http.messages import HttpRequest, Response
 
-_LEVEL = 4  # on exposition text and on the page within a few percent of level 9, in a fifth of its time
-_FEWEST_BYTES = 500  # of less, the headers are most
+_LEVEL = 4  # for the exposition and the page, within a few percent of level 9 in a fifth of its time
+_FEWEST_BYTES = 500  # below that, most of the response is headers
 
 
 def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str) -> Response:
-    """A response, packed with gzip where the request allows it and it is worth it.
+    """Return a response, compressed with gzip if the request allows it and the body is large enough.
 
     Parameters
     ----------
@@ -19,12 +19,12 @@ def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str)
     body : bytes
     content_type : str
     **headers : str
-        More of them, with `_` for `-`; `vary` names what else the response depends on.
+        Further headers, with `_` for `-`; `vary` names what else the response depends on.
 
     Examples
     --------
-    >>> asked = HttpRequest("GET", "/", {"accept-encoding": "gzip, br"}, body=None)
-    >>> response = packed(asked, b"a" * 10_000, "text/plain", vary="Accept")
+    >>> request = HttpRequest("GET", "/", {"accept-encoding": "gzip, br"}, body=None)
+    >>> response = packed(request, b"a" * 10_000, "text/plain", vary="Accept")
     >>> len(response.body) < 100, response.headers["content-encoding"], response.headers["vary"]
     (True, 'gzip', 'Accept, Accept-Encoding')
     """
@@ -38,9 +38,9 @@ def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str)
 
 
 def prefers_openmetrics(accept: str) -> bool:
-    """Whether an `Accept` header puts OpenMetrics 1.0 before the text format.
+    """Return whether an `Accept` header prefers OpenMetrics 1.0 to the text format.
 
-    Who names neither (a browser, `curl`) gets the text format, the older of the two.
+    A client that names neither (a browser, `curl`) gets the text format, the older of the two.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def prefers_openmetrics(accept: str) -> bool:
     openmetrics = text = 0.0
     for kind, options in _weighted(accept):
         quality = _quality(options)
-        # An answer in 1.0.0 also suits who asks for any version, and, as Prometheus does, for 0.0.1.
+        # An answer in 1.0.0 also suits a request for any version, and for 0.0.1, as in Prometheus.
         if kind == "application/openmetrics-text" and options.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
             openmetrics = max(openmetrics, quality)
         if kind == "text/plain" and options.get("version", "0.0.4") == "0.0.4":
@@ -61,7 +61,7 @@ def prefers_openmetrics(accept: str) -> bool:
 
 
 def accepts_gzip(encodings: str) -> bool:
-    """Whether an `Accept-Encoding` header allows gzip.
+    """Return whether an `Accept-Encoding` header allows gzip.
 
     Examples
     --------
@@ -73,13 +73,13 @@ def accepts_gzip(encodings: str) -> bool:
 
 
 def _weighted(header: str) -> list[tuple[str, dict[str, str]]]:
-    """The parts of an `Accept…` header, each with its parameters, in lower case."""
-    found = []
+    """Return the parts of an `Accept…` header, each with its parameters, in lower case."""
+    parts = []
     for part in header.lower().split(","):
         kind, *options = (piece.strip() for piece in part.split(";"))
         pairs = (option.partition("=") for option in options)
-        found.append((kind, {name.strip(): text.strip().strip('"') for name, _, text in pairs}))
-    return found
+        parts.append((kind, {name.strip(): text.strip().strip('"') for name, _, text in pairs}))
+    return parts
 
 
 def _quality(options: dict[str, str]) -> float:

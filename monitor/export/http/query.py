@@ -1,4 +1,4 @@
-"""What follows the question mark of an address, read into a struct whose fields are the parameters."""
+"""Parsing of a query into a struct whose fields are the parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from monitor.export.http.messages import RefusedError
 
 MOST_NUMBER = 2**53 - 1
-"""The largest whole number that every program reads from JSON as it was written."""
+"""The largest whole number that every program reads from JSON exactly."""
 
 _MOST_PARAMETERS = 50
 _SHOWN_CHARACTERS = 60
@@ -19,45 +19,45 @@ _SHOWN_CHARACTERS = 60
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def parsed(query: str, form: type[T]) -> T:
-    """The parameters of a query.
+def parse_query(query: str, form: type[T]) -> T:
+    """Parse a query into a struct.
 
     Parameters
     ----------
     query : str
-        As it was sent.
+        The query as it was sent.
     form : type of msgspec.Struct
         Its fields are texts and numbers, with their ranges in `msgspec.Meta`.
 
     Raises
     ------
     RefusedError
-        Status 400: the sentence names the parameter, what it got and what is allowed.
+        Status 400: the sentence names the parameter, its value and the allowed values.
 
     Examples
     --------
     >>> from typing import Annotated
     >>> limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
-    >>> Asked = msgspec.defstruct("Asked", [("model", str), ("limit", limit, 100)])
-    >>> parsed("model=a%2Fb+c&limit=7", Asked)
-    Asked(model='a/b c', limit=7)
-    >>> parsed("model=a&limit=0", Asked)
+    >>> Parameters = msgspec.defstruct("Parameters", [("model", str), ("limit", limit, 100)])
+    >>> parse_query("model=a%2Fb+c&limit=7", Parameters)
+    Parameters(model='a/b c', limit=7)
+    >>> parse_query("model=a&limit=0", Parameters)
     Traceback (most recent call last):
     monitor.export.http.messages.RefusedError: limit: expected a whole number from 1 to 500, got '0'.
     """
     known = {field.encode_name: field for field in msgspec.structs.fields(form)}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in _pairs(query):
         if name not in known:
             raise _wrong(f"expected parameters among {', '.join(known)}, got {_shown(name)}")
-        if name in found:
-            raise _wrong(f"{name}: expected one value, got {_shown(found[name])} and {_shown(value)}")
-        found[name] = value
+        if name in texts:
+            raise _wrong(f"{name}: expected one value, got {_shown(texts[name])} and {_shown(value)}")
+        texts[name] = value
     for name, field in known.items():
-        if field.required and name not in found:
+        if field.required and name not in texts:
             raise _wrong(f"{name}: expected {allowed(parameters(form)[name])}, got nothing: it must be given")
     values: dict[str, Any] = {}
-    for name, value in found.items():
+    for name, value in texts.items():
         try:
             values[name] = msgspec.convert(value, known[name].type, strict=False)
         except msgspec.ValidationError:
@@ -82,14 +82,14 @@ def _wrong(sentence: str) -> RefusedError:
 
 
 def parameters(form: type[msgspec.Struct]) -> Mapping[str, Mapping[str, Any]]:
-    """The JSON Schema of each parameter."""
+    """Return the JSON Schema of each parameter."""
     schema = msgspec.json.schema(form)
-    found: Mapping[str, Mapping[str, Any]] = schema["$defs"][form.__name__]["properties"]
-    return found
+    properties: Mapping[str, Mapping[str, Any]] = schema["$defs"][form.__name__]["properties"]
+    return properties
 
 
 def allowed(schema: Mapping[str, Any]) -> str:
-    """What a parameter may be, in words.
+    """Return a parameter's allowed values in words.
 
     Examples
     --------
@@ -104,16 +104,16 @@ def allowed(schema: Mapping[str, Any]) -> str:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """A few names for a sentence, and how many more there are.
+    """Join a few names for a sentence, with the number of the others.
 
     Examples
     --------
     >>> some(["erm"]), some(map(str, range(7)), 2), some([])
     ('erm', '0, 1 and 5 more', 'none')
     """
-    found = list(dict.fromkeys(names))
-    more = f" and {len(found) - most:,} more" if len(found) > most else ""
-    return ", ".join(_cut(name) for name in found[:most]) + more if found else "none"
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - most:,} more" if len(distinct) > most else ""
+    return ", ".join(_cut(name) for name in distinct[:most]) + more if distinct else "none"
 
 
 def _cut(name: str) -> str:

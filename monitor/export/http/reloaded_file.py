@@ -1,4 +1,4 @@
-"""What is read from files, and read again when they change: certificates, tokens."""
+"""Values read from files, such as certificates and tokens, and read again when the files change."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ log = logging.getLogger("blindsight")
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""How long a change may go unseen."""
+"""The largest delay after which a change of a file takes effect."""
 
 
 class ReloadedFile(Generic[T]):
-    """A value made from files. Where they can no longer be used the old one holds, and the log says so once.
+    """A value made from files; while they cannot be used, the old value stays valid and the log says so once.
 
     Parameters
     ----------
     paths : sequence of str
     load : callable
-        Reads them; raises `BlindsightError` where they cannot be used.
+        Reads the files; raises `BlindsightError` if they cannot be used.
     clock : callable
         Seconds that never go back.
 
@@ -45,7 +45,7 @@ class ReloadedFile(Generic[T]):
         self._value = load()
 
     def current(self) -> T:
-        """The value as of the files of at most a second ago."""
+        """Return the value, made from files that were checked at most a second ago."""
         now = self._clock()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
@@ -57,7 +57,7 @@ class ReloadedFile(Generic[T]):
         try:
             self._value = self._load()
         except BlindsightError as error:
-            # The state stays the old one: half of a pair of files may have been put there so far.
+            # The state stays the old one, because perhaps only one file of a pair has been replaced yet.
             if str(error) != self._complaint:
                 log.warning("%s. The old one stays in use.", str(error).rstrip("."))
             self._complaint = str(error)
@@ -66,12 +66,12 @@ class ReloadedFile(Generic[T]):
         log.info("Read again: %s.", ", ".join(self._paths))
 
     def _look(self) -> tuple[object, ...]:
-        found: list[object] = []
+        states: list[object] = []
         for path in self._paths:
             try:
-                seen = os.stat(path)
+                status = os.stat(path)
             except OSError:
-                found.append(None)
+                states.append(None)
             else:
-                found.append((seen.st_mtime_ns, seen.st_size, seen.st_ino))
-        return tuple(found)
+                states.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(states)

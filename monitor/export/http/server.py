@@ -1,4 +1,4 @@
-"""An HTTP server in a thread of its own: it accepts connections, starts and stops."""
+"""An HTTP server in a separate thread: it accepts connections, starts and stops."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from monitor.reports.views import SinkView
 
 log = logging.getLogger("blindsight")
 
-_GRACE_SECONDS = 1.0  # in which what is asked may be answered once the server stops
-_FORCED_SECONDS = 0.3  # in which the rest is told so
-_PAUSE_SECONDS = 0.5  # after the system had no room for one more connection
+_GRACE_SECONDS = 1.0  # the time for open requests when the server stops
+_FORCED_SECONDS = 0.3  # the time to refuse the remaining requests
+_PAUSE_SECONDS = 0.5  # the pause after the system refused one more connection
 
 
 class HttpServer:
-    """Serves an application from a daemon thread; installs no signal handler. It may be started again.
+    """A server of an application in a daemon thread. It installs no signal handler, and may be restarted.
 
     Parameters
     ----------
     application : Application
     listen : str
-        ``127.0.0.1:9109``, ``[::1]:9109``; port 0 takes a free one.
+        ``127.0.0.1:9109``, ``[::1]:9109``; port 0 selects a free one.
     bounds : Bounds
     context : callable, optional
-        Gives the TLS context for a new connection; plain HTTP if absent.
+        Returns the TLS context for a new connection; plain HTTP if absent.
     key : str
-        Where `listen` is configured, for errors.
+        The key of `listen` in the configuration, for errors.
     failure : type
-        What `start` raises.
+        The exception that `start` raises.
     name : str
-        Of the thread.
+        Name of the thread.
 
     Raises
     ------
@@ -82,27 +82,27 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port in use, once started; before that, the one that was asked for."""
+        """The port in use after the start; before it, the configured port."""
         return self._port
 
     @property
     def up(self) -> bool:
-        """Whether it serves."""
+        """True while the server runs."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def view(self) -> SinkView:
-        """How the HTTP side stands, as one of the agent's sinks: requests answered, connections cut."""
+        """The counts of answered requests and cut connections, as one of the agent's sinks."""
         return self._held.view
 
     def start(self) -> None:
-        """Take the address and serve.
+        """Open the address and serve.
 
         Raises
         ------
         BlindsightError
-            As `failure` says: the address cannot be had; the sentence says why and what to do. `InUseError`
-            where another process has it.
+            The address cannot be used: an `InUseError` if another process uses it, otherwise a `failure`. The
+            message says why and what to do.
         """
         try:
             bound = bind(self._host, self._port)
@@ -119,10 +119,10 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop in a second or two: idle connections at once, requests in flight after a short grace."""
+        """Stop within two seconds: idle connections at once, open requests after a short grace."""
         if self._thread is None or self._loop is None:
             return
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
         self._thread = None
@@ -162,7 +162,7 @@ class HttpServer:
         while True:
             try:
                 accepted, _ = await loop.sock_accept(bound)
-            except OSError as error:  # no more files may be open, or the other side has left already
+            except OSError as error:  # too many open files, or the other side has left already
                 log.debug("A connection could not be accepted: %s.", error)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
@@ -171,7 +171,7 @@ class HttpServer:
             task = connection.start(accepted, self._context() if self._context else None)
             self._tasks[task] = connection
             task.add_done_callback(self._ended)
-            await asyncio.sleep(0)  # where many come at once those that were cut end first
+            await asyncio.sleep(0)  # lets connections that were cut end before more are accepted
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

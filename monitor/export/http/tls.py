@@ -1,4 +1,4 @@
-"""The TLS side of the server: certificates from files, clients' certificates where they are asked for."""
+"""The server's side of TLS: its certificate, and the verification of clients' certificates, from files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from monitor.export.http.reloaded_file import ReloadedFile
 def watched_context(
     settings: HttpTls, clock: Callable[[], float] = time.monotonic
 ) -> ReloadedFile[ssl.SSLContext]:
-    """The context for new connections; connections that stand keep the certificate they began with.
+    """Return the TLS context for new connections, reloaded when its files change.
+
+    Existing connections keep the certificate that they began with.
 
     Raises
     ------
     SourceError
-        A file cannot be used; the sentence names it.
+        A file cannot be used; the message names it.
     """
     paths = [path for path in (settings.cert, settings.key, settings.client_ca) if path]
     return ReloadedFile(paths, lambda: _context(settings), clock)

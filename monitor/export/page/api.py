@@ -21,7 +21,7 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.export.charts.svg import ControlChartData
 from monitor.export.http.messages import HttpRequest, RefusedError, Response
 from monitor.export.http.negotiation import packed
-from monitor.export.http.query import MOST_NUMBER, parsed, some
+from monitor.export.http.query import MOST_NUMBER, parse_query, some
 from monitor.export.page.addresses import model_address
 from monitor.export.page.overview import Shown, selected, worst_metric, worst_state
 from monitor.export.page.windows import (
@@ -482,7 +482,7 @@ ENDPOINTS = (
 def answered(endpoint: ApiEndpoint, data: Data, request: HttpRequest) -> Response:
     """The answer to a request, in JSON or as the file that was asked for."""
     try:
-        query = parsed(request.query, endpoint.query)
+        query = parse_query(request.query, endpoint.query)
         answer = endpoint.answered(data, query)
     except RefusedError as error:
         return Response(error.status, encoded(Problem(error=str(error))), {"content-type": _JSON})

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from monitor import __version__
-from monitor.export.http.query import parsed
+from monitor.export.http.query import parse_query
 from monitor.export.page import arenas, health, models, overview
 from monitor.export.page.assets import address
 from monitor.export.page.words import text
@@ -51,7 +51,7 @@ def shown_page(view: AgentView, query: str) -> str:
     RefusedError
         A parameter cannot be used.
     """
-    return render_page(view, parsed(query, overview.Shown))
+    return render_page(view, parse_query(query, overview.Shown))
 
 
 def whole(

@@ -11,7 +11,7 @@ from monitor.export.charts.svg import control_chart_svg
 from monitor.export.http.app import HTML, Handler, Rendering
 from monitor.export.http.messages import HttpRequest, Response, text
 from monitor.export.http.negotiation import packed
-from monitor.export.http.query import parsed, some
+from monitor.export.http.query import parse_query, some
 from monitor.export.page import assets, openapi
 from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, ChartQuery, Data, answered
 from monitor.export.page.model import ModelQuery, NamedModelQuery, render_model
@@ -74,17 +74,17 @@ async def _openapi(request: HttpRequest) -> Response:
 
 
 def _model_by_query(data: Data, request: HttpRequest) -> Response:
-    query = parsed(request.query, NamedModelQuery)
+    query = parse_query(request.query, NamedModelQuery)
     return packed(request, render_model(data, query, "", time.time()), HTML)
 
 
 def _model_by_path(data: Data, request: HttpRequest) -> Response:
     task, model = request.segments[-2:]
-    query = parsed(request.query, ModelQuery)
+    query = parse_query(request.query, ModelQuery)
     named = NamedModelQuery(task=task, model=model, **msgspec.structs.asdict(query))
     return packed(request, render_model(data, named, "../../", time.time()), HTML)
 
 
 def _picture(data: Data, request: HttpRequest) -> Response:
-    picture = control_chart_svg(data.picture(parsed(request.query, ChartQuery)))
+    picture = control_chart_svg(data.picture(parse_query(request.query, ChartQuery)))
     return packed(request, picture.encode(), "image/svg+xml")

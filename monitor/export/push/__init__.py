@@ -1,1 +1,1 @@
-"""What the agent tells others by itself, again and again: alerts and metrics."""
+"""Pushers of alerts and metrics, which the agent sends to other servers at regular intervals."""

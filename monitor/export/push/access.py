@@ -1,4 +1,4 @@
-"""How a request of the agent's is made: who we say that we are, and whom we trust."""
+"""Requests of the agent to other servers: login, certificates, and messages for failures."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go and what they bring, as sentences about them name it.
+    """The names for an address and the sent items, in messages.
 
     Parameters
     ----------
     section : str
-        Of the configuration, whose keys say how requests are made.
+        The section of the configuration with the settings of the requests.
     key : str
-        Of the address, in that section.
+        The key of the address in that section.
     items : str
-        What is brought.
+        The name of the sent items.
     remedy : str
-        What to correct where it is refused.
+        What to correct if the server refuses.
     """
 
     section: str
@@ -44,11 +44,11 @@ class Endpoint:
 
 
 class Access:
-    """Posts with the login and the certificates of the configuration.
+    """A client that posts with the login and the certificates of the configuration.
 
-    Their files are read for each request: what was renewed is used from the next one on. A redirection is
-    not followed: what is posted, and secrets, go where the configuration says and nowhere else, and proxies
-    of the environment are not used.
+    The files of secrets and certificates are read for each request, so a renewed file takes effect at once.
+    For security, redirections are not followed, and proxies of the environment are not used: data and secrets
+    go only to the configured address.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ class Access:
         self._settings, self._endpoint = settings, endpoint
 
     def check(self) -> None:
-        """See that every file can be used now.
+        """Check that every file can be used now.
 
         Raises
         ------
         SinkError
-            One cannot; the sentence names its key and the file.
+            A file cannot be used; the message names the file and its key.
         """
         self._headers()
         if self._settings.tls is not None:
@@ -80,12 +80,12 @@ class Access:
         path: str = "",
         headers: Mapping[str, str] = MappingProxyType({"Content-Type": "application/json"}),
     ) -> bytes:
-        """Post to an address and a path there, and see that it was taken; the beginning of the answer.
+        """Post to an address with a path, and return the beginning of the answer.
 
         Raises
         ------
         SinkError
-            A file cannot be used, the address does not answer, is not to be trusted, or refuses.
+            A file cannot be used; or the server does not answer, is not trusted, or refuses.
         """
         request = urllib.request.Request(url + path, data=body, headers={**self._headers(), **headers})
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirection()]
@@ -96,26 +96,26 @@ class Access:
                 return bytes(answer.read(_MOST_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             with error:
-                told = error.read(_SHOWN_CHARACTERS).decode("utf-8", "replace")
-            said = " ".join("".join(c if c.isprintable() else " " for c in told).split())
-            raise SinkError(self._refused(url, error.code, said)) from error
+                answer_text = error.read(_SHOWN_CHARACTERS).decode("utf-8", "replace")
+            reason = " ".join("".join(c if c.isprintable() else " " for c in answer_text).split())
+            raise SinkError(self._refused(url, error.code, reason)) from error
         except (OSError, HTTPException) as error:
             raise SinkError(self._unanswered(url, error)) from error
 
     def _headers(self) -> dict[str, str]:
         settings = self._settings
-        found = dict(settings.headers)
+        headers = dict(settings.headers)
         if settings.token_file is not None:
             token = self._secret("token_file", settings.token_file)
             if not token.isascii():
                 why = ValueError("it holds more than ASCII")
                 raise self._unusable("token_file", settings.token_file, why, "a file with the token alone")
-            found["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {token}"
         if settings.basic_auth is not None:
             password = self._secret("basic_auth.password_file", settings.basic_auth.password_file)
             login = f"{settings.basic_auth.username}:{password}".encode()
-            found["Authorization"] = f"Basic {base64.b64encode(login).decode('ascii')}"
-        return found
+            headers["Authorization"] = f"Basic {base64.b64encode(login).decode('ascii')}"
+        return headers
 
     def _context(self) -> ssl.SSLContext:
         tls = self._settings.tls or ClientTls.model_construct()
@@ -134,7 +134,7 @@ class Access:
         return context
 
     def _secret(self, key: str, path: str) -> str:
-        """What a file holds, without the white space around it."""
+        """Return the content of a file, without the white space around it."""
         try:
             with Path(path).open("rb") as file:
                 text = file.read(_MOST_SECRET_BYTES + 1).decode().strip()
@@ -146,33 +146,41 @@ class Access:
         return text
 
     def _unusable(self, key: str, what: str, error: Exception, wanted: str) -> SinkError:
-        if isinstance(error, UnicodeError):  # it quotes the bytes, which are a secret
+        if isinstance(error, UnicodeError):  # its text quotes the bytes of the secret
             why = "it is no text"
         else:
             why = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
         return SinkError(f"{self._endpoint.section}.{key}: {what} cannot be used: {why}; give {wanted}")
 
-    def _refused(self, address: str, status: int, said: str) -> str:
-        told = f"{self._endpoint.section}.{self._endpoint.key}: {address}"
+    def _refused(self, address: str, status: int, reason: str) -> str:
+        setting = f"{self._endpoint.section}.{self._endpoint.key}: {address}"
         if status in (401, 403):
-            return f"{told} refuses the login ({status}: {said}); correct token_file, basic_auth or headers"
+            return (
+                f"{setting} refuses the login ({status}: {reason}); correct token_file, basic_auth or headers"
+            )
         if 300 <= status < 400:
-            return f"{told} sends us elsewhere ({status}), which is not followed; give the address itself"
-        return f"{told} refuses {self._endpoint.items} ({status}: {said}); correct {self._endpoint.remedy}"
+            return f"{setting} sends us elsewhere ({status}), which is not followed; give the address itself"
+        return (
+            f"{setting} refuses {self._endpoint.items} ({status}: {reason}); correct {self._endpoint.remedy}"
+        )
 
     def _unanswered(self, address: str, error: OSError | HTTPException) -> str:
         why: Any = error.reason if isinstance(error, urllib.error.URLError) else error
-        told = f"{self._endpoint.section}.{self._endpoint.key}: {address}"
+        setting = f"{self._endpoint.section}.{self._endpoint.key}: {address}"
         if isinstance(why, ssl.SSLCertVerificationError):
-            return f"{told} is not trusted ({why.verify_message}); give who signs its certificate as tls.ca"
+            return (
+                f"{setting} is not trusted ({why.verify_message}); give who signs its certificate as tls.ca"
+            )
         if isinstance(why, ssl.SSLError):
-            return f"{told} and we do not agree on TLS ({why.reason or why}); see tls.cert, and http or https"
-        return f"{told} does not answer ({why}); start it, or correct the address"
+            return (
+                f"{setting} and we do not agree on TLS ({why.reason or why}); see tls.cert, and http or https"
+            )
+        return f"{setting} does not answer ({why}); start it, or correct the address"
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
-    """Lets a redirection be the error that it is to whoever configured the address."""
+    """A handler that turns redirections into errors."""
 
     def redirect_request(self, *_: object) -> None:
-        """None: the answer stays the error that it is."""
+        """Return None, so that the response remains an error."""
         return

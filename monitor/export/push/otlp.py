@@ -1,4 +1,4 @@
-"""Metrics over OTLP: what a scrape shows, posted to an OpenTelemetry collector every so often."""
+"""Metrics over OTLP: the content of a scrape, posted to an OpenTelemetry collector at regular intervals."""
 
 from __future__ import annotations
 
@@ -40,38 +40,41 @@ from monitor.export.push.pusher import Pusher
 COLLECTOR = Endpoint("export.otlp", "url", "the metrics", "the address, which ends in /v1/metrics")
 
 _TIMEOUT_SECONDS = 10.0
-_MOST_POINTS = 10_000  # in one request: about 2 MB before compression, below every collector's default limit
+_MOST_POINTS = 10_000  # of one request: about 2 MB uncompressed, below every collector's default limit
 _HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 _UNITS = {"ratio": "1", "seconds": "s", "rows": "{row}", "records": "{record}"}
-_ENDINGS = ("ratio", "seconds")  # that a translation into Prometheus's names puts there again, by the unit
+_ENDINGS = (
+    "ratio",
+    "seconds",
+)  # endings that a translation into Prometheus's names adds again, from the unit
 _PROCESS = {
     "process_cpu_seconds": ("process.cpu.time", "s"),
     "process_resident_memory_bytes": ("process.memory.usage", "By"),
     "process_open_fds": ("process.open_file_descriptor.count", "{file_descriptor}"),
 }
-"""OpenTelemetry's names for what the process's collector shows; it has none for the rest, which stays out."""
+"""OpenTelemetry's names for metrics of the process; metrics without such a name are not sent."""
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 
 Labels = tuple[tuple[str, str], ...]
 Points = dict[Labels, dict[str, Any]]
-"""By its labels, the values of a data point as the protocol's fields."""
+"""The values of each data point by its labels, under the names of the protocol's fields."""
 
 
 class OtlpPusher(Pusher):
-    """Posts everything that a scrape shows to a collector; its items are data points.
+    """A pusher of all metrics to a collector; the items that it counts are data points.
 
-    Where a series ended since the last post, one data point says that it has no value any more
-    (`NO_RECORDED_VALUE`), so that nobody goes on with its last one.
+    When a series has ended since the last push, one data point without a value (`NO_RECORDED_VALUE`) marks
+    the end, so that no reader extends the last value.
 
     Parameters
     ----------
     settings : Otlp
     metrics : CollectorRegistry
-        What the scrapes show.
+        The metrics that scrapes return.
     instance : str
-        ``service.instance.id``: it must be the same after a restart, and of no other agent.
+        ``service.instance.id``: the same after a restart, and different from every other agent's.
 
     Notes
     -----
@@ -94,16 +97,17 @@ class OtlpPusher(Pusher):
         self._shown: dict[str, tuple[Family, set[Labels]]] = {}
 
     def push(self, now: float) -> None:
-        found = {
+        """Send all metrics."""
+        families = {
             family.name: (_bare(family), points_of(family))
             for family in self._metrics.collect()
             if name_of(family) is not None
         }
-        shown = {name: (family, set(points)) for name, (family, points) in found.items()}
+        shown = {name: (family, set(points)) for name, (family, points) in families.items()}
         for name, (family, before) in self._shown.items():
-            points = found.setdefault(name, (family, {}))[1]
+            points = families.setdefault(name, (family, {}))[1]
             points.update((labels, {"flags": _ENDED}) for labels in before - points.keys())
-        for body, count in requests(found.values(), self._resource, now):
+        for body, count in requests(families.values(), self._resource, now):
             answer = self._access.post(self._url, gzip.compress(body, 1), self._timeout, headers=_HEADERS)
             lost, why = _rejected(self._url, answer)
             self._delivered += count - lost
@@ -115,9 +119,9 @@ class OtlpPusher(Pusher):
 
 
 def name_of(family: Family) -> tuple[str, str] | None:
-    """Name and unit of a family by OpenTelemetry's conventions; None if it has none.
+    """Return name and unit of a family by OpenTelemetry's conventions, or None if it has none.
 
-    What a translation into Prometheus's names makes of them is the family's own name again.
+    A translation back into Prometheus's names gives the family's own name.
 
     Examples
     --------
@@ -132,7 +136,7 @@ def name_of(family: Family) -> tuple[str, str] | None:
         return _PROCESS.get(family.name)
     key = family.name.removeprefix(PREFIX)
     rest, _, unit = key.rpartition("_")
-    # Only of a gauge is "1" translated into "ratio".
+    # Only for gauges is "1" translated into "ratio".
     if unit in _ENDINGS and (unit != "ratio" or family.type == "gauge"):
         key = rest
     key = f"{key}_info" if family.type == "info" else key
@@ -142,54 +146,54 @@ def name_of(family: Family) -> tuple[str, str] | None:
 def requests(
     families: Iterable[tuple[Family, Points]], resource: Mapping[str, str], now: float
 ) -> Iterator[tuple[bytes, int]]:
-    """Requests for a collector, each with the number of its data points.
+    """Yield the encoded requests for a collector, each with the number of its data points.
 
     Parameters
     ----------
     families : iterable of pairs
-        Those that `name_of` knows, each with its data points.
+        Families for which `name_of` returns a name, each with its data points.
     resource : mapping of str to str
         Attributes of the agent.
     now : float
         Seconds since the epoch.
     """
-    of = Resource(attributes=[_attribute(*pair) for pair in resource.items()])
+    agent = Resource(attributes=[_attribute(*pair) for pair in resource.items()])
     scope = InstrumentationScope(name="blindsight", version=__version__)
     count, metrics = 0, list[Metric]()
     for metric, points in _metrics(families, int(now * 1e9)):
         if count and count + points > _MOST_POINTS:
-            yield _request(of, scope, metrics), count
+            yield _request(agent, scope, metrics), count
             count, metrics = 0, []
         metrics.append(metric)
         count += points
     if metrics:
-        yield _request(of, scope, metrics), count
+        yield _request(agent, scope, metrics), count
 
 
 def _request(resource: Resource, scope: InstrumentationScope, metrics: Sequence[Metric]) -> bytes:
     scoped = ScopeMetrics(scope=scope, metrics=metrics)
-    found = ExportMetricsServiceRequest(
+    request = ExportMetricsServiceRequest(
         resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])]
     )
-    return bytes(found.SerializeToString())
+    return bytes(request.SerializeToString())
 
 
 def _metrics(families: Iterable[tuple[Family, Points]], nanoseconds: int) -> Iterator[tuple[Metric, int]]:
-    """Metrics of at most `_MOST_POINTS` data points, and how many each has."""
+    """Yield metrics of at most `_MOST_POINTS` data points, each with the number of its points."""
     pairs: dict[tuple[str, str], KeyValue] = {}
     for family, points in families:
         kind = HistogramDataPoint if family.type == "histogram" else NumberDataPoint
-        found = [
+        data_points = [
             kind(time_unix_nano=nanoseconds, attributes=_attributes(labels, pairs), **values)
             for labels, values in points.items()
         ]
-        for first in range(0, len(found), _MOST_POINTS):
-            part = found[first : first + _MOST_POINTS]
+        for first in range(0, len(data_points), _MOST_POINTS):
+            part = data_points[first : first + _MOST_POINTS]
             yield _metric(family, part), len(part)
 
 
 def _metric(family: Family, points: Sequence[Any]) -> Metric:
-    """Without a start time: the store's counters go on where the last process left them."""
+    """Return a metric without a start time, because the store's counters continue after a restart."""
     name, unit = name_of(family) or ("", "")
     metric = Metric(name=name, unit=unit, description=family.documentation)
     if family.type == "histogram":
@@ -206,7 +210,7 @@ def _bare(family: Family) -> Family:
 
 
 def points_of(family: Family) -> Points:
-    """The data points of a family.
+    """Return the data points of a family.
 
     Examples
     --------
@@ -221,23 +225,25 @@ def points_of(family: Family) -> Points:
 
 
 def _histograms(samples: Iterable[Sample]) -> Points:
-    """Samples of classic histograms as bounds and counts; of each, the buckets come in their order."""
-    found: Points = {}
+    """Return the samples of classic histograms as bounds and counts; buckets must be in ascending order."""
+    points: Points = {}
     for sample in samples:
         labels = tuple(pair for pair in sample.labels.items() if pair[0] != "le")
-        point = found.setdefault(labels, {"explicit_bounds": [], "bucket_counts": [], "count": 0, "sum": 0.0})
+        point = points.setdefault(
+            labels, {"explicit_bounds": [], "bucket_counts": [], "count": 0, "sum": 0.0}
+        )
         if sample.name.endswith("_sum"):
             point["sum"] = sample.value
         elif sample.name.endswith("_bucket"):
             point["bucket_counts"].append(int(sample.value) - point["count"])
-            point["count"] = int(sample.value)  # at last that of all
+            point["count"] = int(sample.value)  # the last bucket's count is the total
             if math.isfinite(end := float(sample.labels["le"])):
                 point["explicit_bounds"].append(end)
-    return found
+    return points
 
 
 def _attributes(labels: Labels, pairs: dict[tuple[str, str], KeyValue]) -> list[KeyValue]:
-    """Labels as attributes; those of a pair are made once a post."""
+    """Return labels as attributes, each pair encoded only once in a push."""
     for pair in labels:
         if pair not in pairs:
             pairs[pair] = _attribute(*pair)
@@ -249,12 +255,12 @@ def _attribute(name: str, value: str) -> KeyValue:
 
 
 def _rejected(url: str, answer: bytes) -> tuple[int, str]:
-    """How many data points the collector has not taken, and its reason.
+    """Return the number of data points that the collector rejected, and its reason.
 
     Raises
     ------
     SinkError
-        It is no collector that has answered.
+        The answer is not that of a collector.
     """
     try:
         partial = ExportMetricsServiceResponse.FromString(answer).partial_success

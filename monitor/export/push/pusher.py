@@ -1,4 +1,4 @@
-"""A thread that keeps one server informed of how things stand."""
+"""The base of pushers: a thread that keeps one server up to date."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _STOP_SECONDS = 2.0
 
 
 class Pusher(ABC):
-    """Tells one server, every so often, how things stand.
+    """A thread that sends the present state to one server at regular intervals.
 
-    It waits for nobody and nobody waits for it. Nothing is queued: after an outage the server hears what
-    holds by then.
+    The thread and the rest of the agent never wait for each other. There is no queue: after an outage the
+    server receives the state of that time.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ class Pusher(ABC):
     where : str
         Key and address of the server, for the log.
     items : str
-        What it takes, for the log.
+        The name of the sent items, for the log.
     seconds : float
-        Between two looks.
+        Time between two pushes.
     timeout_seconds : float
-        For one request.
+        Time limit of one request.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class Pusher(ABC):
 
     @abstractmethod
     def push(self, now: float) -> None:
-        """Tell what is due.
+        """Send everything that is due.
 
         Raises
         ------
         SinkError
-            The server was not reached, or has refused.
+            The server cannot be reached, or has refused.
         """
 
     @property
     def view(self) -> SinkView:
-        """How it stands, as one of the agent's sinks."""
+        """The state of the pusher, as one of the agent's sinks."""
         return SinkView(
             self._name, self._waiting, self._delivered, self._lost, self._trouble, self._failing_since
         )
 
     def start(self) -> None:
-        """Begin; a server that is away is waited for.
+        """Start the thread, which waits for a server that is down.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Pusher(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell what is new, and end, within two seconds."""
+        """Send the news, and stop, within two seconds."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECONDS)
@@ -106,7 +106,7 @@ class Pusher(ABC):
                 self._failed(str(error))
         self._timeout = CLOSE_SECONDS
         if self._trouble is None:
-            # What the last windows brought; what cannot be told now is told after the next start.
+            # The news of the last windows; if this fails, the next start sends them.
             with suppress(SinkError):
                 self.push(time.time())
 

@@ -1,8 +1,8 @@
-"""Which of the store's reports stand in the reports file, or in those that it was rotated to, already.
+"""The search for the store's reports that are already in the reports file, or in its rotated predecessors.
 
-After a kill the store knows how far the file had come at the last checkpoint. More may have been written
-since, the last line in part, and the file may have been renamed in between, more than once. What arrived is
-told by the lines themselves: no two windows have the same.
+After a kill the store knows the end of the file at the last checkpoint. Since then more lines may have been
+written, the last one perhaps in part, and the file may have been renamed more than once. The search compares
+lines, because no two windows have the same line.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What was found.
+    """The reports that are already in the files.
 
     Parameters
     ----------
     last : int
-        The last report that arrived whole; at least that of the mark.
+        Id of the last report that is there in full; at least that of the mark.
     place : int
-        Where it ends in the newest file, in bytes; 0 where it stands in an older one.
+        Its end in the newest file, in bytes; 0 if it is in an older file.
     torn : bool
-        Whether a part of the next one follows, at the newest file's end.
+        Whether a part of the next report follows, at the end of the newest file.
     foreign : bool
         Whether something else follows there.
     """
@@ -40,16 +40,16 @@ class Arrived:
 
 
 def arrived(files: Sequence[Path], mark: Mark, reports_after: ReportsAfter) -> Arrived:
-    """Find the last report that arrived.
+    """Find the last report that is already in the files.
 
     Parameters
     ----------
     files : sequence of Path
-        The newest first; that one exists.
+        The newest first; the newest one exists.
     mark : (int, int)
         The last report at the last checkpoint, and the size of the file after it.
     reports_after : callable
-        The store's reports.
+        Returns the store's reports.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def arrived(files: Sequence[Path], mark: Mark, reports_after: ReportsAfter) -> A
 
     Examples
     --------
-    One window was noted; then a second was written, the file renamed, and a third begun.
+    The mark is after the first window; then the second was written, the file renamed, and the third begun.
 
     >>> import tempfile
     >>> new, old = (Path(tempfile.mkdtemp(), "w"), Path(tempfile.mkdtemp(), "w.1"))
@@ -68,40 +68,40 @@ def arrived(files: Sequence[Path], mark: Mark, reports_after: ReportsAfter) -> A
     Arrived(last=2, place=0, torn=True, foreign=False)
     """
     at, offset, rows = _beginning(files, mark, reports_after)
-    found = Arrived(mark[0], offset)
+    result = Arrived(mark[0], offset)
     following = next(rows, None)
     for file in reversed(files[: at + 1]):
-        found = Arrived(found.last, offset)
+        result = Arrived(result.last, offset)
         for line in _lines(file, offset):
             whole = b"" if following is None else following[1] + b"\n"
             if following is None or line != whole:
                 torn = not line.endswith(b"\n") and whole.startswith(line)
-                found = Arrived(found.last, found.place, torn, foreign=not torn)
+                result = Arrived(result.last, result.place, torn, foreign=not torn)
                 break
-            found = Arrived(following[0], found.place + len(line))
+            result = Arrived(following[0], result.place + len(line))
             following = next(rows, None)
         offset = 0
-    return found
+    return result
 
 
 def _beginning(
     files: Sequence[Path], mark: Mark, reports_after: ReportsAfter
 ) -> tuple[int, int, Iterator[Row]]:
-    """Where what came after the mark begins: number of the file, place in it, and the reports from there."""
+    """Return the file's index and the place at which content after the mark begins, and its reports."""
     last, place = mark
     rows = _rows(last, reports_after)
     noted = [line + b"\n" for report, line in reports_after(last - 1, 1) if report == last]
     after = [line + b"\n" for _, line in reports_after(last, 1)]
     sizes = [file.stat().st_size for file in files]
-    # The line before the place is gone from a store that keeps few: then the one behind it tells, there or
-    # at the start of the file that was begun just then.
+    # A store that keeps few reports may have dropped the line before the place. Then the next line is looked
+    # for, at the place or at the start of a file that was begun just then.
     known = [(line, place - len(line), place) for line in noted]
     known += [(line, start, start) for line in after for start in (place, 0)]
     for line, start, offset in known:
         for at, file in enumerate(files):
             if 0 <= start < sizes[at] and _holds(file, start, line):
                 return at, offset, rows
-    # Rotated away, with more than one file since: the oldest that is left begins amid what came after.
+    # The marked file was deleted by rotation; the oldest remaining file begins somewhere after the mark.
     oldest = len(files) - 1
     first = next(iter(_lines(files[oldest], 0)), b"")
     if first:
@@ -125,7 +125,7 @@ def _holds(file: Path, start: int, line: bytes) -> bool:
 
 
 def _lines(file: Path, offset: int) -> Iterator[bytes]:
-    if file.stat().st_size <= offset:  # a device, such as /dev/full, may be read for ever and has no size
+    if file.stat().st_size <= offset:  # a device, such as /dev/full, has no size and may have no end
         return
     with file.open("rb") as opened:
         opened.seek(offset)

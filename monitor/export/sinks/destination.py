@@ -1,7 +1,7 @@
-"""The destination of a sink: an interface for files here, and for topics in `connectors`.
+"""The interfaces of sinks and of their destinations; files implement them here, topics in `connectors`.
 
-A sink is a thread with something bounded before it (a queue, or the store) and a destination behind it.
-The thread may wait for its destination, and tries again what failed; nobody waits for the thread.
+A sink is a thread between something bounded (a queue, or the store) and a destination. The thread may wait
+for its destination, and retries what failed; nothing waits for the thread.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from monitor.reports.views import SinkView
 Item = TypeVar("Item")
 
 Row = tuple[int, bytes]
-"""A closed window as the store keeps it: its id there, which only rises, and its line."""
+"""A closed window in the store: its id, which only increases, and its line."""
 
 Mark = tuple[int, int]
-"""How far a place was written: the last report's id, and where the place ends after it."""
+"""A position in a destination: the id of the last report, and where the destination ends after it."""
 
 ReportsAfter = Callable[[int, int], list[Row]]
-"""Reports with a larger id than the first argument, at most the second, in order."""
+"""Returns the reports with ids above the first argument, in order, at most as many as the second argument."""
 
 CLOSE_SECONDS = 1.0
 """The time in which a sink may deliver its queue when the agent stops."""
 
 
 class Destination(ABC, Generic[Item]):
-    """Takes items in order. Used by one thread; `open` by the one that starts it.
+    """A place that accepts items in order.
+
+    One thread calls `deliver` and `close`; the thread that starts it calls `open`.
 
     Attributes
     ----------
     name : str
         The label `sink` of the metrics.
     setting : str
-        Key of the configuration that names it, for messages.
+        Key of the configuration that names the destination, for messages.
     where : str
-        The path, or the topic, for messages.
+        The path or the topic, for messages.
     refused : int
-        Items that can never be delivered there, and were left out; `deliver` counts them as done.
+        Items that can never be delivered and were left out; `deliver` counts them as done.
     """
 
     name: str
@@ -49,79 +51,80 @@ class Destination(ABC, Generic[Item]):
 
     @abstractmethod
     def open(self) -> None:
-        """Get ready; returns at once.
+        """Prepare for delivery, without waiting.
 
         Raises
         ------
         SinkError
-            It cannot be had, and waiting would not help. One that may come back does not raise.
+            The destination cannot be used, and waiting would not help. A destination that may recover raises
+            nothing.
         """
 
     @abstractmethod
     def deliver(self, items: Sequence[Item]) -> int:
-        """Deliver items from the first on; how many, at least one. Takes a few seconds at most.
+        """Deliver the first items, at least one, within a few seconds; return how many.
 
         Raises
         ------
         SinkError
-            None is known to have arrived. The next call must begin with the same items.
+            No item is known to have arrived. The next call must begin with the same items.
         """
 
     @abstractmethod
     def close(self, timeout_seconds: float) -> None:
-        """Let go of files and sockets."""
+        """Close files and sockets."""
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver`, from another thread: the time to close has come."""
+        """End a wait inside `deliver`, from another thread, because the time for closing is over."""
 
 
 class FollowedDestination(Destination[Row]):
-    """One that takes the store's reports, and can tell after a crash which of them it has."""
+    """A destination of the store's reports that can determine after a crash which of them it has."""
 
     @abstractmethod
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """The last report that had arrived when these marks were saved; 0 where none had."""
+        """Return the id of the last report that had arrived when these marks were saved; 0 if none had."""
 
     @abstractmethod
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Find out what has arrived since `saved`; the id of the last report that need not be delivered.
+        """Find which reports have arrived since `saved`; return the id of the last that needs no delivery.
 
-        Called before the first `deliver`, and again until it succeeds.
+        The sink calls it before the first `deliver`, and again until it succeeds.
 
         Raises
         ------
         SinkError
-            It cannot be told at present.
+            This cannot be determined at present.
         """
 
     @property
     @abstractmethod
     def marks(self) -> Mapping[str, Mark]:
-        """What to save with the next checkpoint. May be asked by any thread; the value never changes."""
+        """The marks to save with the next checkpoint: an immutable value, which any thread may read."""
 
 
 class ReportStore(Protocol):
-    """Where closed windows wait for their sinks."""
+    """The store in which closed windows wait for their sinks."""
 
     def reports_after(self, last: int, most: int) -> list[Row]:
-        """Reports with a larger id than `last`, at most so many, in order."""
+        """Return the reports with an id above `last`, in order, at most `most` of them."""
 
     def newest_report(self) -> int:
-        """The id of the newest report; 0 before the first."""
+        """Return the id of the newest report; 0 before the first."""
 
 
 class Sink(ABC):
-    """A thread that delivers, as the rest of the agent sees it."""
+    """The interface of a delivering thread to the rest of the agent."""
 
     @abstractmethod
     def start(self) -> None:
-        """Begin; raises `SinkError` where the destination cannot be had."""
+        """Start to deliver; raise `SinkError` if the destination cannot be used."""
 
     @abstractmethod
     def close(self, timeout: float) -> bool:
-        """Deliver what waits, for so many seconds at most, and end; whether all of it was."""
+        """Deliver what waits within `timeout` seconds and stop; return whether everything was delivered."""
 
     @property
     @abstractmethod
     def view(self) -> SinkView:
-        """How it stands."""
+        """The state of the sink."""

@@ -1,7 +1,7 @@
-"""Sinks of reports behind a store: every closed window once, whatever was killed when.
+"""Sinks that copy reports from the store, so that every closed window arrives once, even after a kill.
 
-The store has the windows; a thread copies what is new there to a file or a topic. How far it came is
-saved with the next checkpoint, and after a crash the destination is asked what it has from there on.
+A thread copies new reports from the store to a file or a topic. The next checkpoint saves the position of the
+copy; after a crash the destination determines which later reports it has already.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _RETRY_SECONDS = 1.0
 
 
 class ReportFollower(Sink):
-    """Delivers the store's reports, in order.
+    """A sink that delivers the store's reports in order.
 
-    What the destination cannot take waits in the store, which keeps `keep_reports`: of those beyond, the
-    oldest are dropped there, and counted here as lost.
+    Reports that the destination cannot accept wait in the store, which keeps the newest `keep_reports` and
+    drops older ones. Reports dropped before their delivery count as lost.
 
     Parameters
     ----------
     destination : FollowedDestination
     store : ReportStore
-        Read by this thread alone, once started.
+        Once started, only the sink's thread reads it.
     saved : mapping of str to (int, int)
-        What the destination's `marks` were at the last checkpoint.
+        The destination's `marks` at the last checkpoint.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ReportFollower(Sink):
         self._store = store
         self._saved = saved
         self._resumed = False
-        self._rows: list[Row] = []  # on their way: the store may drop them meanwhile
+        self._rows: list[Row] = []  # under delivery; the store may drop them meanwhile
         self._last = self._newest = destination.last_of(saved)
         self._delivered = self._lost = 0
         self._wake = threading.Event()
@@ -55,12 +55,12 @@ class ReportFollower(Sink):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """How far the destination was written, to be saved with the next checkpoint."""
+        """The position up to which the destination is written, for the next checkpoint."""
         return self._destination.marks
 
     @property
     def view(self) -> SinkView:
-        """How it stands; what waits, as of the last look at the store."""
+        """The state of the sink; `waiting` is as of the newest reading of the store."""
         return SinkView(
             name=self._destination.name,
             waiting=max(0, self._newest - self._last),
@@ -71,23 +71,26 @@ class ReportFollower(Sink):
         )
 
     def start(self) -> None:
-        """Open the destination, and begin with what it does not have yet.
+        """Open the destination, and begin to deliver the reports that it lacks.
 
         Raises
         ------
         SinkError
-            It cannot be had.
+            The destination cannot be opened.
         """
         self._destination.open()
         self._thread.start()
         self.wake()
 
     def wake(self) -> None:
-        """There may be new reports."""
+        """Make the thread look for new reports."""
         self._wake.set()
 
     def close(self, timeout: float) -> bool:
-        """Deliver what is there, for so many seconds at most; the rest stays in the store."""
+        """Deliver reports for at most `timeout` seconds and stop; return whether all were delivered.
+
+        Other reports stay in the store.
+        """
         self._stop.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -100,7 +103,9 @@ class ReportFollower(Sink):
         while True:
             self._wake.wait()
             self._wake.clear()
-            stopping = self._stop.is_set()  # a stop amid a copy leads to another: it may have looked too soon
+            stopping = (
+                self._stop.is_set()
+            )  # a stop during a copy leads to another copy, for the newest reports
             while not (complete := self._copy()) and not self._stop.wait(_RETRY_SECONDS):
                 pass
             if stopping or not complete:
@@ -108,7 +113,7 @@ class ReportFollower(Sink):
                 return
 
     def _copy(self) -> bool:
-        """Deliver everything new; whether that went well."""
+        """Deliver everything new, and return whether that succeeded."""
         try:
             self._newest = self._store.newest_report()
             if not self._resumed:
@@ -132,9 +137,9 @@ class ReportFollower(Sink):
         return True
 
     def _fetch(self) -> bool:
-        """The next reports; whether there are any."""
+        """Read the next reports, and return whether there are any."""
         self._rows = self._store.reports_after(self._last, _AT_ONCE)
-        if self._rows and self._last:  # before the first, older ones were never meant for it
+        if self._rows and self._last:  # before the first report, the sink has missed none
             gone = self._rows[0][0] - self._last - 1
             if gone:
                 self._lost += gone

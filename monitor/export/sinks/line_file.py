@@ -1,6 +1,4 @@
-"""A file that lines are appended to, whole or not at all, in bounded space where that is
-wanted: a file that is full takes another name.
-"""
+"""A file to which whole lines are appended, with optional rotation that bounds the space."""
 
 from __future__ import annotations
 
@@ -19,17 +17,17 @@ from monitor.export.sinks.destination import Destination, Item
 
 
 def rotate(path: str, keep: int) -> None:
-    """Give a file the name `<path>.1`, its predecessors the next number each; the oldest past `keep` goes.
+    """Rename a file to `<path>.1` and its predecessors to the next number; delete the oldest beyond `keep`.
 
-    Each step is a renaming. A process killed between two leaves a number free; the next rotation fills it
-    before it takes a file away.
+    Each step is a renaming. A process killed between two steps leaves a number free, which the next rotation
+    fills before it deletes a file.
 
     Parameters
     ----------
     path : str
-        Of the file that is full.
+        The full file.
     keep : int
-        Predecessors that stay, at least 1.
+        Number of predecessors to keep, at least 1.
 
     Raises
     ------
@@ -53,7 +51,7 @@ def rotate(path: str, keep: int) -> None:
 
 
 def files_of(path: str, keep: int) -> list[Path]:
-    """The file, which may be a device, and those of its predecessors that there are, the newest first.
+    """Return the file, which may be a device, and its existing predecessors, the newest first.
 
     Examples
     --------
@@ -68,11 +66,11 @@ def files_of(path: str, keep: int) -> list[Path]:
     return [Path(path), *(file for file in older if file.is_file())]
 
 
-_TAKE_SECONDS = 1.0  # for a reader that is behind to make room in its pipe
+_TAKE_SECONDS = 1.0  # the time in which a slow reader must make room in its pipe
 
 
 def is_pipe(path: str) -> bool:
-    """Whether the path is a named pipe, or ``/dev/stdout`` where that is a pipe."""
+    """Return whether the path is a named pipe, or ``/dev/stdout`` connected to a pipe."""
     try:
         return stat.S_ISFIFO(os.stat(path).st_mode)
     except OSError:
@@ -80,11 +78,11 @@ def is_pipe(path: str) -> bool:
 
 
 class PipeWriter:
-    """Writes lines into a named pipe, while a program has it open for reading.
+    """A writer of lines into a named pipe, while a program has it open for reading.
 
-    Without a reader nothing is written: the kernel would take 64 KiB that perhaps nobody ever reads. What
-    lies in the pipe as its reader ends goes to the next one, which may begin within a line. A line of more
-    than 4 KiB that the pipe took in part goes on where it was cut.
+    Nothing is written without a reader, because the kernel would accept 64 KiB that perhaps nobody ever
+    reads. Data left in the pipe when its reader ends goes to the next reader, which may begin within a line.
+    A line of more than 4 KiB that the pipe accepted in part continues where it was cut.
 
     Parameters
     ----------
@@ -94,15 +92,15 @@ class PipeWriter:
     def __init__(self, path: str) -> None:
         self._path = path
         self._file = -1
-        self._rest = b""  # of the first line of the next call
+        self._rest = b""  # the unwritten rest of the next call's first line
 
     def write(self, lines: Sequence[bytes]) -> int:
-        """Write lines from the first on; how many, at least one.
+        """Write the first lines, at least one, and return how many.
 
         Raises
         ------
         OSError
-            Nobody reads, or not fast enough; the next call must begin with the same lines.
+            No program reads the pipe, or it reads too slowly. The next call must begin with the same lines.
         """
         self._ready()
         for done, line in enumerate(lines):
@@ -119,7 +117,7 @@ class PipeWriter:
         return len(lines)
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -140,29 +138,29 @@ class PipeWriter:
 
 
 class LineFile(Destination[Item]):
-    """Appends lines to a file.
+    """A destination that appends lines to a file.
 
-    A line is written whole or not at all: what a failed write left of one is cut off again, and a
-    half-written last line found in the file (a crash) gets a newline first, so that lines never merge. A
-    file that was renamed or removed is begun anew under its name. Nothing is forced to the disk itself
-    (no `fsync`): a power cut may take the last seconds, a crash of the agent takes what was queued. A named
-    pipe takes lines while a program reads it.
+    A line is written in full or not at all: the rest of a failed write is cut off, and a partial last line,
+    which a crash left in the file, first gets a newline, so that lines never merge. If the file was renamed
+    or removed, a new one begins under its name. Data is not forced to disk (no `fsync`): a power cut may lose
+    the last seconds, and a crash of the agent loses the queue. A named pipe receives lines while a program
+    reads it.
 
     Parameters
     ----------
     path : str
         The file; its folder must exist.
     name, setting : str
-        As of any `Destination`.
+        See `Destination`.
     encode : callable
-        Makes an item its line, ending in a newline. Runs in the sink's thread.
+        Returns the line of an item with its newline. Runs in the sink's thread.
     max_bytes : int or None
-        Past this the file is renamed to `<path>.1` and begun anew. A single longer line is still written.
-        None: never.
+        A file that would become larger is renamed to `<path>.1`, and a new one begins. A single longer line
+        is still written. None: never.
     keep : int
-        Renamed files that stay, at least 1.
+        Number of renamed files to keep, at least 1.
     mode : int
-        Permissions of a file that is made anew, before the umask takes some away.
+        Permissions of a new file, which the umask restricts.
     """
 
     def __init__(
@@ -188,8 +186,8 @@ class LineFile(Destination[Item]):
         self._pipe = PipeWriter(path)
 
     def open(self) -> None:
-        """Open the file for appending, or raise `SinkError` with why it cannot be."""
-        if is_pipe(self._path):  # whose reader may come yet
+        """Open the file for appending; raise `SinkError` with the reason if that fails."""
+        if is_pipe(self._path):  # a reader may still come
             return
         try:
             self._open()
@@ -198,7 +196,7 @@ class LineFile(Destination[Item]):
             raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
 
     def deliver(self, items: Sequence[Item]) -> int:
-        """Write as many lines as the file may take before it is rotated, and fit on the disk; how many."""
+        """Write as many lines as fit in the file and on the disk; return how many."""
         lines = [self._encode(item) for item in items]
         try:
             return self._pipe.write(lines) if is_pipe(self._path) else self._append(lines)
@@ -235,7 +233,7 @@ class LineFile(Destination[Item]):
         return fitting
 
     def _ready_file(self, line_bytes: int) -> int:
-        """Make sure that the right file is open and has room for the next line; its size."""
+        """Make sure that the right file is open and has room for the next line; return its size."""
         while True:
             if self._file >= 0 and not is_in_place(self._path, self._file):
                 self._shut()
@@ -243,7 +241,7 @@ class LineFile(Destination[Item]):
                 self._open()
             if self._max_bytes is None:
                 return end_line(self._file)
-            # Until the lines are written: `blindsight forget` takes lines out, from a process of its own.
+            # Locked until the lines are written: `blindsight forget` removes lines in another process.
             fcntl.flock(self._file, fcntl.LOCK_EX)
             if not is_in_place(self._path, self._file):
                 continue
@@ -253,7 +251,7 @@ class LineFile(Destination[Item]):
             rotate(self._path, self._keep)
 
     def _open(self) -> None:
-        # Read: for the last byte. Append: each write lands at the end, whoever else wrote.
+        # Reading is for the last byte. Appending puts each write at the end, even if others write too.
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self._mode)
 
     def _shut(self) -> None:
@@ -263,20 +261,20 @@ class LineFile(Destination[Item]):
 
 
 def end_line(file: int) -> int:
-    """Close a line that a crash or another program left in part; the open file's size, 0 of a device.
+    """End a partial line, left by a crash or another program; return the open file's size, 0 for a device.
 
-    A reader loses that line alone.
+    Only that line is lost to readers.
     """
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
         return 0
-    if not found.st_size or os.pread(file, 1, found.st_size - 1) == b"\n":
-        return found.st_size
-    return found.st_size + os.write(file, b"\n")
+    if not status.st_size or os.pread(file, 1, status.st_size - 1) == b"\n":
+        return status.st_size
+    return status.st_size + os.write(file, b"\n")
 
 
 def is_in_place(path: str | Path, file: int) -> bool:
-    """Whether an open file still bears this name."""
+    """Return whether the path still leads to an open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except FileNotFoundError:
@@ -284,7 +282,7 @@ def is_in_place(path: str | Path, file: int) -> bool:
 
 
 def cannot_write(path: str, error: OSError) -> str:
-    """One sentence on why a file cannot be written, and what to do.
+    """Return a sentence that says why a file cannot be written, and what to do.
 
     Examples
     --------

@@ -20,17 +20,17 @@ _RETRY_SECONDS = 1.0  # a disk that is full stays so for longer; a shorter wait 
 
 
 class QueuedSink(Sink, Generic[Item]):
-    """Delivers items in their order from a bounded queue; `write` never waits for the destination.
+    """A sink that delivers items in order from a bounded queue; `write` never waits for the destination.
 
     Parameters
     ----------
     destination : Destination
     capacity : int
-        Items that may wait, those on their way included.
+        Largest number of waiting items, including those under delivery.
     drop_oldest : bool
-        What becomes of a further one: it takes the place of the oldest that is not on its way yet (of
-        windows, the newest matter most), or is dropped itself (of rejected records the first tell most of
-        what began). Either is counted.
+        Whether an item that finds the queue full replaces the oldest one not under delivery, or is dropped
+        itself. For windows, the newest matter most; for rejected records, the first say most about the cause.
+        Either way one item counts as lost.
 
     Examples
     --------
@@ -58,28 +58,28 @@ class QueuedSink(Sink, Generic[Item]):
         self._lost = self._written = self._failures = 0
         self._failing: str | None = None
         self._failing_since: float | None = None
-        self._give_up: float | None = None  # once closing: when waiting for the destination ends, monotonic
+        self._give_up: float | None = None  # monotonic time at which closing gives up
         name = f"blindsight-{destination.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
     def lost(self) -> int:
-        """Items dropped: the queue was full, they were refused, or `close` ran out of time."""
+        """The number of dropped items: the queue was full, they were refused, or `close` ran out of time."""
         return self._lost + self._destination.refused
 
     @property
     def written(self) -> int:
-        """Items delivered since the start."""
+        """The number of items delivered since the start."""
         return self._written - self._destination.refused
 
     @property
     def failures(self) -> int:
-        """Deliveries that failed and were tried again."""
+        """The number of deliveries that failed and were tried again."""
         return self._failures
 
     @property
     def view(self) -> SinkView:
-        """How it stands."""
+        """The state of the sink."""
         return SinkView(
             name=self._destination.name,
             waiting=len(self._queue) + len(self._under_way),
@@ -90,27 +90,27 @@ class QueuedSink(Sink, Generic[Item]):
         )
 
     def start(self) -> None:
-        """Open the destination and start delivering.
+        """Open the destination and start to deliver.
 
         Raises
         ------
         SinkError
-            It cannot be had; the sentence says why and what to do.
+            The destination cannot be opened; the message says why and what to do.
         """
         self._destination.open()
         self._thread.start()
 
     def write(self, item: Item, wait_seconds: float = 0.0) -> bool:
-        """Queue one item; whether it was taken.
+        """Queue one item, and return whether the queue accepted it.
 
         Parameters
         ----------
         item
-            What the destination takes.
+            An item of the destination's type.
         wait_seconds : float
-            How long to wait for room in a full queue: 0 in the daemon, where nothing may wait for a
-            disk; more in a replay, where a missing line would be worse than a late one. Who waits in vain
-            takes nobody's place.
+            How long to wait for room in a full queue: 0 in the daemon, where nothing may wait for a disk;
+            more in a replay, where a missing line would be worse than a late one. An item that waited in vain
+            replaces none.
         """
         with self._lock:
             if wait_seconds > 0:
@@ -126,12 +126,12 @@ class QueuedSink(Sink, Generic[Item]):
             return True
 
     def close(self, timeout: float) -> bool:
-        """Deliver what waits and close the destination; whether everything was delivered in time.
+        """Deliver what waits and close the destination; return whether everything was delivered in time.
 
         Parameters
         ----------
         timeout : float
-            Seconds; what has not been delivered by then counts as lost.
+            Seconds after which undelivered items count as lost.
         """
         with self._lock:
             if self._give_up is None:
@@ -167,7 +167,7 @@ class QueuedSink(Sink, Generic[Item]):
         self._destination.close(left)
 
     def _next(self) -> list[Item]:
-        """The items to deliver next, which count as waiting until they are delivered; empty to stop."""
+        """Return the items to deliver next, which count as waiting until they are delivered; none to stop."""
         with self._lock:
             self._filled.wait_for(lambda: self._queue or self._under_way or self._give_up is not None)
             if self._give_up is not None and time.monotonic() >= self._give_up:
@@ -188,7 +188,9 @@ class QueuedSink(Sink, Generic[Item]):
             self._filled.wait_for(lambda: self._give_up is not None, _RETRY_SECONDS)
             closing = self._give_up is not None
         if closing:
-            time.sleep(0.05)  # the condition above no longer waits; without this, closing would spin
+            time.sleep(
+                0.05
+            )  # while closing, the condition above no longer waits, so that the loop would spin
 
     def _succeeded(self, done: int) -> None:
         if self._failing is not None:

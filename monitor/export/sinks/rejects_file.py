@@ -1,8 +1,8 @@
-"""Records that could not be used, written beside the reason, so that their sender can be told.
+"""Rejected records, written to a file with the reason, so that their sender can be informed.
 
-Of the file and its predecessor lines are taken out by id, and none is kept for too long.
-Who appends to the file and who takes lines out are two threads or processes. Both hold the same lock on it
-while they do, so that no line is lost between a reading and a renaming.
+Lines can be removed from the file and its predecessor by id, and old lines are removed automatically. One
+thread or process appends lines while another removes some; both lock the file, so that no line is lost
+between reading and renaming.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ from monitor.reports.window_report import rfc3339
 _encode = msgspec.json.Encoder().encode
 
 Rejected = tuple[Reject, str]
-"""A record that could not be used, and the name of its source."""
+"""A rejected record and the name of its source."""
 
 QUEUED_REJECTS = 5_000
-"""Rejected records that may wait for a sink, at most 2 kB each."""
+"""The number of rejected records, at most 2 kB each, that may wait for a sink."""
 
 
 class RejectWriter(QueuedSink[Rejected]):
-    """Appends rejected records to a file, one JSON object a line, in bounded space.
+    """A sink that appends rejected records to a file, one JSON object a line, in bounded space.
 
-    A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, what the decoder kept
-    of the record; bytes in it that are no UTF-8 are written as ``\\xff``. One that stands for many of a flood
-    has the number of `records` too. A flood of rejects costs the
-    caller no more than a place in the queue: lines are made in the writer's thread, and what does not fit
-    is dropped and counted in `lost`. The counts in the metrics stay whole.
+    A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, the part of the record that
+    the decoder kept; bytes that are not UTF-8 are written as ``\\xff``. A line that stands for many records
+    of a flood also has the number of `records`. The writer's thread makes the lines, so a flood of rejects
+    costs the caller only places in the queue; records beyond the capacity are dropped and counted in `lost`.
+    The counts in the metrics include them.
 
     Parameters
     ----------
     path : str
     max_bytes : int
-        Past this the file is renamed to `<path>.1` and begun anew: the two together bound the space.
+        A file that would become larger is renamed to `<path>.1`, and a new one begins; the two together bound
+        the space.
     capacity : int
-        Records that may wait, at most 2 kB each; a further one is dropped and counted.
+        Records that may wait, at most 2 kB each; further ones are dropped and counted.
     clock : callable, optional
-        Seconds since the epoch: each line begins with the `time` at which it was written. Without one,
-        as in a replay, lines have none, and `RejectsRetention` does not know their age.
+        Seconds since the epoch. With a clock, each line begins with the `time` at which it was written.
+        Without one, as in a replay, lines have no time, and `RejectsRetention` does not know their age.
 
     Examples
     --------
@@ -75,7 +76,7 @@ class RejectWriter(QueuedSink[Rejected]):
         capacity: int = QUEUED_REJECTS,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        # Not for everyone's eyes: rejected records may hold what their sender would not publish.
+        # Not readable by everyone, because rejected records may hold private data.
         file = LineFile[Rejected](
             path,
             name="rejects_file",
@@ -88,7 +89,7 @@ class RejectWriter(QueuedSink[Rejected]):
 
 
 def reject_line(item: Rejected, written_time: float | None = None) -> bytes:
-    """The line of a rejected record, ending in a newline: see `RejectWriter`."""
+    """Return the line of a rejected record with its newline: see `RejectWriter`."""
     reject, source = item
     line: dict[str, Any] = {} if written_time is None else {"time": rfc3339(written_time)}
     line |= {
@@ -105,7 +106,7 @@ def reject_line(item: Rejected, written_time: float | None = None) -> bytes:
 
 
 def _utf8(text: str) -> str:
-    """File names may hold bytes that are no UTF-8, which Python keeps as lone surrogates."""
+    """Escape lone surrogates, with which Python represents bytes of file names that are not UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -113,7 +114,7 @@ log = logging.getLogger("blindsight")
 
 
 class _Line(msgspec.Struct):
-    """What is read of a line; one of another program has neither."""
+    """The fields that are read from a line; both are empty for a line of another program."""
 
     raw: str = ""
     time: str = ""
@@ -121,7 +122,7 @@ class _Line(msgspec.Struct):
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the rejects file of this name, so that nobody appends to it; at once where there is none."""
+    """Lock the rejects file against appending, if it exists."""
     while True:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,22 +139,22 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def previous(path: Path) -> Path:
-    """The name that a full file takes."""
+    """Return the name that a full file gets."""
     return path.with_name(f"{path.name}.1")
 
 
 class RejectsRetention:
-    """Removes lines that have grown old from the rejects files, in a thread of its own, at the start first.
+    """A thread that removes old lines from the rejects files, first at the start and then at intervals.
 
-    Lines are looked at 24 times in the time that they may rest, and go when the next look would be too
-    late for them. One without a time has an unknown age, and goes at the next look.
+    It looks at the files 24 times within the retention time, and removes lines that would be too old at the
+    next look. A line without a time has an unknown age and is removed.
 
     Parameters
     ----------
     path : Path
         `rejects.path`.
     seconds : float
-        That a line may rest.
+        Retention time of a line.
     clock : callable
         Seconds since the epoch.
 
@@ -176,17 +177,17 @@ class RejectsRetention:
         self._thread = threading.Thread(target=self._run, name="rejects-retention", daemon=True)
 
     def start(self) -> None:
-        """Look at the files, now and then again."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the look under way."""
+        """Stop the thread after the current look."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(1.0)
 
     def sweep(self) -> int:
-        """Remove what is too old; how many lines.
+        """Remove the old lines, and return their number.
 
         Raises
         ------
@@ -214,8 +215,8 @@ class RejectsRetention:
 
 
 def _expire(path: Path, oldest: str) -> int:
-    """Lines stand in the order of their times: where the first may stay, all may."""
-    _draft(path).unlink(missing_ok=True)  # of a process that was killed
+    """Remove the old lines of a file whose lines are in the order of their times; return their number."""
+    _draft(path).unlink(missing_ok=True)  # left by a process that was killed
     if not path.is_file():
         return 0
     with path.open("rb") as file:
@@ -226,23 +227,24 @@ def _expire(path: Path, oldest: str) -> int:
 
 
 def _time_of(line: bytes) -> str:
-    """When a line was written, as RFC 3339 in UTC, which sorts as text; empty where it does not say."""
+    """Return when a line was written, as RFC 3339 in UTC, which sorts as text; empty if it has no time."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(line, type=_Line).time
     return ""
 
 
 def remove_lines(path: Path, is_gone: Callable[[bytes], bool]) -> int:
-    """Take out lines by the record that they hold; how many. An agent may be appending meanwhile.
+    """Remove lines by the record that they hold, also while an agent appends; return their number.
 
-    Each file is written anew beside the old one and then takes its name: a kill leaves either.
+    Each file is rewritten beside the old one, which it then replaces, so a kill leaves the old or the new
+    file.
 
     Parameters
     ----------
     path : Path
         `rejects.path`.
     is_gone : callable
-        Whether a record must go.
+        Returns whether a record must be removed.
 
     Raises
     ------
@@ -258,7 +260,7 @@ def remove_lines(path: Path, is_gone: Callable[[bytes], bool]) -> int:
 
 
 def _rewrite(path: Path, is_gone: Callable[[bytes], bool]) -> int:
-    """Write a file anew without the lines that must go; how many those were."""
+    """Rewrite a file without some lines, and return their number."""
     draft = _draft(path)
     removed = 0
     try:
@@ -283,7 +285,7 @@ def _draft(path: Path) -> Path:
 
 
 def _record_of(line: bytes) -> bytes:
-    """The record in a line; the line itself where it is none of ours, or was cut off."""
+    """Return the record in a line, or the line itself if it was cut off or written by another program."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(line, type=_Line).raw.encode()
     return line

@@ -1,4 +1,4 @@
-"""The reports file, behind a store, or behind a queue as a daemon without a store and a replay have it."""
+"""The reports file, fed from a store, or from a queue in a replay and in a daemon without a store."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from monitor.export.sinks.line_file import (
 from monitor.export.sinks.queued import QueuedSink
 
 QUEUED_REPORTS = 10_000
-"""Windows that may wait for a sink that has no store behind it, about 1 kB each."""
+"""The number of windows, about 1 kB each, that may wait for a sink without a store."""
 
 
 class ReportWriter(QueuedSink[bytes]):
-    """Appends closed windows to the reports file, as `monitor.reports.window_report.to_json` writes them.
+    """A sink that appends lines of `monitor.reports.window_report.to_json` to the reports file.
 
-    Past its capacity the oldest windows that wait are dropped, and counted.
+    Beyond its capacity it drops the oldest waiting windows, and counts them as lost.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class ReportWriter(QueuedSink[bytes]):
     capacity : int
         Windows that may wait, about 1 kB each.
     max_bytes, keep
-        As of a `LineFile`.
+        See `LineFile`.
 
     Examples
     --------
@@ -68,14 +68,14 @@ class ReportWriter(QueuedSink[bytes]):
 
 
 def as_line(text: bytes) -> bytes:
-    """With a newline at its end, and only one."""
+    """Return the text with exactly one newline at its end."""
     return text if text.endswith(b"\n") else text + b"\n"
 
 
 def why_not_writable(path: str) -> str | None:
-    """As `cannot_write`, of a file that need not be there yet; None where it can be appended to.
+    """Return why a file, which need not exist yet, cannot be appended to, or None if it can.
 
-    Nothing is opened or made, so it may be asked beside a running agent. A full disk is not seen.
+    The check opens and creates nothing, so it may run beside an agent. It does not see a full disk.
 
     Examples
     --------
@@ -97,25 +97,25 @@ def why_not_writable(path: str) -> str | None:
 log = logging.getLogger("blindsight")
 
 MARK = "reports"
-"""Under which the store keeps how far the file was written."""
+"""The key under which the store keeps the file's mark."""
 
 
 class ReportsFile(FollowedDestination):
-    """Appends the store's reports to a file, a line each, in bounded space where that is wanted.
+    """A destination that appends the store's reports to a file, a line each, with optional rotation.
 
-    Its mark is the file's size after the last report: what stands behind it after a crash, and in files
-    begun since, is compared with the reports that should stand there. A partial line at the end, of a crash
-    or of another program, gets a newline before the next one. A named pipe takes lines while a program reads
-    it; after a crash it gets those since the last checkpoint again.
+    Its mark is the file's size after the last report. After a crash, the content beyond the mark, and in
+    files begun since, is compared with the reports that should follow. A partial line at the end, left by a
+    crash or another program, gets a newline before the next line. A named pipe receives lines while a program
+    reads it; after a crash it receives the lines since the last checkpoint again.
 
     Parameters
     ----------
     path : str
     max_bytes : int or None
-        Before a line that would not fit any more the file is renamed to `<path>.1` and begun anew. A single
-        longer line is still written. None: never.
+        A file that would become larger is renamed to `<path>.1`, and a new one begins. A single longer line
+        is still written. None: never.
     keep : int
-        Renamed files that stay, at least 1; looked through after a crash whoever renamed them.
+        Number of renamed files to keep, at least 1. After a crash they are searched, also if another program renamed them.
     """
 
     name = "reports_file"
@@ -133,11 +133,11 @@ class ReportsFile(FollowedDestination):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The last report in the file, and the file's size after it; empty before it is known."""
+        """The last report in the file, and the file's size after it; empty until they are known."""
         return self._marks
 
     def open(self) -> None:
-        """Open the file, or raise `SinkError` with why it cannot be written."""
+        """Open the file; raise `SinkError` with the reason if it cannot be written."""
         if is_pipe(self._path):  # whose reader may come yet
             return
         try:
@@ -146,18 +146,18 @@ class ReportsFile(FollowedDestination):
             raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """The last report that had arrived when these marks were saved."""
+        """Return the id of the last report that had arrived when these marks were saved."""
         return saved.get(MARK, (0, 0))[0]
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Go on behind what of the reports is in the file already; the last of those."""
-        if is_pipe(self._path):  # nobody can tell what its reader has read
+        """Continue behind the reports that are already in the file; return the id of the last of them."""
+        if is_pipe(self._path):  # it is unknown what its reader has read
             self._last = self.last_of(saved)
             self._note()
             return self._last
         try:
             self._follow_rotation()
-            # A kill may have come after windows were written, and before the first mark was saved.
+            # A kill may have followed the first written windows, before the first mark was saved.
             unmarked = (0, os.fstat(self._file).st_size)
             self._reconcile(saved.get(MARK, unmarked), reports_after)
         except OSError as error:
@@ -166,7 +166,7 @@ class ReportsFile(FollowedDestination):
         return self._last
 
     def deliver(self, items: Sequence[Row]) -> int:
-        """Append as many as the file may take, all of those or, cut off again, none; how many."""
+        """Append as many lines as fit in the file, or none if writing fails; return how many."""
         lines = [line + b"\n" for _, line in items]
         try:
             if is_pipe(self._path):
@@ -191,7 +191,7 @@ class ReportsFile(FollowedDestination):
         self._marks = {MARK: (self._last, self._place)}
 
     def _end_line(self) -> None:
-        """Go to the end, behind whole lines."""
+        """Go to the end of the file, behind whole lines."""
         if self._broken:
             self._cut()
         self._place = end_line(self._file)
@@ -209,7 +209,7 @@ class ReportsFile(FollowedDestination):
         self._place += len(data)
 
     def _cut(self) -> None:
-        """Take away what a failed write left; where that fails too, it is tried before the next one."""
+        """Cut off what a failed write left; if that fails too, the next write tries again."""
         os.ftruncate(self._file, self._place)
         self._broken = False
 
@@ -222,7 +222,7 @@ class ReportsFile(FollowedDestination):
             self._file = -1
 
     def _follow_rotation(self) -> None:
-        """A file that was renamed or removed is begun anew under its name; one that was emptied goes on."""
+        """Begin a new file if the present one was renamed or removed; continue with one that was emptied."""
         if self._file >= 0 and not is_in_place(self._path, self._file):
             self._shut()
         if self._file < 0:
@@ -235,7 +235,7 @@ class ReportsFile(FollowedDestination):
         self._place = os.fstat(self._file).st_size
 
     def _fitting(self, lines: Sequence[bytes]) -> int:
-        """How many lines the file takes before it is full; a full one is renamed first."""
+        """Return how many lines fit in the file; rename a full file first."""
         if self._max_bytes is None or not stat.S_ISREG(os.fstat(self._file).st_mode):
             return len(lines)
         if self._place and self._place + len(lines[0]) > self._max_bytes:
@@ -248,11 +248,11 @@ class ReportsFile(FollowedDestination):
         self._begin()
 
     def _reconcile(self, mark: Mark, reports_after: ReportsAfter) -> None:
-        """After a crash: go on behind what of the reports is in the files already."""
-        found = arrived(files_of(self._path, self._keep), mark, reports_after)
-        self._last, self._place = found.last, found.place
-        if found.torn:  # written in part: it is written again, whole
+        """Continue after a crash behind the reports that are already in the files."""
+        result = arrived(files_of(self._path, self._keep), mark, reports_after)
+        self._last, self._place = result.last, result.place
+        if result.torn:  # the partial line is written again in full
             os.ftruncate(self._file, self._place)
-        if found.foreign:
+        if result.foreign:
             log.warning("reports.path: something else was written to %s; it stays.", self._path)
             self._end_line()

@@ -1,4 +1,4 @@
-"""The agent's output: closed windows and rejected records, each to files and topics."""
+"""The agent's sinks: closed windows and rejected records, each to files and topics."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from monitor.reports.views import SinkView
 from monitor.reports.window_report import WindowReport, to_json
 
 ReportSink = ReportFollower | QueuedSink[bytes]
-"""A follower takes the windows from the store itself: it only has to be told."""
+"""A sink of reports: a follower of the store, which needs only a wake-up, or a queue of lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSet:
-    """Every sink that the configuration names."""
+    """All sinks of the configuration."""
 
     reports: Sequence[ReportSink] = field(default=())
     rejects: Sequence[QueuedSink[Rejected]] = field(default=())
 
     @property
     def all(self) -> list[ReportSink | QueuedSink[Rejected]]:
-        """Those of reports first."""
+        """All sinks, those of reports first."""
         return [*self.reports, *self.rejects]
 
 
 class AgentSinks:
-    """The files and topics that the configuration names. No method but `close` waits for any of them.
+    """The sinks of a running agent; only `close` waits for any of them.
 
     Parameters
     ----------
     sinks : SinkSet
     watch : callable, optional
-        Shown the closed windows too; runs in the engine's thread, so it must be quick.
+        Also receives the closed windows; runs in the engine's thread, so it must be quick.
     """
 
     def __init__(self, sinks: SinkSet, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
@@ -45,12 +45,12 @@ class AgentSinks:
         self._watch = watch
 
     def start(self) -> None:
-        """Open the destinations; raises `SinkError` where one cannot be had."""
+        """Open the destinations; raise `SinkError` if one cannot be used."""
         for sink in self._sinks.all:
             sink.start()
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows."""
+        """Pass closed windows to the sinks of reports."""
         if self._watch is not None:
             self._watch(reports)
         queues = []
@@ -65,22 +65,22 @@ class AgentSinks:
                     queue.write(line)
 
     def rejects(self, chunk: Chunk) -> None:
-        """Take what could not be used."""
+        """Pass the rejected records of a chunk to the sinks of rejects."""
         for sink in self._sinks.rejects:
             for reject in chunk.rejects:
                 sink.write((reject, chunk.source))
 
     @property
     def lost(self) -> int:
-        """Closed windows that are missing in a sink, counted once for each that they are missing in."""
+        """The number of closed windows missing in sinks, counted once for each sink that lacks them."""
         return sum(sink.view.lost for sink in self._sinks.reports)
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """How each of them stands."""
+        """The state of each sink."""
         return tuple(sink.view for sink in self._sinks.all)
 
     def close(self) -> None:
-        """Deliver what waits, for a second at most each."""
+        """Deliver what waits, for at most a second for each sink."""
         for sink in self._sinks.all:
             sink.close(CLOSE_SECONDS)

@@ -24,7 +24,7 @@ class Talk:
         self.look([], 0, 0.0)
 
     def look(self, conditions: Sequence[Condition], windows: int, now: float) -> list[tuple[float, float]]:
-        self.ledger.look(conditions, {("t", "m", ""): windows}, now)
+        self.ledger.update(conditions, {("t", "m", ""): windows}, now)
         due = self.ledger.due(now)
         if due:
             self.ledger.delivered(due, now)
@@ -86,7 +86,7 @@ def test_what_needs_no_patience_is_told_at_once() -> None:
 
 def test_what_holds_at_the_start_held_before() -> None:
     ledger = AlertLedger(RESEND, patience)
-    ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
+    ledger.update([breach(7)], {("t", "m", ""): 7}, 1.0)
     assert len(ledger.due(1.0)) == 1
 
 
@@ -94,17 +94,17 @@ def test_a_series_that_is_gone_ends_its_alerts() -> None:
     talk = Talk()
     talk.look([breach(7)], 7, 1.0)
     talk.look([breach(8)], 8, 2.0)
-    talk.ledger.look([], {}, 3.0)
+    talk.ledger.update([], {}, 3.0)
     assert [told.ends for told in talk.ledger.due(3.0)] == [3.0]
 
 
 def test_what_was_not_taken_stays_due_and_is_told_as_it_stands_then() -> None:
     ledger = AlertLedger(RESEND, patience)
-    ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
+    ledger.update([breach(7)], {("t", "m", ""): 7}, 1.0)
     assert ledger.waiting == 1
-    ledger.look([], {("t", "m", ""): 9}, 5.0)
+    ledger.update([], {("t", "m", ""): 9}, 5.0)
     assert [(told.starts, told.ends) for told in ledger.due(1000.0)] == [(1.0, 5.0)]
-    ledger.look([], {("t", "m", ""): 9}, 1000.0)
+    ledger.update([], {("t", "m", ""): 9}, 1000.0)
     assert len(ledger.due(1000.0)) == 1, "an end is not forgotten before it was told"
     ledger.delivered(ledger.due(1000.0), 1000.0)
     assert ledger.waiting == 0

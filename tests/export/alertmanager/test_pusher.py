@@ -16,7 +16,7 @@ from monitor.cli.outputs import alert_pushers
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.file import config_from
 from monitor.config.root import Config
-from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, holding
+from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, active_conditions
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.page.addresses import external_address
 from monitor.export.rules import RuleSettings
@@ -65,7 +65,7 @@ def view(*series: SeriesView) -> AgentView:
 
 
 def names(*series: SeriesView) -> list[str]:
-    return [each.name.removeprefix("Blindsight") for each in holding(view(*series))]
+    return [each.name.removeprefix("Blindsight") for each in active_conditions(view(*series))]
 
 
 # ── what holds ──
@@ -109,7 +109,7 @@ def test_a_models_lost_trust_stands_for_that_of_its_groups() -> None:
     lost = dataclasses.replace(CALM, trust=Trust(False, 23.5, 1200))
     group = dataclasses.replace(lost, group="region=eu")
     other = dataclasses.replace(group, model="other")
-    found = [dict(each.labels) for each in holding(view(group, lost, other))]
+    found = [dict(each.labels) for each in active_conditions(view(group, lost, other))]
     assert [(labels["model"], labels.get("group")) for labels in found] == [
         ("erm", None),
         ("other", "region=eu"),
@@ -117,7 +117,7 @@ def test_a_models_lost_trust_stands_for_that_of_its_groups() -> None:
 
 
 def test_an_alarm_says_where_the_change_is() -> None:
-    (alarm,) = holding(view(dataclasses.replace(CALM, charts=WATCHED.charts)))
+    (alarm,) = active_conditions(view(dataclasses.replace(CALM, charts=WATCHED.charts)))
     assert alarm.text.endswith(
         "Windows that broke a rule so far: we1 2. Where it changed, by the newest window that broke a rule: "
         '−3.1 points: 2.4 from region="eu" (answers up from 20 to 45 %), 0.5 from region=us '
@@ -127,7 +127,7 @@ def test_an_alarm_says_where_the_change_is() -> None:
 
 def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
     found = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
-    (conflict,) = holding(found)
+    (conflict,) = active_conditions(found)
     assert dict(conflict.identity) == {
         "alertname": "BlindsightLabelsConflict",
         "severity": "warning",
@@ -137,7 +137,7 @@ def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
 
 
 def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
-    breached = next(holding(view(LOW)))
+    breached = next(active_conditions(view(LOW)))
     assert dict(breached.identity) == {
         "alertname": BREACHED,
         "severity": "critical",
@@ -372,5 +372,5 @@ def test_an_alertmanager_behind_a_path_is_allowed() -> None:
 
 
 def test_the_name_of_the_alert_on_silence_is_the_rule_of_windows() -> None:
-    [found] = holding(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
+    [found] = active_conditions(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
     assert (found.name, found.patient) == (NO_WINDOW, False)
