@@ -1,4 +1,4 @@
-"""The frame of a chart's plot: its measures and styles, title, axes, legend, labels at the side."""
+"""The frame of a chart's plot: measures, styles, title, axes, legend, labels at the side."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _POINTS = ("realised", "violation", "version", "unknown")
 
 
 def title(words: str, more: str) -> list[str]:
-    """Title at the left, subtitle at the right; what is too long ends in an ellipsis."""
+    """Return the title at the left and the subtitle at the right; a long text ends in an ellipsis."""
     parts = [
         f'<text class="title" x="{LEFT}" y="28" font-size="17" font-weight="600" fill="{INK}">'
         f"{marks.text(_cut(words, _TITLE_CHARACTERS))}</text>"
@@ -60,7 +60,7 @@ def _cut(words: str, most: int) -> str:
 
 
 def y_axis(ticks: Sequence[tuple[float, str]]) -> list[str]:
-    """Grid lines and their labels; heights in pixels from the plot's top."""
+    """Return grid lines with their labels; heights are in pixels from the top of the plot."""
     parts = []
     for height, label in ticks:
         y = marks.number(TOP + height)
@@ -70,7 +70,7 @@ def y_axis(ticks: Sequence[tuple[float, str]]) -> list[str]:
 
 
 def x_axis(ticks: Sequence[tuple[float, str]], name: str) -> list[str]:
-    """Ticks, their labels and the axis' name; pixels from the plot's left."""
+    """Return ticks, their labels and the axis' name; positions are in pixels from the left of the plot."""
     bottom = TOP + PLOT_HEIGHT
     parts = []
     for across, label in ticks:
@@ -87,7 +87,10 @@ def _axis_text(x: str, y: str, anchor: str, words: str, color: str = _QUIET) -> 
 
 
 def side_labels(labels: Sequence[tuple[float, str, str]]) -> list[str]:
-    """Labels right of the plot: height in pixels, words, colour; moved apart where they would overlap."""
+    """Return labels at the right of the plot, moved apart if they would overlap.
+
+    Each label is its height in pixels, its words and its colour.
+    """
     heights = marks.spread([height for height, _, _ in labels], _LABEL_PIXELS, PLOT_HEIGHT)
     x = marks.number(LEFT + PLOT_WIDTH + 8)
     return [
@@ -97,14 +100,14 @@ def side_labels(labels: Sequence[tuple[float, str, str]]) -> list[str]:
 
 
 def note(words: str) -> list[str]:
-    """Words in the middle of an empty plot."""
+    """Return words in the middle of an empty plot."""
     middle = f'x="{marks.number(LEFT + PLOT_WIDTH / 2)}" y="{marks.number(TOP + PLOT_HEIGHT / 2 - 16)}"'
     style = f'font-size="14" text-anchor="middle" fill="{_QUIET}"'
     return [f'<text class="note" {middle} {style}>{marks.text(words)}</text>']
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
-    """A row of samples, each a kind of mark and its words."""
+    """Return a row of samples, each a kind of mark with its words."""
     parts = []
     x = float(LEFT)
     for kind, words in entries:
@@ -117,17 +120,20 @@ def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def version_name(x: float, name: str) -> tuple[list[str], float]:
-    """A version's name right of its line, pixels from the plot's left, and where it ends."""
+    """Return a version's name at the right of its line, and where the name ends.
+
+    Positions are in pixels from the left of the plot.
+    """
     words = _cut(f"version {name}" if name else "no version", _VERSION_CHARACTERS)
     place = f'x="{marks.number(x + 4)}" y="18"'
-    # A halo keeps the letters apart from the lines behind them.
+    # A halo separates the letters from the lines behind them.
     style = f'font-size="11" fill="{INK}" stroke="#ffffff" stroke-width="3" paint-order="stroke"'
     text = f'<text class="version-name" {place} {style}>{marks.text(words)}</text>'
     return [text], x + 8 + len(words) * _CHARACTER_PIXELS
 
 
 def diamond(x: float, y: float) -> str:
-    """A window that broke a rule."""
+    """Return the mark of a window that broke a rule."""
     return f'<path d="M{marks.number(x)} {marks.number(y - 5.5)}l5 5.5l-5 5.5l-5 -5.5z"/>'
 
 

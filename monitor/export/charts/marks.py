@@ -1,4 +1,4 @@
-"""The marks of a chart as SVG: pixels in, elements out. NaN leaves a gap, and never reaches the text."""
+"""The marks of a chart as SVG elements, from pixels; NaN becomes a gap and never appears in the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def number(value: float) -> str:
-    """A coordinate with at most two decimals.
+    """Format a coordinate with at most two decimals.
 
     Examples
     --------
@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def text(words: str) -> str:
-    """Text that may stand in an element or in a quoted attribute; what XML forbids becomes U+FFFD.
+    """Escape text for an element or a quoted attribute; characters that XML forbids become U+FFFD.
 
     Examples
     --------
@@ -37,9 +37,9 @@ def text(words: str) -> str:
 
 
 def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
-    """Path data of a line with gaps, thinned to the pixels where there are more than `most` points.
+    """Return the path data of a line with gaps, thinned to the pixels if there are more than `most` points.
 
-    A window alone between gaps becomes a level line between its borders.
+    A single window between gaps becomes a horizontal line between its borders.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
 
 
 def steps(edges: Floats, y: Floats, most: int) -> str:
-    """Path data of a line that is level between borders, with gaps; thinned as `line` is.
+    """Return the path data of a line with horizontal steps and gaps, thinned like `line`.
 
     Examples
     --------
@@ -67,7 +67,9 @@ def steps(edges: Floats, y: Floats, most: int) -> str:
     'M0 5H2V6H3'
     """
     if len(y) > most:
-        return line((edges[1:] + edges[:-1]) / 2, edges, y, most)  # a step narrower than a pixel is a point
+        return line(
+            (edges[1:] + edges[:-1]) / 2, edges, y, most
+        )  # steps narrower than a pixel are drawn as points
     parts = []
     for start, end in plotting.runs(np.isfinite(y)):
         heights = [number(one) for one in y[start:end]]
@@ -80,9 +82,9 @@ def steps(edges: Floats, y: Floats, most: int) -> str:
 
 
 def band(x: Floats, edges: Floats, lower: Floats, upper: Floats, most: int) -> str:
-    """Path data of the area between two lines, with gaps; a window alone is as wide as its borders.
+    """Return the path data of the area between two lines with gaps; a single window fills its borders.
 
-    Where there are more than `most` windows, each pixel column takes its widest extent.
+    If there are more than `most` windows, each pixel column has its widest extent.
 
     Examples
     --------
@@ -105,7 +107,10 @@ def band(x: Floats, edges: Floats, lower: Floats, upper: Floats, most: int) -> s
 
 
 def _widest(x: Floats, lower: Floats, upper: Floats, most: int) -> tuple[Floats, Floats, Floats]:
-    """Pixels grow downwards: the lower line's extreme is its largest, the upper line's its smallest."""
+    """Return the widest extent of each pixel column: the largest lower and the smallest upper height.
+
+    Pixels grow downwards, so the lower line has the larger values.
+    """
     if len(x) <= most:
         return x, lower, upper
     column = np.floor(x)
@@ -114,7 +119,7 @@ def _widest(x: Floats, lower: Floats, upper: Floats, most: int) -> tuple[Floats,
 
 
 def whiskers(x: Floats, lower: Floats, upper: Floats) -> str:
-    """Path data of upright strokes.
+    """Return the path data of vertical strokes.
 
     Examples
     --------
@@ -127,12 +132,14 @@ def whiskers(x: Floats, lower: Floats, upper: Floats) -> str:
 
 
 def path(data: str, style: str) -> list[str]:
-    """A path element, or nothing where there is nothing to draw."""
+    """Return a path element, or nothing if there is no data."""
     return [f'<path {style} d="{data}"/>'] if data else []
 
 
 def spread(wanted: list[float], apart: float, high: float) -> list[float]:
-    """Heights near the wanted ones that keep `apart` pixels and stay within 0 and `high`, in their order.
+    """Return heights near the wanted ones and in their order, at least `apart` pixels from each other.
+
+    All heights lie within 0 and `high`.
 
     Examples
     --------
@@ -142,13 +149,13 @@ def spread(wanted: list[float], apart: float, high: float) -> list[float]:
     [86.0, 100.0]
     """
     order = sorted(range(len(wanted)), key=wanted.__getitem__)
-    placed = dict.fromkeys(order, 0.0)
+    heights = dict.fromkeys(order, 0.0)
     floor = 0.0
     for place in order:
-        placed[place] = max(wanted[place], floor)
-        floor = placed[place] + apart
+        heights[place] = max(wanted[place], floor)
+        floor = heights[place] + apart
     ceiling = high
     for place in reversed(order):
-        placed[place] = min(placed[place], ceiling)
-        ceiling = placed[place] - apart
-    return [placed[place] for place in range(len(wanted))]
+        heights[place] = min(heights[place], ceiling)
+        ceiling = heights[place] - apart
+    return [heights[place] for place in range(len(wanted))]

@@ -1,4 +1,4 @@
-"""Helpers of every chart: sensible ticks, and lines thinned to the available pixels."""
+"""Helpers of every chart: ticks, and lines thinned to the available pixels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TIME_STEPS = (
 # Longer steps are counted in months, which have no fixed length.
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 1200)
 
-_SLACK = 1e-9  # of a step: 0.3 / 0.1 is below 3 in binary, yet the tick at 0.3 belongs to [0, 0.3]
+_SLACK = 1e-9  # a fraction of a step: 0.3 / 0.1 is below 3 in binary, yet the tick at 0.3 belongs to [0, 0.3]
 
 Ticks = list[tuple[float, str]]
 
 
 def number_ticks(low: float, high: float, most: int, integers: bool = False) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most `most` of them.
+    """Return multiples of 1, 2 or 5 times a power of ten within [low, high], at most `most` of them.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def _count(low: float, high: float, step: float) -> int:
 
 
 def percent_labels(values: list[float]) -> list[str]:
-    """Ratios as percentages, all with the decimals that the closest two need.
+    """Format ratios as percentages, all with as many decimals as the closest two need.
 
     Examples
     --------
@@ -63,7 +63,9 @@ def percent_labels(values: list[float]) -> list[str]:
 
 
 def time_ticks(low: float, high: float, most: int) -> Ticks:
-    """Round times in UTC within [low, high] (seconds since the epoch), at most `most`, with their labels.
+    """Return at most `most` round times in UTC within [low, high], with their labels.
+
+    All times are seconds since the epoch.
 
     Examples
     --------
@@ -84,7 +86,7 @@ def time_ticks(low: float, high: float, most: int) -> Ticks:
 
 
 def _label_times(times: list[float], step: float) -> Ticks:
-    """Days by date, moments by the clock; the first in full, so that the picture says when it was."""
+    """Label days by date and other times by the clock; the first label is complete, with the year."""
     form = "%H:%M:%S" if step < 60 else "%H:%M"
     ticks = []
     for place, time in enumerate(times):
@@ -116,7 +118,7 @@ def _label_months(starts: list[datetime]) -> Ticks:
 
 
 def edges(x: Floats) -> Floats:
-    """Borders between neighbouring points, (n + 1,): half way, and as far outside at the ends.
+    """Return the borders between neighbouring points, (n + 1,): half way, and as far outside at the ends.
 
     Examples
     --------
@@ -132,7 +134,7 @@ def edges(x: Floats) -> Floats:
 
 
 def runs(mask: NDArray[np.bool_]) -> Ints:
-    """Start and end (exclusive) of each run of True, (r, 2).
+    """Return start and end (exclusive) of each run of True, (r, 2).
 
     Examples
     --------
@@ -144,21 +146,21 @@ def runs(mask: NDArray[np.bool_]) -> Ints:
 
 
 def thin(x: Floats, y: Floats, most: int) -> Ints:
-    """Rows that draw the same line: of each pixel column the first, last, lowest and highest.
+    """Return the rows that draw the same line: the first, last, lowest and highest of each pixel column.
 
     Parameters
     ----------
     x : (n,) float64
-        In pixels, not falling.
+        Pixels, in ascending order.
     y : (n,) float64
-        Known everywhere.
+        Finite heights.
     most : int
-        Fewer rows than this are all kept.
+        If there are at most this many rows, all are kept.
 
     Returns
     -------
     (m,) int64
-        Rising.
+        The rows, in ascending order.
 
     Examples
     --------
@@ -171,5 +173,5 @@ def thin(x: Floats, y: Floats, most: int) -> Ints:
     column = np.floor(x).astype(np.int64)
     first = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]]))
     last = np.concatenate([first[1:], [len(x)]]) - 1
-    by_height = np.lexsort((y, column))  # of each column the lowest first, the highest last
+    by_height = np.lexsort((y, column))  # the lowest of each column first, the highest last
     return np.unique(np.concatenate([first, last, by_height[first], by_height[last]]))

@@ -1,7 +1,7 @@
-"""Control charts as SVG, written by hand: matplotlib weighs more than the whole agent, which is a sidecar.
+"""Control charts as SVG, made without matplotlib, which is larger than the whole agent.
 
-Marks differ by shape and dash as well as by colour (Okabe and Ito's palette, which colour-blind people
-can tell apart), so that a picture printed in grey says the same. The same data give the same bytes.
+Marks differ by shape and dash as well as by colour (Okabe and Ito's palette, which colour-blind people can
+distinguish), so that a picture printed in grey remains readable. The same data give the same bytes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def _none() -> Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlChartData:
-    """What a control chart shows of one model and metric, n windows; NaN stands for unknown.
+    """The data of a control chart of one model and metric over n windows; NaN means unknown.
 
     Parameters
     ----------
     title, subtitle : str
     x : (n,) float64
-        Rising: the windows' numbers, or with `x_is_time` their times in seconds since the epoch.
+        Ascending: the windows' numbers, or with `x_is_time` their times in seconds since the epoch.
     value, lower, upper : (n,) float64
         The estimate and its interval, as ratios.
     center, limit_lower, limit_upper : (n,) float64
@@ -53,28 +53,28 @@ class ControlChartData:
     violated, out_of_control : (n,) bool
         Windows that broke a rule, not for the better, and windows at whose end the alarm was latched.
     improved : (n,) bool
-        Windows at whose end a change for the better was latched. Left out: none.
+        Windows at whose end a change for the better was latched; none by default.
     realised, realised_lower, realised_upper : (n,) float64
-        What labels later said, with its interval. Left out: unknown everywhere.
+        The value by labels that came later, with its interval; unknown by default.
     objective : float
         The floor or ceiling; NaN if there is none.
     is_floor : bool
     level : float
-        Of the intervals, 0 to 1; for the legend.
+        Level of the intervals, 0 to 1, for the legend.
     x_is_time : bool
     estimate_name, realised_name : str
-        For the legend.
+        Names for the legend.
     other : (n,) float64
-        The estimate of what it is compared with, which the legend calls `other_name`. Left out: nothing.
+        The estimates of the other side of a comparison, which the legend calls `other_name`; none by default.
     versions : tuple of (int, str)
-        Windows, as places in `x`, at which another version of the model begins, rising, and its name:
-        there the limits end and others begin.
+        Places in `x`, in ascending order, at which another version of the model begins, with its name. The
+        limits end there and others begin.
 
     Raises
     ------
     ValueError
-        The arrays do not have one length, `x` is not finite and rising, or a version begins outside of
-        the windows.
+        The arrays differ in length, `x` is not finite and ascending, or a version begins outside of the
+        windows.
     """
 
     title: str
@@ -123,10 +123,10 @@ class ControlChartData:
 
 
 def control_chart_svg(chart: ControlChartData) -> str:
-    """One control chart, 1200 × 420, as a complete SVG document.
+    """Return one control chart, 1200 × 420, as a complete SVG document.
 
-    Past 4,000 windows lines are thinned to the pixels that there are; of each pixel column the lowest
-    and highest stay, so that no excursion is lost. Unknown windows are gaps, ticked at the bottom.
+    Beyond 4,000 windows lines are thinned to the available pixels. The lowest and the highest value of each
+    pixel column stay, so that no excursion is lost. Unknown windows are gaps with ticks at the bottom.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def control_chart_svg(chart: ControlChartData) -> str:
 
 
 def stacked_svg(charts: Sequence[ControlChartData]) -> str:
-    """Several control charts below each other in one SVG document, 1200 × 420 each."""
+    """Return several control charts below each other in one SVG document, 1200 × 420 each."""
     height = HEIGHT * max(len(charts), 1)
     label = "; ".join(chart.title for chart in charts) or "no charts"
     parts = [
@@ -157,7 +157,7 @@ def stacked_svg(charts: Sequence[ControlChartData]) -> str:
 
 
 class _Picture:
-    """One chart at work: its scales in pixels, and its layers from back to front."""
+    """One chart with its scales in pixels, drawn in layers from back to front."""
 
     def __init__(self, chart: ControlChartData) -> None:
         self._chart = chart
@@ -185,7 +185,7 @@ class _Picture:
         return [
             *frame.title(self._chart.title, self._chart.subtitle),
             *self._axes(),
-            f"<svg {frame.PLOT}>",  # clips without an id; ids would clash where pictures share a page
+            f"<svg {frame.PLOT}>",  # clips without an id, because ids would clash if pictures share a page
             *self._latched("improved", self._chart.improved),
             *self._latched("alarm", self._chart.out_of_control),
             *self._lines(),
@@ -232,7 +232,7 @@ class _Picture:
         return parts
 
     def _versions(self) -> list[str]:
-        """A line where a version begins; its name where the one before leaves room for it."""
+        """Return a line at the beginning of each version, with its name if there is room for it."""
         places = np.unique(np.round(self._edges[[place for place, _ in self._chart.versions]]))
         parts = _path("version", "".join(f"M{marks.number(x)} 0v{PLOT_HEIGHT}" for x in places))
         free = 0.0
@@ -253,7 +253,7 @@ class _Picture:
         return parts
 
     def _spans(self, on: Flags) -> list[tuple[float, float]]:
-        """In pixels, at least one wide; spans less than a pixel apart become one."""
+        """Return the spans in pixels, at least one wide; spans less than a pixel apart are merged."""
         spans: list[tuple[float, float]] = []
         for first, last in self._edges[plotting.runs(on)].tolist():
             last = max(last, first + 1.0)
@@ -286,7 +286,7 @@ class _Picture:
         return _group("violation", [frame.diamond(x, y) for x, y in points])
 
     def _visible(self, mask: Flags, y: Floats) -> Ints:
-        """Rows of the mask, no more than four a pixel column."""
+        """Return the rows of the mask, at most four in each pixel column."""
         rows = np.flatnonzero(mask)
         return rows[plotting.thin(self._x[rows], y[rows], PLOT_WIDTH)]
 
@@ -341,7 +341,7 @@ def _known(values: Floats) -> Floats:
 
 
 def _newest(values: Floats) -> float | None:
-    """Median of the last nine: the very last window is often a short one, whose limits are wider."""
+    """Return the median of the last nine values; the last window is often short, and its limits are wider."""
     known = values[np.isfinite(values)]
     return float(np.median(known[-9:])) if len(known) else None
 
@@ -351,7 +351,7 @@ def _percent(ratio: float) -> str:
 
 
 def _y_range(known: dict[str, Floats], objective: float | None) -> tuple[float, float]:
-    """What is to be seen with some air, within 0 to 1; the whiskers' ends may stand out of it."""
+    """Return the range of everything visible with a margin, within 0 to 1; ends of whiskers may exceed it."""
     seen = [values[np.isfinite(values)] for name, values in known.items() if name not in _REALISED[1:]]
     everything = np.concatenate([*seen, [] if objective is None else [objective]])
     if len(everything) == 0:

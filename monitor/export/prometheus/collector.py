@@ -1,8 +1,8 @@
-"""The metrics for Prometheus: a custom collector over one immutable view for each scrape.
+"""The metrics for Prometheus: a custom collector that reads one immutable view for each scrape.
 
-Names, units, help and where a value comes from stand in one table, `families.FAMILIES`; the functions here
-say it of families that belong together. A value that is not known is left out, never 0 or NaN, and no sample
-has a timestamp, so that a series that ends goes stale at once (the exporter rules are cited in the class).
+The table `families.FAMILIES` has names, units, help and the sources of simple values; functions here compute
+the values of related families together. An unknown value is left out, never 0 or NaN. No sample has a
+timestamp, so that a series that ends becomes stale at once (see the class for the rules of exporters).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ OwnFamily = tuple[
     Callable[[Any], float | None],
     Callable[[Any], Iterable[tuple[dict[str, str], float]]] | None,
 ]
-"""Key of a family in `FAMILIES`, what gives its one value of a view, or in its place labels and values."""
+"""A family that the table defines: its key in `FAMILIES`, a getter of its one value or a function of its rows."""
 
 
 class BlindsightCollector(Collector):
-    """Metric families from the newest view, made afresh at each scrape; safe for concurrent scrapes.
+    """A collector that makes the metric families from the newest view; safe for concurrent scrapes.
 
-    The accounting identity of SPEC section 3, as a query::
+    The accounting identity, as a query::
 
         sum(blindsight_answers_received_total)
           == sum(blindsight_predictions_total) + sum(blindsight_answers_pending)
@@ -60,22 +60,21 @@ class BlindsightCollector(Collector):
            + sum(blindsight_comparisons_total) + sum(blindsight_comparisons_pending)
            + sum(blindsight_comparison_duplicates_total)
 
-    It holds while no series is cut by `max_series`: what was cut cannot be summed. Labels have one of
-    their own, which holds always (a label along with a prediction that is rejected is part of that)::
+    It holds unless series are cut by `max_series`, because cut series cannot be summed. A second identity,
+    for labels, always holds (it includes labels that come with rejected predictions)::
 
         sum(blindsight_labels_received_total) == sum(blindsight_labels_total) + sum(blindsight_labels_waiting)
 
-    The
-    `blindsight_group_` families count the same answers again and stay out of it.
+    The `blindsight_group_` families count the same answers again, so neither identity includes them.
 
     Parameters
     ----------
     view : callable
-        Gives the newest view; called once a scrape.
+        Returns the newest view; called once for each scrape.
     max_series : int
-        Most Prometheus series exported, those of the process itself aside. Whole models first, in order
-        of first appearance, then groups: the first that no longer fits and all after it are left out
-        with all their families, so that a flood of group values never displaces a model.
+        Largest number of exported Prometheus series, not counting those of the process. Whole models come
+        first, in order of first appearance, then groups. The first that does not fit and all after it are
+        left out with all their families, so that a flood of group values never displaces a model.
     distributions : bool
         Whether each model's histogram of confidences and calibration curve are exported.
 
@@ -96,12 +95,12 @@ class BlindsightCollector(Collector):
         self._max_series = max_series
         self._distributions = distributions
         self._cut: set[tuple[str, str, str]] = set()  # as large as the engine's own cap on series at most
-        self._cut_told = 0
+        self._cut_logged = 0
         self._lock = threading.Lock()
         self._exported: dict[tuple[str, str, str], Exported] = {}  # as of the last scrape
 
     def describe(self) -> Iterable[Metric]:
-        """Every family without samples: the registry finds clashing names without a scrape."""
+        """Return every family without samples, so that the registry finds clashing names without a scrape."""
         return [
             _metric(prefix, key)
             for prefix in (PREFIX, GROUP_PREFIX)
@@ -110,18 +109,18 @@ class BlindsightCollector(Collector):
         ]
 
     def collect(self) -> Iterator[Metric]:
-        """Families that have a sample: models, groups, then the agent."""
+        """Yield the families that have samples: models, groups, then the agent."""
         view = self._view()
         agent = [*_agent_rows(view), *_own_rows(view, {}, _rows_by_table(""))]
         for each, views in (("sources", view.sources), ("sinks", view.sinks)):
             own = _rows_by_table(each)
             for one in views:
                 agent += _own_rows(one, {each.removesuffix("s"): text(one.name)}, own)
-        room = self._max_series - len(agent) - 2  # 2: those that say what is left out
+        room = self._max_series - len(agent) - 2  # 2: the counts of what is left out
         models, groups, cut = self._fit(view.engine.series, room)
         with self._lock:
             self._cut.update(cut)
-            self._tell_cut(cut)
+            self._log_cut(cut)
             dropped = view.engine.series_dropped + len(self._cut)
         agent += [("series_dropped", {}, dropped), ("families_left_out", {}, 0)]
         for part in (Part(PREFIX, models, agent), Part(GROUP_PREFIX, groups, [])):
@@ -130,7 +129,7 @@ class BlindsightCollector(Collector):
     def _fit(
         self, series: Iterable[SeriesView], room: int
     ) -> tuple[list[Exported], list[Exported], set[tuple[str, str, str]]]:
-        """Models, groups, and who was cut, for so many samples in all."""
+        """Return the models and groups that fit in this many samples, and the names of the cut ones."""
         kept: tuple[list[Exported], list[Exported]] = ([], [])
         pieces = _pieces(self._distributions)
         lines = SeriesLines(PREFIX), SeriesLines(GROUP_PREFIX)
@@ -152,11 +151,11 @@ class BlindsightCollector(Collector):
             kept[view.group != ""].append(one)
         return *kept, cut
 
-    def _tell_cut(self, cut: set[tuple[str, str, str]]) -> None:
-        """Log who was left out: at the first time, and when it has become twice as many."""
-        if len(self._cut) < max(2 * self._cut_told, 1):
+    def _log_cut(self, cut: set[tuple[str, str, str]]) -> None:
+        """Log the series that are left out, at first and whenever their number has doubled."""
+        if len(self._cut) < max(2 * self._cut_logged, 1):
             return
-        self._cut_told = len(self._cut)
+        self._cut_logged = len(self._cut)
         names = [" ".join(filter(None, who)) for who in sorted(cut)[:_CUT_SHOWN]]
         more = f" and {len(cut) - len(names)} more" if len(cut) > len(names) else ""
         log.warning(
@@ -171,22 +170,22 @@ class BlindsightCollector(Collector):
 def registry(
     view: Callable[[], AgentView], max_series: int, *, distributions: bool = True
 ) -> CollectorRegistry:
-    """A registry of its own with Blindsight's families and those of the process (`process_…`, `python_info`).
+    """Return a new registry with Blindsight's families and those of the process (`process_…`, `python_info`).
 
     Parameters
     ----------
     view, max_series, distributions
-        As in `BlindsightCollector`.
+        See `BlindsightCollector`.
     """
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(view, max_series, distributions=distributions))
-    ProcessCollector(registry=found)
-    PlatformCollector(registry=found)
-    return found
+    collectors = CollectorRegistry()
+    collectors.register(BlindsightCollector(view, max_series, distributions=distributions))
+    ProcessCollector(registry=collectors)
+    PlatformCollector(registry=collectors)
+    return collectors
 
 
 def left_out(families: int) -> Metric:
-    """The family that says how many others a scrape leaves out."""
+    """Return the family that counts the families left out of a scrape."""
     return _metric(PREFIX, "families_left_out", [("families_left_out", {}, families)])
 
 
@@ -199,41 +198,44 @@ def _metric(prefix: str, key: str, rows: Iterable[Row] = ()) -> Metric:
 
 def _samples(prefix: str, key: str, rows: Iterable[Row]) -> list[Sample]:
     name = prefix + key + SUFFIX[FAMILIES[key].kind]
-    # What follows the key is the part of the family that a row is: empty but for histograms.
+    # The text after the key names the part of the family, which only histograms have.
     part = slice(len(key) + 1, None)
     return [Sample(name + row[part], labels, value) for row, labels, value in rows]
 
 
 def _by_family(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by family."""
-    found: dict[str, list[Row]] = {}
+    """Group rows by family."""
+    by_family: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(family_of(row[0]), []).append(row)
-    return found
+        by_family.setdefault(family_of(row[0]), []).append(row)
+    return by_family
 
 
 Piece = tuple[Callable[[SeriesView], object], Callable[[SeriesView], Iterable[Row]]]
-"""What rows of a series are made from, and how: where the first is equal, so are the rows."""
+"""A getter of the data that some rows of a series depend on, and a function that makes the rows.
+
+The rows are equal if the data are.
+"""
 
 
 class Exported:
-    """What is exported of one series. Its text is written once for each piece of it that changes.
+    """The exported text of one series, rewritten only for pieces whose data have changed.
 
     Parameters
     ----------
     view : SeriesView
     pieces : sequence of Piece
-        No two have rows of one family.
+        No two pieces have rows of the same family.
     writer : SeriesLines
     before : Exported, optional
-        The same series at the scrape before.
+        The same series at the previous scrape.
 
     Attributes
     ----------
     lines : list of Lines
-        Of each piece.
+        The lines of each piece.
     count : int
-        Its samples.
+        The number of samples.
     """
 
     __slots__ = ("_pieces", "count", "lines", "view")
@@ -249,20 +251,20 @@ class Exported:
         who = self.who
         self.lines: list[Lines] = [
             before.lines[i]
-            if before is not None and of(before.view) == of(view)
+            if before is not None and get_data(before.view) == get_data(view)
             else writer.written(who, [*rows_of(view)])
-            for i, (of, rows_of) in enumerate(pieces)
+            for i, (get_data, rows_of) in enumerate(pieces)
         ]
         self.count = sum([count for _, _, count in self.lines])
 
     @property
     def who(self) -> dict[str, str]:
-        """The labels that all its samples have."""
+        """The labels that all samples of the series have."""
         who = {"task": text(self.view.task), "model": text(self.view.model)}
         return who | ({"group": text(self.view.group)} if self.view.group else {})
 
     def rows(self) -> Iterator[Row]:
-        """All rows, with the labels that all of them have."""
+        """Yield all rows, with the common labels."""
         who = self.who
         for _, rows_of in self._pieces:
             for key, labels, value in rows_of(self.view):
@@ -270,7 +272,7 @@ class Exported:
 
 
 class Part:
-    """Models or groups, as one scrape exports them, beside rows of the agent itself."""
+    """The models or the groups in one scrape, with rows of the agent itself."""
 
     def __init__(self, prefix: str, series: Sequence[Exported], more: Sequence[Row]) -> None:
         self.prefix, self.series = prefix, series
@@ -284,26 +286,26 @@ class Part:
                     self._lines.setdefault(family, []).extend(each)
 
     def families(self) -> Iterator[SeriesFamily]:
-        """Those with a sample, in the table's order."""
+        """Yield the families that have samples, in the order of the table."""
         return (SeriesFamily(self, key) for key in FAMILIES if key in self._more or key in self._lines)
 
     def lines(self, key: str) -> list[bytes]:
-        """The lines of a family of each series that has any."""
+        """Return the lines of a family for all series that have any."""
         return self._lines.get(key, [])
 
     def more(self, key: str) -> list[Sample]:
-        """The samples of a family that are of no series."""
+        """Return the samples of a family that belong to no series."""
         return _samples(self.prefix, key, self._more.get(key, []))
 
     def samples(self, key: str) -> list[Sample]:
-        """All samples of a family."""
+        """Return all samples of a family."""
         if self._every is None:
             self._every = _by_family(row for one in self.series for row in one.rows())
         return _samples(self.prefix, key, self._every.get(key, [])) + self.more(key)
 
 
 class SeriesFamily(Metric):
-    """A family whose samples are made only where somebody asks for them: a text of them is kept by series."""
+    """A family whose samples are made only on request, because its text is kept for each series."""
 
     def __init__(self, part: Part, key: str) -> None:
         family = FAMILIES[key]
@@ -312,6 +314,7 @@ class SeriesFamily(Metric):
 
     @property
     def samples(self) -> list[Sample]:
+        """All samples of the family."""
         return self.part.samples(self.key)
 
     @samples.setter
@@ -320,7 +323,7 @@ class SeriesFamily(Metric):
 
 
 def _pieces(distributions: bool) -> list[Piece]:
-    """Of a series; those of a table's line come last, as nobody knows what they look at."""
+    """Return the pieces of a series; those with rows from the table come last and are never reused."""
     own = _rows_by_table("series")
     values = [each for each in own if each[2] is None]
     labelled = [each for each in own if each[2] is not None]
@@ -356,37 +359,37 @@ def _recalibration_rows(one: SeriesView) -> Iterator[Row]:
         yield "recalibration_held", shared(), float(one.recalibrations.held)
 
 
-def _rows_by_table(of: str) -> list[OwnFamily]:
-    """Of the families of the series, of the agent ("") or of each of something, those whose line says all.
+def _rows_by_table(owner: str) -> list[OwnFamily]:
+    """Return the families whose rows come from the table alone: of the series, the agent ("") or each item.
 
-    Looked up once a scrape, not once a series.
+    This is looked up once for each scrape, not for each series.
     """
     return [
         (key, _getter(family.value), load(family.rows) if family.rows else None)
         for key, family in FAMILIES.items()
-        if (family.rows or family.value) and ("series" if family.per_series else family.each) == of
+        if (family.rows or family.value) and ("series" if family.per_series else family.each) == owner
     ]
 
 
 def _getter(path: str) -> Callable[[Any], float | None]:
     if "." not in path:
         return attrgetter(path)
-    # None has none of it.
-    return lambda view: reduce(lambda found, name: getattr(found, name, None), path.split("."), view)
+    # The path ends in None if any step of it is None.
+    return lambda view: reduce(lambda value, name: getattr(value, name, None), path.split("."), view)
 
 
 def _own_rows(view: Any, who: dict[str, str], own: Sequence[OwnFamily]) -> list[Row]:
-    found: list[Row] = []
+    own_rows: list[Row] = []
     for key, get, rows in own:
         if rows is not None:
-            found += [(key, {**who, **labels}, value) for labels, value in rows(view)]
+            own_rows += [(key, {**who, **labels}, value) for labels, value in rows(view)]
         elif (value := get(view)) is not None and math.isfinite(value):
-            found.append((key, who, value))
-    return found
+            own_rows.append((key, who, value))
+    return own_rows
 
 
 def _trust_rows(one: SeriesView) -> Iterator[Row]:
-    """Nothing before the first label: an estimate that was never tested is not one that passed."""
+    """Yield no rows before the first label, because an untested estimate has not passed a test."""
     if one.trust is None:
         return
     labels = shared(("metric", "accuracy"))
@@ -416,20 +419,22 @@ def _estimate_rows(one: SeriesView) -> Iterator[Row]:
 
 
 def _class_rows(one: SeriesView) -> Iterator[Row]:
-    """Apart, so that sums and means over the metrics stay what they are."""
-    for of in one.classes:
-        labels = shared(("metric", of.metric), ("estimator", of.estimator), ("class", text(of.of_class)))
-        yield from _result_rows("class_", labels, of.result)
+    """Yield the estimates by class in separate families, so that sums and means over metrics stay valid."""
+    for estimate in one.classes:
+        labels = shared(
+            ("metric", estimate.metric), ("estimator", estimate.estimator), ("class", text(estimate.of_class))
+        )
+        yield from _result_rows("class_", labels, estimate.result)
 
 
 def _result_rows(prefix: str, labels: SharedLabels, result: Result) -> Iterator[Row]:
-    found = finite(result)
-    if isinstance(found, Unknown):
-        yield f"{prefix}unknown", shared(*labels.items(), ("reason", text(found.reason))), 1
+    estimate = finite(result)
+    if isinstance(estimate, Unknown):
+        yield f"{prefix}unknown", shared(*labels.items(), ("reason", text(estimate.reason))), 1
     else:
-        yield f"{prefix}estimate_ratio", labels, found.value
-        yield f"{prefix}estimate_lower_ratio", labels, found.lower
-        yield f"{prefix}estimate_upper_ratio", labels, found.upper
+        yield f"{prefix}estimate_ratio", labels, estimate.value
+        yield f"{prefix}estimate_lower_ratio", labels, estimate.lower
+        yield f"{prefix}estimate_upper_ratio", labels, estimate.upper
 
 
 def _chart_rows(one: SeriesView) -> Iterator[Row]:
@@ -475,7 +480,7 @@ def _label_rows_of(one: SeriesView) -> Iterator[Row]:
 
 
 _PIECES: tuple[Piece, ...] = (
-    # What every window changes; what changes now and then; what may be every model's own; what labels change.
+    # Grouped by what changes together: with every window, sometimes, by model, with labels.
     (attrgetter("estimates", "charts", "violations"), _window_rows),
     (attrgetter("classes", "objectives", "state"), _standing_rows),
     (attrgetter("version", "window_size", "calibration"), _model_rows),
@@ -493,7 +498,7 @@ def _agent_rows(view: AgentView) -> Iterator[Row]:
     yield from arena_rows(view.engine.arenas)
     yield from _source_rows(view)
     yield from _sink_rows(view)
-    # 0.0 is the view's word for "not read yet"; as a time it would set off every "too old" alert.
+    # 0.0 means "not read yet" in the view; as a time it would trigger every "too old" alert.
     yield from known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)
     yield "build", {"version": __version__}, 1
     if view.external_url:
@@ -507,7 +512,7 @@ def _label_rows(view: AgentView) -> Iterator[Row]:
     )
     for task in tasks:
         who = {"task": text(task)}
-        waiting = engine.labels_waiting.get(task)  # unknown on Spark where models are computed side by side
+        waiting = engine.labels_waiting.get(task)  # unknown on Spark if models are computed in parallel
         for outcome in LabelOutcome:
             count = engine.labels.get((task, outcome), None if waiting is None else 0)
             yield from known("labels", {**who, "outcome": outcome.value}, count)
@@ -518,12 +523,16 @@ def _label_rows(view: AgentView) -> Iterator[Row]:
 
 
 def _refit_rows(view: AgentView) -> Iterator[Row]:
-    """Tasks that refit; what is of a fit stays out until there is a good one."""
+    """Yield the rows of tasks that refit; rows about a fit are left out until a fit has been published."""
     recalibrating = [one.task for one in view.engine.series if one.recalibrations is not None]
     for task in dict.fromkeys([*view.engine.refits, *recalibrating]):
-        took = view.refit_durations.get(task, RefitDurations())
+        durations = view.refit_durations.get(task, RefitDurations())
         yield from histogram_rows(
-            "refit_duration_seconds", {"task": text(task)}, BUCKETS_SECONDS, took.cumulative(), took.seconds
+            "refit_duration_seconds",
+            {"task": text(task)},
+            BUCKETS_SECONDS,
+            durations.cumulative(),
+            durations.seconds,
         )
     for task, refits in view.engine.refits.items():
         who = {"task": text(task)}
@@ -545,7 +554,7 @@ def _refit_rows(view: AgentView) -> Iterator[Row]:
 
 
 def _source_rows(view: AgentView) -> Iterator[Row]:
-    """Counters of a source start at 0, every reason of them, or `increase` would miss the first event."""
+    """Yield the rows of sources, with zeros from the start, without which `increase` misses first events."""
     engine = view.engine
     rejecting = [source for source, _ in engine.rejected]
     reading_events = {feed.name for feed in view.sources if feed.reads_events}

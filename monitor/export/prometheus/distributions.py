@@ -1,4 +1,4 @@
-"""Rows of classic histograms, and of a model's confidences: how they are spread, and how right they are."""
+"""Rows of classic histograms, and of the distribution and calibration curve of a model's confidences."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from monitor.stats.histograms import BIN_ENDS, BIN_NAMES
 def histogram_rows(
     key: str, who: dict[str, str], ends: Iterable[float], cumulative: Sequence[int], total: float
 ) -> Iterator[Row]:
-    """A classic histogram.
+    """Yield the rows of a classic histogram.
 
     Parameters
     ----------
     key : str
-        In `FAMILIES`.
+        Key in `FAMILIES`.
     who : dict
-        Its labels.
+        Labels of the rows.
     ends : iterable of float
-        Upper ends of the buckets but the last, which has none.
+        Upper ends of all buckets except the last, which has none.
     cumulative : sequence of int
-        How many values are at most each end, and last how many there are.
+        The number of values up to each end, and last the number of all values.
     total : float
         Sum of the values.
 
     Examples
     --------
-    >>> for row in histogram_rows("took", {"task": "t"}, [0.5], [3, 4], 2.5):
+    >>> for row in histogram_rows("duration", {"task": "t"}, [0.5], [3, 4], 2.5):
     ...     print(row)
-    ('took:bucket', {'task': 't', 'le': '0.5'}, 3)
-    ('took:bucket', {'task': 't', 'le': '+Inf'}, 4)
-    ('took:sum', {'task': 't'}, 2.5)
-    ('took:count', {'task': 't'}, 4)
+    ('duration:bucket', {'task': 't', 'le': '0.5'}, 3)
+    ('duration:bucket', {'task': 't', 'le': '+Inf'}, 4)
+    ('duration:sum', {'task': 't'}, 2.5)
+    ('duration:count', {'task': 't'}, 4)
     """
     for end, count in zip((*map(floatToGoString, ends), "+Inf"), cumulative, strict=True):
         yield f"{key}:bucket", {**who, "le": end}, count
@@ -45,7 +45,7 @@ def histogram_rows(
 
 
 def confidence_rows(one: SeriesView) -> list[Row]:
-    """A model's histogram of confidences: 12 samples, from the start; none of groups."""
+    """Return the rows of a model's histogram of confidences: 12 from the start, none for groups."""
     if one.distributions is None:
         return []
     spread = one.distributions.confidence
@@ -54,7 +54,7 @@ def confidence_rows(one: SeriesView) -> list[Row]:
 
 
 def curve_rows(one: SeriesView) -> list[Row]:
-    """A model's calibration curve: 30 samples, from the start; none of groups."""
+    """Return the rows of a model's calibration curve: 30 from the start, none for groups."""
     if one.distributions is None:
         return []
     curve = one.distributions.curve

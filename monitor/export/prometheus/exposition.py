@@ -1,9 +1,9 @@
-"""The two texts of a scrape, the same bytes as prometheus_client writes, in a fraction of its time.
+"""The two text formats of a scrape, with the bytes of prometheus_client in a fraction of its time.
 
-The client escapes every name and every value of every label of every sample. Here it does so once for each
-pair of a label and a value, and the labels that samples share are written once; lines of series come from the
-collector as text. What a family says of itself, every escape, and whatever is more than a name, labels and a
-value, is still the client's own text.
+The client library escapes every label of every sample. This module escapes each pair of a label and a value
+once, and writes labels that samples share once; the collector provides lines of series as text. The client
+library still writes the head of each family, every escape, and samples with more than a name, labels and a
+value.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from monitor.export.prometheus.lines import PLAIN_NAME, Client, EscapedLabels, b
 _EOF = "# EOF\n"
 _LEFT_OUT = left_out(0).name
 _PLAIN_TYPES = frozenset({"counter", "gauge", "info", "histogram"})
-_NO_MORE = Sample("", {}, 0.0)[3:]  # no timestamp, no exemplar, and whatever else the client knows of
-_MOVED = ("_created", "_gsum", "_gcount")  # samples that the text format shows as families of their own
+_NO_MORE = Sample("", {}, 0.0)[3:]  # no timestamp, no exemplar, and no other field that the client adds
+_MOVED = ("_created", "_gsum", "_gcount")  # the text format shows these samples as separate families
 
 
 def text(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
-    """Everything that is registered, as Prometheus's text format 0.0.4.
+    """Return all registered metrics in Prometheus's text format 0.0.4.
 
     Parameters
     ----------
     registry : CollectorRegistry
         Collected once.
     max_bytes : int, optional
-        Whole families are left out, the least important first (`families.importance`), until the rest is no
-        larger; `blindsight_families_left_out` counts them.
+        Largest size. Beyond it, whole families are left out, the least important first
+        (`families.importance`); `blindsight_families_left_out` counts them.
 
     Returns
     -------
     bytes
-        What `prometheus_client.exposition.generate_latest` gives.
+        The same bytes as `prometheus_client.exposition.generate_latest`.
 
     Examples
     --------
     >>> from prometheus_client import Gauge
-    >>> found = CollectorRegistry()
-    >>> Gauge("lag_seconds", "How late.", ["source"], registry=found).labels(source="kafka").set(2.5)
-    >>> print(text(found).decode(), end="")
+    >>> registry = CollectorRegistry()
+    >>> Gauge("lag_seconds", "How late.", ["source"], registry=registry).labels(source="kafka").set(2.5)
+    >>> print(text(registry).decode(), end="")
     # HELP lag_seconds How late.
     # TYPE lag_seconds gauge
     lag_seconds{source="kafka"} 2.5
@@ -57,19 +57,19 @@ def text(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
 
 
 def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
-    """Everything that is registered, as OpenMetrics 1.0.
+    """Return all registered metrics in OpenMetrics 1.0.
 
     Parameters
     ----------
     registry : CollectorRegistry
         Collected once.
     max_bytes : int, optional
-        As of `text`.
+        See `text`.
 
     Returns
     -------
     bytes
-        What `prometheus_client.openmetrics.exposition.generate_latest` gives.
+        The same bytes as `prometheus_client.openmetrics.exposition.generate_latest`.
 
     Examples
     --------
@@ -82,19 +82,19 @@ def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> by
 
 def _written(registry: CollectorRegistry, client: Client, max_bytes: int | None) -> list[bytes]:
     labels = _Labels(client)
-    # One family at a time: many samples that wait for their turn set off full garbage collections, which
-    # took most of the time.
-    found = [(metric.name, _family(metric, client, labels)) for metric in registry.collect()]
-    parts = [part for _, part in found]
+    # One family at a time, because many live samples trigger full garbage collections, which took most
+    # of the time.
+    families = [(metric.name, _family(metric, client, labels)) for metric in registry.collect()]
+    parts = [part for _, part in families]
     if max_bytes is None or sum(map(len, parts)) <= max_bytes:
         return parts
-    kept = _fitting(found, max_bytes - len(by_client(client, left_out(len(found)))))
-    told = by_client(client, left_out(len(found) - len(kept))).encode()
-    return [told if name == _LEFT_OUT else part for name, part in found if name in kept]
+    kept = _fitting(families, max_bytes - len(by_client(client, left_out(len(families)))))
+    count_text = by_client(client, left_out(len(families) - len(kept))).encode()
+    return [count_text if name == _LEFT_OUT else part for name, part in families if name in kept]
 
 
 def _fitting(families: Sequence[tuple[str, bytes]], room: int) -> set[str]:
-    """Which families stay: the first that does not fit is left out, and all after it."""
+    """Return the names of the families that stay: all before the first that does not fit."""
     kept = {_LEFT_OUT}
     for name, part in sorted(families, key=lambda family: importance(family[0])):
         if name != _LEFT_OUT:
@@ -117,8 +117,8 @@ def _family(metric: Metric, client: Client, labels: _Labels) -> bytes:
 
 
 def _samples(samples: Iterable[Sample], labels: _Labels) -> str:
-    of = labels.text
-    return "".join([f"{sample[0]}{of(sample[1])} {number(sample[2])}\n" for sample in samples])
+    label_text = labels.text
+    return "".join([f"{sample[0]}{label_text(sample[1])} {number(sample[2])}\n" for sample in samples])
 
 
 def _is_plain(metric: Metric) -> bool:
@@ -132,19 +132,19 @@ def _is_plain(metric: Metric) -> bool:
 
 
 class _Labels:
-    """Label sets as text, for one writing: nothing of it outlives the scrape."""
+    """The text of label sets, cached for one scrape."""
 
     def __init__(self, client: Client) -> None:
         self._pairs = EscapedLabels(client)
         self._sets: dict[int, str] = {}
-        self._kept: list[Mapping[str, str]] = []  # an identity is one only while its owner lives
+        self._kept: list[Mapping[str, str]] = []  # keeps the objects alive, so that their ids stay unique
 
     def text(self, labels: Mapping[str, str]) -> str:
-        found = self._sets.get(id(labels))
-        if found is None:
-            found = self._sets[id(labels)] = self.joined(labels)
+        written = self._sets.get(id(labels))
+        if written is None:
+            written = self._sets[id(labels)] = self.joined(labels)
             self._kept.append(labels)
-        return found
+        return written
 
     def joined(self, labels: Mapping[str, str]) -> str:
         if not labels:

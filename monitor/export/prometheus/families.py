@@ -1,4 +1,4 @@
-"""The metric families that are exported: name, type, unit and help, in one table."""
+"""The exported metric families: name, type, unit and help, in one table."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ GROUP_PREFIX = "blindsight_group_"
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric family.
+    """The definition of one metric family.
 
     Parameters
     ----------
     kind : {"gauge", "counter", "info", "histogram"}
     help : str
-        Shown in `# HELP`; for a series family "a model's", which stands for a group's too.
+        The text of `# HELP`, written about models; it also applies to groups.
     unit : str
-        Base unit that ends the name, ``""`` for counts and flags.
+        Base unit that ends the name; ``""`` for counts and flags.
     per_series : bool
-        Labelled with task and model, and repeated for groups under `blindsight_group_`. False for what
-        is said of the agent, of a task, or of whole models alone.
+        Whether the family is labelled with task and model, and repeated for groups under `blindsight_group_`.
+        False for families about the agent, about a task, or about whole models only.
     value : str
-        Its one value, as an attribute of the `SeriesView` where it is `per_series`, else of the `AgentView`,
-        or of what `each` names; left out where None. Its labels are task, model and group, or none, or the
-        source's or sink's name.
+        The attribute with the family's one value: of the `SeriesView` if `per_series`, else of the
+        `AgentView`, or of the items that `each` selects. A value of None is left out. The labels are task,
+        model and group; none; or the name of the source or sink.
     rows : str
-        In place of `value`: ``package.module:name``, a function of that view that gives pairs of labels and a
-        value. With neither, the values come from the collector, family by family that belong together.
+        In place of `value`: ``package.module:name`` of a function from that view to pairs of labels and a
+        value. With neither, the collector computes the values.
     each : {"", "sources", "sinks"}
-        Of what of the agent it has a value each.
+        The items of the agent that have a value each.
     """
 
     kind: Literal["gauge", "counter", "info", "histogram"]
@@ -464,7 +464,7 @@ FAMILIES: dict[str, MetricFamily] = {
         "info", "The address of the agent's page, export.external_url; absent without one.", per_series=False
     ),
 }
-"""Every family by its name without prefix and without the `_total` or `_info` that its kind brings."""
+"""Every family by its name without the prefix and without the `_total` or `_info` of its kind."""
 
 _OF_AGENT = list(FAMILIES).index("answers_received")
 _PLACES = {key: place for place, key in enumerate(FAMILIES)}
@@ -473,19 +473,20 @@ _ACCOUNTING = (
     *("comparisons", "comparisons_pending", "comparison_duplicates"),
     *("labels_received", "labels", "labels_waiting"),
 )
-"""What the alert on accounting sums besides the agent's own: without one it would fire, or could not."""
+"""The families, besides the agent's own, that the alert on accounting sums and needs to be complete."""
 
 
 def importance(name: str) -> tuple[int, int]:
-    """Which families stay where not all may: those that sort first.
+    """Return the sort key by which families stay when there is no room for all: smaller keys stay longer.
 
-    The agent's own and the process's; what the alert BlindsightAccountingBroken sums; then, in the table's
-    order, which begins with the estimates, those of models and tasks, and of groups.
+    First come the families of the agent and the process, then those that the alert BlindsightAccountingBroken
+    sums, then those of models and tasks, then those of groups; the last two in the order of the table, which
+    begins with the estimates.
 
     Parameters
     ----------
     name : str
-        Of a family, as it is registered.
+        The registered name of a family.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Samples as lines of text: what the client writes, with what thousands of series share written once."""
+"""Samples as lines of text, as the client library writes them; parts that series share are written once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX
 from monitor.export.prometheus.rows import Row
 
 SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_"}
-"""What follows the name of a family in the names of its samples, by kind."""
+"""The suffix of a sample's name after the name of its family, by kind."""
 
 Client = Callable[[Collector], bytes]
-"""The client's own writer of a format."""
+"""The client library's writer of a format."""
 
 PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _ESCAPED = re.compile(r'[\\"\n]')
@@ -32,7 +32,7 @@ _client_number: Callable[[float], str] = floatToGoString
 
 
 class _Only(Collector):
-    """One family, for the client to write."""
+    """A collector of one family, which the client library writes."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -42,12 +42,12 @@ class _Only(Collector):
 
 
 def by_client(client: Client, metric: Metric) -> str:
-    """A family as the client writes it."""
+    """Return the text that the client library writes for a family."""
     return client(_Only(metric)).decode().removesuffix(_EOF)
 
 
 def number(value: float) -> str:
-    """As the client writes it: below a million as Python does, from there on as Go does.
+    """Format a number like the client library: below a million as Python does, above it as Go does.
 
     Examples
     --------
@@ -58,9 +58,9 @@ def number(value: float) -> str:
 
 
 class EscapedLabels(dict[tuple[str, str], str]):
-    """By name and value of a label, what stands in the braces of a sample.
+    """The text of each label in the braces of a sample, by name and value of the label.
 
-    The client, which knows the rules, is asked wherever something may have to be escaped.
+    If a label may need escaping, the client library escapes it.
     """
 
     def __init__(self, client: Client = generate_latest) -> None:
@@ -70,19 +70,19 @@ class EscapedLabels(dict[tuple[str, str], str]):
     def __missing__(self, pair: tuple[str, str]) -> str:
         name, value = pair
         if PLAIN_NAME.fullmatch(name) and not _ESCAPED.search(value):
-            found = self[pair] = f'{name}="{value}"'
-            return found
+            escaped = self[pair] = f'{name}="{value}"'
+            return escaped
         metric = Metric("a", "", "gauge")
         metric.samples = [Sample("a", dict([pair]), 0.0)]
         written = by_client(self._client, metric)
-        found = self[pair] = written[written.index("a{") + 2 : written.rindex("} ")]
-        return found
+        escaped = self[pair] = written[written.index("a{") + 2 : written.rindex("} ")]
+        return escaped
 
 
 Lines = tuple[tuple[str, ...], tuple[bytes, ...], int]
-"""Rows of one series as text: the keys of their families, the lines of each, and how many rows they are.
+"""The rows of one series as text: the keys of their families, the lines of each family, the number of rows.
 
-The keys are one object wherever thousands of series have the same.
+The tuple of keys is one object for all series with the same keys.
 """
 
 _Shape = tuple[tuple[str, ...], tuple[dict[str, str], ...]]
@@ -90,15 +90,16 @@ _Template = tuple[str, Callable[[Sequence[str]], Any]]
 
 
 class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
-    """Writes the rows of series, for one scrape.
+    """A writer of the rows of series, for one scrape.
 
-    Thousands of series have rows with the same keys and labels. By these it holds the families, and for each
-    a template of its lines with what fills it: only group, model, task and the numbers are a series' own.
+    Thousands of series have rows with the same keys and labels. By these, the writer keeps the families, and
+    for each family a template of its lines with the cells to fill in: only group, model, task and the numbers
+    differ between series.
 
     Parameters
     ----------
     prefix : str
-        Of models or of groups.
+        The prefix of models or of groups.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -107,7 +108,7 @@ class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
         self._own = _WHO if prefix == GROUP_PREFIX else _WHO[1:]
 
     def written(self, who: dict[str, str], rows: Sequence[Row]) -> Lines:
-        """The lines of a series, the same in both formats.
+        """Return the lines of a series, which both formats share.
 
         Parameters
         ----------
@@ -130,7 +131,7 @@ class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
         cells: dict[str, list[int]] = {}
         for place, (key, own) in enumerate(zip(*shape, strict=True), len(self._own)):
             pairs = {name: self._pairs[name, value].replace("%", "%%") for name, value in own.items()}
-            pairs |= dict.fromkeys(self._own, "%s")  # these names stand in the order of the alphabet
+            pairs |= dict.fromkeys(self._own, "%s")  # these names are in alphabetical order
             text = ",".join(pairs[name] for name in sorted(pairs))
             family = family_of(key)
             lines.setdefault(family, []).append(f"{sample_name(self._prefix, key)}{{{text}}} %s\n")
@@ -138,22 +139,22 @@ class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
         templates: list[_Template] = [
             ("".join(each), itemgetter(*cells[family])) for family, each in lines.items()
         ]
-        found = self[shape] = _one_object(tuple(lines)), templates
-        return found
+        family_templates = self[shape] = _one_object(tuple(lines)), templates
+        return family_templates
 
 
 @cache
 def _one_object(families: tuple[str, ...]) -> tuple[str, ...]:
-    """The same tuple for equal ones: they are compared thousands of times a scrape."""
+    """Return the same object for equal tuples, because they are compared thousands of times in a scrape."""
     return families
 
 
 def family_of(key: str) -> str:
-    """The key in `FAMILIES` of the family that rows of this key are part of."""
+    """Return the key in `FAMILIES` of the family to which rows with this key belong."""
     return key.partition(":")[0]
 
 
 def sample_name(prefix: str, key: str) -> str:
-    """The name of the samples that are rows of this key."""
+    """Return the name of the samples for rows with this key."""
     family, _, part = key.partition(":")
     return prefix + family + SUFFIX[FAMILIES[family].kind] + part

@@ -15,21 +15,21 @@ from monitor.stats.pairwise.ranking import RankInterval
 from monitor.stats.pairwise.standing import Standing
 
 Row = tuple[str, dict[str, str], float]
-"""Key in `FAMILIES`, labels, value. A histogram's key has the part of it behind a colon: `…:bucket`.
+"""Key in `FAMILIES`, labels, value. For histograms, the key ends in a colon and the part: `…:bucket`.
 
-Rows of a series lack what all of them have: task, model and group. Their other labels are `shared`.
+Rows of a series lack its common labels: task, model and group. Their other labels come from `shared`.
 """
 
 
 class SharedLabels(dict[str, str]):
-    """Labels that rows of many series have in common, one object wherever they are the same: see `shared`."""
+    """Labels that rows of many series have in common; equal ones are one object: see `shared`."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 @lru_cache(maxsize=10_000)
 def shared(*labels: tuple[str, str]) -> SharedLabels:
-    """Labels of rows of a series, from names and values.
+    """Return the shared labels with these names and values.
 
     Examples
     --------
@@ -40,47 +40,47 @@ def shared(*labels: tuple[str, str]) -> SharedLabels:
 
 
 def known(key: str, labels: dict[str, str], value: float | None) -> list[Row]:
-    """The row of a value that is known and finite; none else."""
+    """Return the row of a value, or no row if the value is unknown or not finite."""
     return [] if value is None or not math.isfinite(value) else [(key, labels, value)]
 
 
 def text(value: str) -> str:
-    """Label values from outside, fit for UTF-8: one lone surrogate would fail the whole scrape."""
+    """Return a label value from outside without lone surrogates, one of which would fail the whole scrape."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def rank_rows(
     labels: dict[str, str], rank: RankInterval | None, chi_square: RankInterval | None
 ) -> list[Row]:
-    """The ranks that a model may have, by each method that knows them."""
-    found: list[Row] = []
+    """Return the rows of a model's possible ranks, by each method that has a result."""
+    rows: list[Row] = []
     for key, ends in (("rank", rank), ("rank_chi_square", chi_square)):
         if ends is not None:
-            found += [(f"{key}_best", labels, ends.best), (f"{key}_worst", labels, ends.worst)]
-    return found
+            rows += [(f"{key}_best", labels, ends.best), (f"{key}_worst", labels, ends.worst)]
+    return rows
 
 
 def feature_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Answers that calibrations for windows cannot use, by feature and reason."""
+    """Yield the counts of answers that calibrations for windows cannot use, by feature and reason."""
     for (feature, reason), count in one.rows_unusable.items():
         yield {"feature": text(feature), "reason": reason}, count
 
 
 def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """The change behind each latched alarm or improvement, by metric."""
+    """Yield the change behind each latched alarm or improvement, by metric."""
     for each in one.attributions:
         yield {"metric": each.metric}, each.change
 
 
 def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """The two parts that bring most of it: no more, for each name is a series in Prometheus."""
+    """Yield the two parts that contribute most to each change; every further name would cost a series."""
     for each in one.attributions:
         for part in top_parts(each):
             yield {"metric": each.metric, "part": text(part.part)}, part.change
 
 
 def arena_rows(arenas: Iterable[ArenaView]) -> Iterator[Row]:
-    """Counts from the start, coefficients and ranks from the first closed window on."""
+    """Yield the rows of arenas: counts from the start, and results after the first closed window."""
     for arena in arenas:
         who = {"task": text(arena.task)}
         yield "comparisons", who, arena.comparisons
@@ -100,12 +100,12 @@ def _standing_rows(who: dict[str, str], standing: Standing) -> Iterator[Row]:
         yield "arena_effective_comparisons", who, standing.effective_comparisons
     for one in standing.models:
         labels = {**who, "model": text(one.model)}
-        found = finite(one.coefficient)
-        if isinstance(found, Unknown):
-            yield "arena_unknown", {**labels, "reason": text(found.reason)}, 1
+        coefficient = finite(one.coefficient)
+        if isinstance(coefficient, Unknown):
+            yield "arena_unknown", {**labels, "reason": text(coefficient.reason)}, 1
             continue
-        yield "arena_coefficient", labels, found.value
-        yield "arena_coefficient_lower", labels, found.lower
-        yield "arena_coefficient_upper", labels, found.upper
+        yield "arena_coefficient", labels, coefficient.value
+        yield "arena_coefficient_lower", labels, coefficient.lower
+        yield "arena_coefficient_upper", labels, coefficient.upper
         named = {**labels, "metric": METRIC, "estimator": ESTIMATOR}
         yield from rank_rows(named, one.rank, one.rank_chi_square)

@@ -1,7 +1,7 @@
-"""Alert rules for Prometheus, from one source: `blindsight rules` prints what `deploy/prometheus` holds.
+"""Alert rules for Prometheus, from one source: `blindsight rules` prints the files in `deploy/prometheus`.
 
-`alerts.yaml` holds the alerts as PromQL and templates; here they are made for a user's agents, and written as
-Prometheus' own files and as the PrometheusRule resource of its operator.
+`alerts.yaml` holds the alerts as PromQL and templates. This module fills them in for a user's agents, and
+writes them as Prometheus' own files or as the PrometheusRule resource of its operator.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from monitor.config.root import Config, Task
 
 _DAY = 86_400.0
-_LEAST_SECONDS = 60.0  # Prometheus' own evaluation interval: nothing shorter is ever seen
-_REFIT_SECONDS = 6 * 3600.0  # no refit is due more often than a few times a day, however fast windows close
+_LEAST_SECONDS = 60.0  # Prometheus' own evaluation interval; anything shorter has no effect
+_REFIT_SECONDS = 6 * 3600.0  # refits are due at most a few times a day, however fast windows close
 
 REPLICA = "instance, pod, container, endpoint"
-"""Labels of whoever was scraped. A model's alerts leave them out: a rolled-over pod is no new incident."""
+"""Labels of the scraped process. Alerts on models drop them: a replaced pod is no new incident."""
 
-_SHORTEST_SECONDS = 3.0  # of a scaled duration: a range must hold a few scrapes, one a second at most
+_SHORTEST_SECONDS = 3.0  # for scaled durations: a range must contain a few scrapes, at most one a second
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n`]|\\[^\n`])*"'
 
 SELECTOR = 'job="blindsight"'
 RUNBOOKS = "deploy/runbooks"
-"""Where the runbooks are in the repository."""
+"""The folder of the runbooks in the repository."""
 
 _FILLED_IN = re.compile(r"<(\w+)>")
 _HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n"
@@ -42,7 +42,7 @@ _HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n
 
 @cache
 def runbook_names() -> tuple[str, ...]:
-    """The alerts that have a runbook: all of them.
+    """Return the alerts that have a runbook, which are all alerts.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def runbook_names() -> tuple[str, ...]:
 
 
 def runbook(name: str) -> str:
-    """The runbook of an alert, Markdown.
+    """Return the runbook of an alert as Markdown.
 
     Examples
     --------
@@ -70,18 +70,18 @@ def _runbooks() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The times of a task.
+    """The typical times of a task.
 
     Parameters
     ----------
     task : str
-        Its name; empty where it holds of any.
+        Name of the task; empty if the times apply to every task.
     window_seconds : float
-        How long a window of the slowest model takes at its expected traffic.
+        Duration of a window of the slowest model at its expected traffic.
     slowest_seconds : float
-        How long one takes at most while there is traffic: in a quiet hour windows close by their age.
+        Longest duration of a window while there is traffic: in a quiet hour windows close by their age.
     refit_seconds : float
-        Within which several refits were due.
+        Time in which several refits become due.
 
     Examples
     --------
@@ -96,11 +96,11 @@ class Pace:
 
 
 def paces(config: Config) -> tuple[Pace, ...]:
-    """The paces of a configuration's tasks; one for any task where all are alike.
+    """Return the paces of a configuration's tasks, or one pace for every task if all are alike.
 
-    A window is expected to take what its rows take at the model's `answers_per_day`, and `max_age_seconds`
-    where that is less or not known. Where a day's traffic comes within a few hours, the rest of the day is
-    slower: `slowest_seconds` allows for that.
+    The expected duration of a window follows from its rows and the model's `answers_per_day`; it is
+    `max_age_seconds` if that is shorter or the traffic is unknown. If a day's traffic comes within a few
+    hours, the rest of the day is slower, which `slowest_seconds` allows for.
 
     Examples
     --------
@@ -109,15 +109,15 @@ def paces(config: Config) -> tuple[Pace, ...]:
     >>> paces(Config(tasks={"spam": busy, "ham": {}}))[0]
     Pace(task='spam', window_seconds=300.0, slowest_seconds=900.0, refit_seconds=21600.0)
     """
-    found = {name: _pace(task) for name, task in config.scored_tasks.items()}
-    refits = {times[:2]: times[2] for times in found.values()}
+    by_task = {name: _pace(task) for name, task in config.scored_tasks.items()}
+    refits = {times[:2]: times[2] for times in by_task.values()}
     for name, arena in config.arenas.items():
         age = float(max(_LEAST_SECONDS, arena.window.max_age_seconds))
-        # An arena has no refits: it is like any task with windows like its own.
-        found[name] = (age, age, refits.get((age, age), _REFIT_SECONDS))
-    if len(set(found.values())) == 1:
-        return (Pace("", *next(iter(found.values()))),)
-    return tuple(Pace(name, *times) for name, times in found.items())
+        # An arena has no refits; it gets those of a task with the same windows.
+        by_task[name] = (age, age, refits.get((age, age), _REFIT_SECONDS))
+    if len(set(by_task.values())) == 1:
+        return (Pace("", *next(iter(by_task.values()))),)
+    return tuple(Pace(name, *times) for name, times in by_task.items())
 
 
 def _pace(task: Task) -> tuple[float, float, float]:
@@ -129,13 +129,13 @@ def _pace(task: Task) -> tuple[float, float, float]:
         slowest = max(age, window.min_size / second)
         expected = min(window.size / second, slowest)
     expected, slowest = (float(max(_LEAST_SECONDS, each)) for each in (expected, slowest))
-    # Windows of all models together make a refit due; three that brought nothing are no accident.
+    # Windows of all models together make a refit due; three refits without a result are no accident.
     refit = 3 * (task.ssme.every_seconds or task.ssme.every_windows * expected)
     return expected, slowest, max(_REFIT_SECONDS, refit)
 
 
 def duration(seconds: float) -> str:
-    """A duration as Prometheus writes it.
+    """Format a duration as Prometheus does.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def duration(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """The seconds of a duration of one unit.
+    """Return the seconds of a duration with one unit.
 
     Examples
     --------
@@ -161,12 +161,12 @@ def seconds_of(text: str) -> float:
 
 
 def checked_selector(text: str) -> str:
-    """The label matchers that pick the agents, as they were given.
+    """Return the label matchers that select the agents, without the white space around them.
 
     Raises
     ------
     ConfigError
-        They are none.
+        The text is not a list of label matchers.
 
     Examples
     --------
@@ -183,16 +183,16 @@ def checked_selector(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which series rules are about, and in what time.
+    """The series that a rule reads, and the factor of its durations.
 
     Parameters
     ----------
     selector : str
         Label matchers without braces.
     task : str
-        All of them if empty.
+        The task; all tasks if empty.
     scale : float
-        Factor of every duration, above 0. Below 1 no duration is less than 3 s.
+        Factor of every duration, above 0. Below 1 no duration becomes shorter than 3 s.
     """
 
     selector: str
@@ -200,19 +200,19 @@ class Scope:
     scale: float = 1.0
 
     def seconds(self, real: float) -> float:
-        """A duration, scaled."""
+        """Return a scaled duration."""
         return real if self.scale == 1 else max(_SHORTEST_SECONDS, real * self.scale)
 
     @property
     def agents(self) -> str:
-        """Matchers of the agents' series, and of the task's.
+        """The matchers of the agents' series and of the task.
 
         Examples
         --------
         >>> Scope('job="b"', "spam").agents
         'job="b",task="spam"'
         """
-        # JSON's way to quote is Go's and PromQL's, too.
+        # Go and PromQL quote text like JSON.
         return (
             f"{self.selector},task={json.dumps(self.task, ensure_ascii=False)}"
             if self.task
@@ -222,28 +222,28 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """Which agents, in what time, and where their runbooks are.
+    """The settings of rules: agents, paces, addresses.
 
     Parameters
     ----------
     selector : str
-        Label matchers that pick the agents' series.
+        Label matchers that select the agents' series.
     paces : tuple of Pace
-        Of the tasks, at least one: that of any task, or one a task.
+        One pace for every task, or one for each task.
     runbooks : str
-        What stands before ``/NAME.md`` in `runbook_url`: an address, or a folder of this repository. If
-        empty, the runbooks that the agent serves, or without `external_url` the folder `RUNBOOKS`.
+        The part of `runbook_url` before ``/NAME.md``: an address, or a folder of this repository. If empty,
+        the address of the runbooks that the agent serves, or the folder `RUNBOOKS` without `external_url`.
     dashboard : str
         Address of a dashboard with the variables `task` and `model`; no `dashboard_url` if empty.
     scale : float
-        Factor of every duration, above 0 and at most 100: to try the rules out in seconds.
+        Factor of every duration, above 0 and at most 100, for tests of the rules within seconds.
     external_url : str
-        Of the agent's page, for `page_url`; none if empty.
+        Address of the agent's page, for `page_url`; none if empty.
 
     Raises
     ------
     ConfigError
-        One of them cannot be used.
+        A setting cannot be used.
     """
 
     selector: str = SELECTOR
@@ -272,7 +272,7 @@ class RuleSettings:
                 )
 
     def runbook_url(self, name: str) -> str:
-        """Where the runbook of an alert is.
+        """Return the address of an alert's runbook.
 
         Examples
         --------
@@ -284,14 +284,14 @@ class RuleSettings:
 
     @property
     def missing(self) -> str:
-        """What the rules lack without the address of the page, a sentence; empty where they lack nothing."""
+        """A sentence about what the rules lack without the address of the page; empty if nothing."""
         if self.external_url:
             return ""
         relative = "" if "://" in self.runbooks else ", and runbook_url is no address"
         return f"No alert has a page_url{relative}: export.external_url is not set"
 
     def scope(self, pace: Pace | None = None) -> Scope:
-        """The series of a pace's task; of all of them without one."""
+        """Return the scope of a pace's task, or of all tasks without a pace."""
         return Scope(self.selector, pace.task if pace else "", self.scale)
 
 
@@ -302,22 +302,22 @@ class Alert:
     Parameters
     ----------
     name : str
-        ``Blindsight…``; the page of `deploy/runbooks` that explains it has the same name.
+        ``Blindsight…``, also the name of its runbook.
     severity : {"critical", "warning"}
-        Critical wakes somebody; a warning waits until the morning.
+        A critical alert wakes somebody up; a warning can wait until the morning.
     expr : str
-        PromQL. What it leaves of the labels is the alert's identity: no pod, no window, no value.
+        PromQL. The labels of its result identify the alert: no pod, no window, no value.
     for_seconds : float
-        How long it must hold before the alert fires.
+        How long the expression must be true before the alert fires.
     keep_seconds : float
-        How long the alert fires on once it no longer holds, or nobody can tell.
+        How long the alert keeps firing after the expression is no longer true, or has no data.
     summary : str
         A sentence without templates.
     description : str
-        A template of Prometheus: who, how much.
+        A Prometheus template that names the series and the figures.
     task : str
-        The only task that it is about, where tasks differ in their pace. As a label it changes no alert, but
-        keeps two rules of one name apart.
+        The only task of the rule, if tasks have different paces. As a label it does not change the identity
+        of an alert, but distinguishes rules of the same name.
     """
 
     name: str
@@ -339,7 +339,7 @@ class Group:
 
 
 def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
-    """The alerts on models and on the agent; those that wait for windows once for each pace of the tasks.
+    """Return the alerts on models and on the agent; alerts that wait for windows exist once for each pace.
 
     Examples
     --------
@@ -357,7 +357,7 @@ def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
 
 @cache
 def _written() -> dict[str, Any]:
-    # Not at the top: who only reads the rules needs no YAML.
+    # Not imported at the top, because most users of this module need no YAML.
     import yaml
 
     text = files(__name__).joinpath("alerts.yaml").read_text(encoding="utf-8")
@@ -391,7 +391,7 @@ def _alert(entry: dict[str, Any], scope: Scope, pace: Pace) -> Alert:
 
 
 def _filled(text: str, values: dict[str, str], scope: Scope) -> str:
-    """With everything in angle brackets filled in; the lines of a piece stand as far in as its first."""
+    """Fill in everything in angle brackets, and indent the lines of a piece like its first line."""
     pieces = _written()["pieces"]
     lines = []
     for line in text.split("\n"):
@@ -408,7 +408,7 @@ def _filled(text: str, values: dict[str, str], scope: Scope) -> str:
 
 
 class Format(StrEnum):
-    """For whom the rules are."""
+    """The format of a rule file."""
 
     PROMETHEUS = "prometheus"
     OPERATOR = "operator"
@@ -421,7 +421,7 @@ class Format(StrEnum):
 
 
 def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> str:
-    """The text of a rule file.
+    """Return the text of a rule file.
 
     Examples
     --------
@@ -472,10 +472,10 @@ def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
 
 
 def page_url(external_url: str) -> str:
-    """The page of the alert's model, a template of Prometheus; that of its task where it has no model.
+    """Return a Prometheus template for the page of the alert's model, or of its task if it names no model.
 
-    The names stand in the query: `urlquery` writes a space as ``+``, which is a space there and nowhere
-    else. It is a function of Go's templates, so that every version of Prometheus has it.
+    The names are in the query, because `urlquery` encodes a space as ``+``, which means a space only there.
+    `urlquery` is a function of Go's templates, so every version of Prometheus has it.
     """
     query = "task={{ $labels.task | urlquery }}"
     more = "".join(
@@ -488,7 +488,7 @@ def page_url(external_url: str) -> str:
 
 
 def _dashboard(address: str) -> str:
-    """With the model in its address where the alert has one."""
+    """Return the dashboard's address with the alert's model, if it has one."""
     joint = "&" if "?" in address else "?"
     chosen = "var-task={{ $labels.task | urlquery }}&var-model={{ $labels.model | urlquery }}"
     return f"{address}{{{{ if $labels.model }}}}{joint}{chosen}{{{{ end }}}}"

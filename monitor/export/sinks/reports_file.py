@@ -115,7 +115,8 @@ class ReportsFile(FollowedDestination):
         A file that would become larger is renamed to `<path>.1`, and a new one begins. A single longer line
         is still written. None: never.
     keep : int
-        Number of renamed files to keep, at least 1. After a crash they are searched, also if another program renamed them.
+        Number of renamed files to keep, at least 1. After a crash they are searched, also if another
+        program renamed them.
     """
 
     name = "reports_file"
