@@ -124,12 +124,12 @@ def sentence(trust: Trust) -> str:
     return f"labels contradict the accuracy: it is off by {size} in {bias.rows:,} labelled answers"
 
 
-def biased(bias: Bias) -> str:
+def bias_sentence(bias: Bias) -> str:
     """Describe biased confidences in a sentence, in points of accuracy.
 
     Examples
     --------
-    >>> biased(Bias(-0.052, -0.081, -0.024, 0.95, 310))
+    >>> bias_sentence(Bias(-0.052, -0.081, -0.024, 0.95, 310))
     'labels contradict the confidences: they are off by -5.2 points (-8.1 to -2.4) in 310 labelled answers'
     """
     return (

@@ -180,7 +180,10 @@ def _three(estimate: Estimate | None) -> tuple[float, float, float]:
 
 
 def _happened(rows: Floats) -> NDArray[np.bool_]:
-    """Return a mask of the eventful windows: rule broken, or alarm, version or presence changed; both ends."""
+    """Return a mask of the windows to keep: eventful ones, and the first and the last.
+
+    Eventful windows broke a rule, or changed the alarm, the version, or whether the estimate is known.
+    """
     value, broken, alarm, version = rows[:, 2], rows[:, -3], rows[:, -2], rows[:, -1]
     eventful = broken > 0
     for state in (np.isnan(value), np.nan_to_num(alarm, nan=-2.0), version):

@@ -1,4 +1,4 @@
-"""The address of a model: on the page itself, and from outside."""
+"""The addresses of models' pages, relative and public."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from urllib.parse import quote, urlencode
 
 
 def model_address(task: str, model: str, root: str = "", **query: str | int) -> str:
-    """Where a page finds the page of a model.
+    """Return the relative address of a model's page.
 
     Parameters
     ----------
     task, model : str
     root : str
-        The way from the page to that of the agent: ``""`` or ``"../../"``.
+        The relative address of the agent's page: ``""`` or ``"../../"``.
     **query : str or int
-        `metric`, `group`, `window` and the like; empty ones are left out.
+        `metric`, `group`, `window` and the like; empty values are left out.
 
     Returns
     -------
     str
-        A relative address. Names that cannot be one step of a path stand in the query: proxies take ``%2F``
-        for a slash, and browsers drop ``.`` and ``..`` also where they are written as ``%2E``.
+        Names that cannot be a segment of a path go to the query, because proxies decode ``%2F`` to a slash,
+        and browsers drop ``.`` and ``..`` even as ``%2E``.
 
     Examples
     --------
@@ -30,15 +30,17 @@ def model_address(task: str, model: str, root: str = "", **query: str | int) -> 
     >>> model_address("spam", "org/erm", "../../"), model_address("spam", "..", window=0)
     ('../../models?task=spam&model=org%2Ferm', 'models?task=spam&model=..&window=0')
     """
-    given = {name: value for name, value in query.items() if value != ""}
+    parameters = {name: value for name, value in query.items() if value != ""}
     if all(map(_is_a_step, (task, model))):
         path = f"{root}models/{_quoted(task)}/{_quoted(model)}"
-        return f"{path}?{_query(given)}" if given else path
-    return f"{root}models?{_query({'task': task, 'model': model, **given})}"
+        return f"{path}?{_query(parameters)}" if parameters else path
+    return f"{root}models?{_query({'task': task, 'model': model, **parameters})}"
 
 
 def external_address(external_url: str, task: str, model: str, group: str = "", metric: str = "") -> str:
-    """The address of the page of a model, for alerts, boards and mails; all names stand in its query.
+    """Return the public address of a model's page, for alerts, dashboards and mails.
+
+    All names are in the query.
 
     Examples
     --------

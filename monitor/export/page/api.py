@@ -1,6 +1,6 @@
-"""The JSON API under `/api/v1/`: what the page shows, for programs.
+"""The JSON API under `/api/v1/`: the content of the page, for programs.
 
-`ENDPOINTS` is its one definition: routes, checks of parameters and the OpenAPI document follow from it.
+`ENDPOINTS` defines it; routes, checks of parameters and the OpenAPI document follow from it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from monitor.export.page.windows import (
     ChartColumns,
     Windows,
     alarms_of,
-    beside,
     chart_columns,
     chart_of,
+    with_other,
 )
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView, SeriesView
@@ -68,7 +68,7 @@ _Window: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_NUMBER, description="The 
 
 
 class ModelsQuery(Shown, frozen=True, kw_only=True):
-    """What `/api/v1/models` takes."""
+    """The parameters of `/api/v1/models`."""
 
     groups: Annotated[
         Literal["leave_out", "include"], Meta(description="Whether the groups of models come too.")
@@ -78,7 +78,7 @@ class ModelsQuery(Shown, frozen=True, kw_only=True):
 
 
 class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Names a model, or a group of it."""
+    """The parameters that name a model or a group of it."""
 
     task: _Task
     model: _Model
@@ -86,7 +86,7 @@ class SeriesQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WindowsQuery(SeriesQuery, frozen=True, kw_only=True):
-    """What `/api/v1/windows` takes."""
+    """The parameters of `/api/v1/windows`."""
 
     limit: _Limit = 100
     before: _Before | UnsetType = UNSET
@@ -97,13 +97,13 @@ class WindowsQuery(SeriesQuery, frozen=True, kw_only=True):
 
 
 class WindowQuery(SeriesQuery, frozen=True, kw_only=True):
-    """What `/api/v1/window` takes."""
+    """The parameters of `/api/v1/window`."""
 
     window: _Window
 
 
 class ChartQuery(SeriesQuery, frozen=True, kw_only=True):
-    """What `/api/v1/chart` takes."""
+    """The parameters of `/api/v1/chart`."""
 
     metric: _Metric
     limit: _Limit = MOST_WINDOWS
@@ -122,7 +122,7 @@ class ChartQuery(SeriesQuery, frozen=True, kw_only=True):
 
 
 class AlarmsQuery(SeriesQuery, frozen=True, kw_only=True):
-    """What `/api/v1/alarms` takes."""
+    """The parameters of `/api/v1/alarms`."""
 
     metric: Annotated[str, Meta(description="A metric such as `accuracy`; all of them if empty.")] = ""
     limit: Annotated[int, Meta(ge=1, le=MOST_WINDOWS, description="Windows looked at, the newest ones.")] = (
@@ -140,25 +140,25 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     group : str
         ``""`` for the whole model.
     state : str
-        The worst of trust, objectives, charts and silence, a state of `Shown`.
+        The worst of trust, objectives, charts and silence: a state of `Shown`.
     worst_metric : str
         The metric of a breached objective or an alarm, else the first; ``""`` before the first window.
     page : str
-        Its page, relative to the address of the agent's.
+        The address of its page, relative to the agent's page.
     window : int or None
-        The number of the newest window.
+        Number of the newest window.
     window_end_time : str or None
         RFC 3339.
     window_size, pending : int
         The configured size, and the answers in the open window.
     labelled, correct : int
-        Answers whose label has come, since the start, and how many of those were right.
+        Answers whose label has arrived since the start, and how many of them were right.
     trusted : bool or None
-        Whether labels agree with the accuracy; None before the first of them.
+        Whether labels agree with the accuracy; None before the first label.
     estimates, charts, objectives : list
-        Of the newest window.
+        Those of the newest window.
     alarmed_since : mapping of str to str or None
-        By metric whose alarm is on, when it was raised.
+        When each active alarm was raised, by metric.
     """
 
     task: str
@@ -181,8 +181,8 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
     alarmed_since: dict[str, str | None]
 
     @classmethod
-    def of(cls, one: SeriesView) -> ModelLine:
-        """What the API says of a series."""
+    def from_view(cls, one: SeriesView) -> ModelLine:
+        """Return the API's form of a series."""
         end = one.window_end_time
         return cls(
             task=one.task,
@@ -210,7 +210,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):
-    """Models that fit the filters, the worst first; `total` counts those of all offsets."""
+    """The models that match the filters, the worst first; `total` also counts those outside of the page."""
 
     total: int
     models: list[ModelLine]
@@ -223,7 +223,7 @@ class WindowLines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alarms(msgspec.Struct, frozen=True, kw_only=True):
-    """Alarms in the order in which they were raised, and the windows that were looked at."""
+    """The alarms in the order in which they were raised, and the range of the searched windows."""
 
     first_window: int | None
     last_window: int | None
@@ -231,7 +231,7 @@ class Alarms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no answer, in a sentence."""
+    """A sentence that says why there is no answer."""
 
     error: str
 
@@ -243,13 +243,13 @@ class ApiEndpoint:
     Parameters
     ----------
     name : str
-        What stands behind `/api/v1/`.
+        The part of the address after `/api/v1/`.
     summary : str
     query, answer : type of msgspec.Struct
     answered : callable
-        Makes the answer, with a series' data and a query.
-    files : mapping of str to callable, optional
-        By the value of the parameter `format`: the media type, and what makes a file of the answer.
+        Returns the answer to a query, given the data.
+    files : mapping of str to (str, callable)
+        By value of the parameter `format`: the media type, and a function from the answer to a file.
     """
 
     name: str
@@ -261,11 +261,12 @@ class ApiEndpoint:
 
 
 class Data:
-    """What the page and the API read from: the newest view, and the windows.
+    """The data behind the page and the API: the newest view, and the windows.
 
     Parameters
     ----------
     view : callable
+        Returns the newest view.
     windows : Windows
     """
 
@@ -273,12 +274,12 @@ class Data:
         self.view, self._windows = view, windows
 
     def series(self, task: str, model: str, group: str = "") -> SeriesView:
-        """The model, or its group.
+        """Return the view of a model or a group.
 
         Raises
         ------
         RefusedError
-            Status 404: the sentence names some that there are.
+            Status 404: there is none; the sentence names some that exist.
         """
         series = self.view().engine.series
         of_task = [one for one in series if one.task == task]
@@ -289,14 +290,14 @@ class Data:
         if not of_model:
             known = some(one.model for one in of_task)
             raise RefusedError(404, f"Task {task!r} has no model {model!r}; its models: {known}.")
-        found = next((one for one in of_model if one.group == group), None)
-        if found is None:
+        match = next((one for one in of_model if one.group == group), None)
+        if match is None:
             known = some(one.group for one in of_model if one.group)
             raise RefusedError(404, f"Model {model!r} has no group {group!r}; its groups: {known}.")
-        return found
+        return match
 
     def reports(self, one: SeriesView, limit: int, before: int | UnsetType = UNSET) -> list[WindowReport]:
-        """The newest windows of a series, oldest first.
+        """Return the newest windows of a series, oldest first.
 
         Raises
         ------
@@ -311,22 +312,22 @@ class Data:
         return [from_json(line) for line in lines]
 
     def window(self, one: SeriesView, number: int) -> WindowReport:
-        """A window of a series.
+        """Return one window of a series.
 
         Raises
         ------
         RefusedError
-            Status 404: it is not stored.
+            Status 404: the window is not stored.
         """
-        found = self.reports(one, 1, number + 1)
-        if found and found[0].window == number:
-            return found[0]
+        reports = self.reports(one, 1, number + 1)
+        if reports and reports[0].window == number:
+            return reports[0]
         newest = self.reports(one, 1)
         known = f"the newest one is {newest[0].window:,}" if newest else "there is none"
         raise RefusedError(404, f"Window {number:,} is not stored; {known}.")
 
     def estimator(self, one: SeriesView, metric: str) -> str:
-        """Whose estimate the chart of a metric judges.
+        """Return the estimator that the chart of a metric judges.
 
         Raises
         ------
@@ -340,48 +341,48 @@ class Data:
         return by_chart.get(metric, AVERAGE_CONFIDENCE)
 
     def chart(self, query: ChartQuery) -> ChartColumns:
-        """The chart of a metric, beside what it is compared with.
+        """Return the chart of a metric, with the other side of a requested comparison.
 
         Raises
         ------
         RefusedError
-            There is no such chart, or it cannot be compared so.
+            There is no such chart, or the comparison is impossible.
         """
         one = self.series(query.task, query.model, query.group)
         if query.compare and query.former is not UNSET:
             raise RefusedError(400, "compare, former: expected one of them, got both.")
         estimator = self.estimator(one, query.metric)
-        found = chart_columns(self.reports(one, query.limit), query.metric, estimator)
+        own = chart_columns(self.reports(one, query.limit), query.metric, estimator)
         if query.compare:
             other = self.series(query.task, query.compare, query.group)
             estimator = self.estimator(other, query.metric)
             columns = chart_columns(self.reports(other, MOST_WINDOWS), query.metric, estimator)
-            return beside(found, columns, query.compare, by_time=True)
+            return with_other(own, columns, query.compare, by_time=True)
         if query.former is not UNSET:
-            former = self.reports(one, len(found.window) or 1, query.former + 1)
+            former = self.reports(one, len(own.window) or 1, query.former + 1)
             name = f"up to window {query.former:,}"
-            return beside(found, chart_columns(former, query.metric, estimator), name, by_time=False)
-        return found
+            return with_other(own, chart_columns(former, query.metric, estimator), name, by_time=False)
+        return own
 
     def picture(self, query: ChartQuery) -> ControlChartData:
-        """The same for a picture.
+        """Return the data of the same chart for a picture.
 
         Raises
         ------
         RefusedError
-            As of `chart`; also status 404: there is no window.
+            As for `chart`; also status 404 if no window is stored.
         """
         one = self.series(query.task, query.model, query.group)
         estimator = self.estimator(one, query.metric)
         reports = self.reports(one, query.limit)
         if not reports:
             raise RefusedError(404, "Its windows are no longer stored.")
-        found = chart_of(reports, query.metric, estimator)
+        picture = chart_of(reports, query.metric, estimator)
         if not query.compare and query.former is UNSET:
-            return found
+            return picture
         columns = self.chart(query)
         other = np.array([np.nan if value is None else value for value in columns.other])
-        return replace(found, other=other, other_name=columns.other_name)
+        return replace(picture, other=other, other_name=columns.other_name)
 
 
 def _models(data: Data, query: ModelsQuery) -> Models:
@@ -389,7 +390,7 @@ def _models(data: Data, query: ModelsQuery) -> Models:
     kept = [one for one in selected(series, query) if not one.group or query.groups == "include"]
     kept.sort(key=worst_state)
     shown = kept[query.offset : query.offset + query.limit]
-    return Models(total=len(kept), models=[ModelLine.of(one) for one in shown])
+    return Models(total=len(kept), models=[ModelLine.from_view(one) for one in shown])
 
 
 def _windows(data: Data, query: WindowsQuery) -> WindowLines:
@@ -429,7 +430,7 @@ _CSV_HEADS = (
 
 
 def _as_csv(answer: WindowLines) -> bytes:
-    """A row for each estimate of a window; chart and objective stand in each row of their metric."""
+    """Return a row for each estimate of a window, with the chart and the objective of its metric."""
     text = io.StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     write(_CSV_HEADS)
@@ -456,7 +457,7 @@ def _as_csv(answer: WindowLines) -> bytes:
 
 
 def _cell(words: str) -> str:
-    """A text from outside, so that no spreadsheet takes it for a formula."""
+    """Quote a text from outside so that no spreadsheet reads it as a formula."""
     return f"'{words}" if words.startswith(("=", "+", "-", "@", "\t", "\r")) else words
 
 
@@ -476,11 +477,11 @@ ENDPOINTS = (
     ),
     ApiEndpoint("alarms", "The alarms of a model's control charts.", AlarmsQuery, Alarms, _alarms, {}),
 )
-"""Every address of the API but that of its OpenAPI document."""
+"""Every address of the API except that of its OpenAPI document."""
 
 
 def answered(endpoint: ApiEndpoint, data: Data, request: HttpRequest) -> Response:
-    """The answer to a request, in JSON or as the file that was asked for."""
+    """Return the answer to a request, in JSON or as the requested file."""
     try:
         query = parse_query(request.query, endpoint.query)
         answer = endpoint.answered(data, query)

@@ -1,4 +1,4 @@
-"""The arenas: how models stand that are compared in pairs."""
+"""The sections of arenas: the standing of models that are compared in pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {
 
 
 def arenas(views: Iterable[ArenaView]) -> Iterator[str]:
-    """Every arena with its models, the best first."""
+    """Yield a section for every arena, with its models from the best to the worst."""
     for one in views:
         yield f'<section class="series"><h2>Arena {text(one.task)}</h2><p class="soft">{_progress(one)}</p>'
         if one.standing is not None:
@@ -62,23 +62,26 @@ def _table(task: str, standing: Standing) -> Iterator[str]:
 
 
 def _place(one: ModelStanding) -> tuple[bool, float]:
-    found = one.coefficient
-    return (False, -found.value) if isinstance(found, Estimate) else (True, 0.0)
+    coefficient = one.coefficient
+    return (False, -coefficient.value) if isinstance(coefficient, Estimate) else (True, 0.0)
 
 
 def _row(one: ModelStanding, reference: str) -> str:
     head = f'<tr><th scope="row">{text(one.model)}</th>'
-    found = one.coefficient
-    if not isinstance(found, Estimate):
-        n = f"{found.n:,}" if isinstance(found, TooFew) else ""
-        return f'{head}<td></td><td class="soft">{text(found.reason)}</td><td></td><td>{n}</td></tr>'
+    coefficient = one.coefficient
+    if not isinstance(coefficient, Estimate):
+        n = f"{coefficient.n:,}" if isinstance(coefficient, TooFew) else ""
+        return f'{head}<td></td><td class="soft">{text(coefficient.reason)}</td><td></td><td>{n}</td></tr>'
     head = f"{head}<td>{rank_words(one.rank, one.rank_chi_square)}</td>"
     if one.model == reference:
-        return f"{head}<td>0, the reference</td><td></td><td>{found.n:,}</td></tr>"
-    ends = f"{found.lower:.2f} to {found.upper:.2f}"
-    wins = " to ".join(percent(float(scipy.special.expit(end))) for end in (found.lower, found.upper))
+        return f"{head}<td>0, the reference</td><td></td><td>{coefficient.n:,}</td></tr>"
+    ends = f"{coefficient.lower:.2f} to {coefficient.upper:.2f}"
+    wins = " to ".join(
+        percent(float(scipy.special.expit(end))) for end in (coefficient.lower, coefficient.upper)
+    )
     return (
-        f'{head}<td>{found.value:.2f} <span class="nowrap">({ends})</span></td>'
-        f'<td>{percent(float(scipy.special.expit(found.value)))} % <span class="nowrap">({wins})</span></td>'
-        f"<td>{found.n:,}</td></tr>"
+        f'{head}<td>{coefficient.value:.2f} <span class="nowrap">({ends})</span></td>'
+        f"<td>{percent(float(scipy.special.expit(coefficient.value)))} % "
+        f'<span class="nowrap">({wins})</span></td>'
+        f"<td>{coefficient.n:,}</td></tr>"
     )

@@ -1,4 +1,4 @@
-"""How a model's confidences are spread, and how right answers of each confidence turned out to be."""
+"""The distribution of a model's confidences, and its calibration curve."""
 
 from __future__ import annotations
 
@@ -8,54 +8,54 @@ from dataclasses import dataclass
 
 from monitor.base.results import Estimate, Result
 from monitor.export.charts.marks import number
-from monitor.export.page.words import percent, said, table, text
+from monitor.export.page.words import format_result, percent, table, text
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
 from monitor.stats.histograms import BIN_NAMES, CurvePoint, Distributions
 
 LEVEL = 0.95
-"""Of the intervals of shares in the curve."""
+"""The level of the intervals of shares in the curve."""
 
 _HEADS = ("Confidence", "#Answers", "Share of answers", "#Labelled", "#Mean confidence", "Right")
-_SIDE, _LEFT, _TOP = 220, 44, 12  # the plot is a square, so that its diagonal is one
+_SIDE, _LEFT, _TOP = 220, 44, 12  # the plot is a square, so that its diagonal has a slope of 1
 _BAR_WIDTH = 100
 _BLUE, _INK, _QUIET, _FAINT = "#0072b2", "#222222", "#5c5c5c", "#e6e6e6"
 
 
-def confidences(name: str, key: str, found: Distributions, unfolded: bool = False) -> Iterator[str]:
-    """A row a bin, and the calibration curve as a picture beside it; nothing before answers.
+def confidences(name: str, key: str, distributions: Distributions, unfolded: bool = False) -> Iterator[str]:
+    """Yield a table with a row for each bin, and the calibration curve; nothing before the first answers.
 
     Parameters
     ----------
     name : str
-        Of the model, as it came.
+        Name of the model, not escaped.
     key : str
-        An id for what can be unfolded.
-    found : Distributions
+        HTML id of the section.
+    distributions : Distributions
     unfolded : bool
-        Whether it is to be seen at once.
+        Whether the section is open at first.
     """
-    answers = sum(found.confidence.counts)
+    answers = sum(distributions.confidence.counts)
     if not answers:
         return
-    points = {point.name: point for point in found.current.points}
-    labelled = sum(found.current.labelled)
+    points = {point.name: point for point in distributions.current.points}
+    labelled = sum(distributions.current.labelled)
     is_open = " open" if unfolded else ""
     yield f'<details id="{key}"{is_open}><summary>{text(f"Confidences of {name}")}: {answers:,} answers'
     yield f", {labelled:,} labelled</summary>" if labelled else "</summary>"
     yield '<div class="beside">'
-    yield from table(f"Confidences of {name}", _HEADS, _rows(found, points, answers), "sheet")
+    yield from table(f"Confidences of {name}", _HEADS, _rows(distributions, points, answers), "sheet")
     if points:
         yield _picture(name, [_Mark(point, _right(point)) for point in points.values()])
-    yield f'</div><p class="soft">{_note(found, labelled)}</p></details>'
+    yield f'</div><p class="soft">{_note(distributions, labelled)}</p></details>'
 
 
-def _rows(found: Distributions, points: dict[str, CurvePoint], answers: int) -> Iterator[str]:
-    for name, count in zip(BIN_NAMES, found.confidence.counts, strict=True):
+def _rows(distributions: Distributions, points: dict[str, CurvePoint], answers: int) -> Iterator[str]:
+    for name, count in zip(BIN_NAMES, distributions.confidence.counts, strict=True):
         point = points.get(name)
         low, high = (f"{100 * float(end):g}" for end in name.split("-"))
         labels = ["", "", ""]
         if point is not None:
-            labels = [f"{point.labelled:,}", f"{percent(point.confidence)} %", said(_right(point))]
+            labels = [f"{point.labelled:,}", f"{percent(point.confidence)} %", format_result(_right(point))]
         yield (
             f'<tr><th scope="row" class="nowrap">{low} to {high} %</th><td class="number">{count:,}</td>'
             f'<td class="nowrap">{_bar(count / answers)} {percent(count / answers)} %</td>'
@@ -63,9 +63,9 @@ def _rows(found: Distributions, points: dict[str, CurvePoint], answers: int) -> 
         )
 
 
-def _note(found: Distributions, labelled: int) -> str:
+def _note(distributions: Distributions, labelled: int) -> str:
     if not labelled:
-        before = sum(found.curve.labelled)
+        before = sum(distributions.curve.labelled)
         so_far = f" ({before:,} of an earlier calibration or version)" if before else ""
         return f"No answer with the present calibration has a label yet{so_far}."
     return (
@@ -95,13 +95,13 @@ class _Mark:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of the interval."""
+        """The ends of the interval."""
         share = self.right
         return (share.lower, share.upper) if isinstance(share, Estimate) else (self.point.right,) * 2
 
 
 def _picture(name: str, marks: Sequence[_Mark]) -> str:
-    """Share of right answers over mean confidence; on the diagonal the confidences are right."""
+    """Draw the share of right answers over the mean confidence; points on the diagonal are calibrated."""
     low = min(min(mark.point.confidence, mark.ends[0]) for mark in marks)
     low = min(math.floor(10 * low) / 10, 0.9)
     words = "; ".join(
@@ -109,16 +109,16 @@ def _picture(name: str, marks: Sequence[_Mark]) -> str:
         for mark in marks
     )
     bottom, right = _TOP + _SIDE, _LEFT + _SIDE
-    drawn = [
+    elements = [
         f'<path d="M{_LEFT} {bottom}L{right} {_TOP}" stroke="{_QUIET}" stroke-dasharray="4 4" fill="none"/>',
         f'<rect x="{_LEFT}" y="{_TOP}" width="{_SIDE}" height="{_SIDE}" stroke="{_QUIET}" fill="none"/>',
         *_axes(low),
-        *(_drawn(mark, low) for mark in marks),
+        *(_mark_svg(mark, low) for mark in marks),
     ]
     return (
         f'<svg class="curve" viewBox="0 0 {right + 24} {bottom + 40}" width="{right + 24}" '
         f'height="{bottom + 40}" role="img" aria-label="{text(f"Calibration curve of {name}: {words}")}">'
-        f"{''.join(drawn)}</svg>"
+        f"{''.join(elements)}</svg>"
     )
 
 
@@ -133,7 +133,7 @@ def _axes(low: float) -> Iterator[str]:
     yield f'<text x="{_LEFT + 6}" y="{_TOP + 14}" {style}>share right</text>'
 
 
-def _drawn(mark: _Mark, low: float) -> str:
+def _mark_svg(mark: _Mark, low: float) -> str:
     x, y = _place(mark.point.confidence, mark.point.right, low)
     (_, bottom), (_, top) = (_place(low, end, low) for end in mark.ends)
     return (
@@ -143,6 +143,6 @@ def _drawn(mark: _Mark, low: float) -> str:
 
 
 def _place(confidence: float, right: float, low: float) -> tuple[str, str]:
-    """Pixels of a point, across and down."""
+    """Return the position of a point in pixels, across and down."""
     scale = _SIDE / (1 - low)
     return number(_LEFT + (confidence - low) * scale), number(_TOP + (1 - right) * scale)

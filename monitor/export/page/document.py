@@ -1,7 +1,7 @@
-"""The landing page: what the agent sees, as plain HTML made on the server.
+"""The landing page, as plain HTML made on the server.
 
-It is whole without a script: that only draws the charts so that they can be read off point by point, and
-brings the page up to date in place. No request goes anywhere but to the agent.
+It is complete without a script. The script only draws charts whose points can be read off, and updates the
+page in place. All requests go to the agent.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from monitor.export.page.words import text
 from monitor.reports.views import AgentView
 
 REFRESH_SECONDS = 15
-"""Between two loads of an open page: Prometheus' usual scrape interval, so both show the same windows."""
+"""Time between two loads of an open page: Prometheus' usual scrape interval, for the same windows in both."""
 
 
 def render_page(view: AgentView, shown: overview.Shown = overview.ALL, now: float | None = None) -> str:
-    """The landing page of one view, a whole HTML document.
+    """Return the landing page for a view as a complete HTML document.
 
-    Every text that came from outside is escaped. Links are relative, so the page also works behind a
-    proxy that serves it under a path of its own.
+    Every text from outside is escaped. Links are relative, so the page also works behind a proxy that serves
+    it under another path.
 
     Parameters
     ----------
     view : AgentView
     shown : Shown
-        Which models.
+        The filter of the models.
     now : float, optional
-        When it is made, seconds since the epoch; the present time if absent.
+        Time of the page, seconds since the epoch; the present time by default.
 
     Examples
     --------
     >>> "No answer has come yet." in render_page(AgentView())
     True
     """
-    return whole("Blindsight", _parts(view, shown), now=now)
+    return html_document("Blindsight", _parts(view, shown), now=now)
 
 
 def shown_page(view: AgentView, query: str) -> str:
-    """The landing page for an address: what follows its question mark says which models are shown.
+    """Return the landing page for a query, which selects the models.
 
     Raises
     ------
@@ -54,23 +54,23 @@ def shown_page(view: AgentView, query: str) -> str:
     return render_page(view, parse_query(query, overview.Shown))
 
 
-def whole(
+def html_document(
     title: str, parts: Mapping[str, Iterable[str]], root: str = "", back: str = "", now: float | None = None
 ) -> str:
-    """A page of the agent, a whole HTML document.
+    """Return a page of the agent as a complete HTML document.
 
     Parameters
     ----------
     title : str
     parts : mapping of str to iterable of str
-        By id, what is brought up to date part by part: one that has not changed keeps its charts and the
-        focus.
+        Parts of the page by id. The script updates each part separately, so an unchanged part keeps its
+        charts and the focus.
     root : str
-        The way from the page to that of the agent.
+        The relative address of the agent's page.
     back : str
-        Words of a link to the page of the agent; none if empty.
+        Words of a link to the agent's page; no link if empty.
     now : float, optional
-        When it is made, seconds since the epoch; the present time if absent.
+        Time of the page, seconds since the epoch; the present time by default.
     """
     leave = f'<a href="{root or "./"}">{text(back)}</a>' if back else ""
     made = overview.time_words(time.time() if now is None else now)
@@ -78,7 +78,7 @@ def whole(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            # In the page and not as a header: it stays with a page that a proxy or a saved file hands on.
+            # In the page and not as a header, so that it stays in a copy of the page.
             f'<noscript><meta http-equiv="refresh" content="{REFRESH_SECONDS}"></noscript>',
             f'<title>{text(title)}</title><link rel="icon" href="data:,">',
             f'<link rel="stylesheet" href="{root}{address("uPlot.min.css")}">',
@@ -102,17 +102,17 @@ def whole(
 
 def _parts(view: AgentView, shown: overview.Shown) -> dict[str, Iterable[str]]:
     engine = view.engine
-    found = engine
+    filtered = engine
     if shown != overview.ALL:
-        found = replace(engine, series=tuple(overview.selected(engine.series, shown)))
+        filtered = replace(engine, series=tuple(overview.selected(engine.series, shown)))
     of_models = [one for one in engine.series if not one.group]
-    many = sum(not one.group for one in found.series) > overview.FEW_MODELS
-    fits = bool(found.series) or not engine.series
+    many = sum(not one.group for one in filtered.series) > overview.FEW_MODELS
+    fits = bool(filtered.series) or not engine.series
     return {
         "condition": _condition(view),
         "headline": [overview.glance(of_models)] if of_models else [],
         "overview": overview.overview(engine, shown),
-        "models": models.unwatched(engine) if many or not fits else models.tasks(found),
+        "models": models.unwatched(engine) if many or not fits else models.tasks(filtered),
         "arenas": arenas.arenas(engine.arenas),
         "sources": health.sources(view),
         "rejects": health.rejects(engine),

@@ -1,4 +1,4 @@
-"""How the feed, the labels and the refits stand: the lower part of the page."""
+"""The lower part of the page: sources, labels, refits, outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.reports.views import AgentView, EngineView, LabelOutcome, RefitView
 
 
 def sources(view: AgentView) -> Iterator[str]:
-    """Each feed: whether it is connected, what waits in it, what came of it."""
+    """Yield the table of sources: connection, waiting records, counts of answers."""
     engine = view.engine
     if not view.sources:
         return
@@ -30,21 +30,21 @@ def sources(view: AgentView) -> Iterator[str]:
 
 
 def rejects(engine: EngineView) -> Iterator[str]:
-    """Answers that were not used, by reason."""
-    found = [(source, reason, count) for (source, reason), count in engine.rejected.items() if count]
-    if not found:
+    """Yield the table of rejected answers by reason."""
+    counts = [(source, reason, count) for (source, reason), count in engine.rejected.items() if count]
+    if not counts:
         return
     yield "<h2>Rejected answers</h2>"
     rows = (
         f'<tr><th scope="row">{text(source)}</th><td>{text(reason.replace("_", " "))}</td>'
         f"{numbers([f'{count:,}'])}</tr>"
-        for source, reason, count in sorted(found, key=lambda row: -row[2])
+        for source, reason, count in sorted(counts, key=lambda row: -row[2])
     )
     yield from table("Rejected answers", ("Source", "Reason", "#Answers"), rows)
 
 
 def labels(engine: EngineView, title: str = "Labels") -> Iterator[str]:
-    """What became of the labels of each task."""
+    """Yield the table of the outcomes of labels by task."""
     tasks = dict.fromkeys([task for task, _ in engine.labels] + list(engine.labels_waiting))
     if not tasks:
         return
@@ -62,25 +62,25 @@ def labels(engine: EngineView, title: str = "Labels") -> Iterator[str]:
 
 
 def refits(engine: EngineView) -> Iterator[str]:
-    """What the last good refit of each task rests on, and what came after it."""
+    """Yield the table of the last good refit of each task and of later attempts."""
     if not engine.refits:
         return
     yield "<h2>Refits on labels</h2>"
     rows = []
-    for task, found in engine.refits.items():
-        good = "none yet" if found.success_time is None else f"published {moment(found.success_time)}"
-        of = f" of {found.pool_rows:,}" if found.pool_rows > found.rows else ""
-        counts = numbers([f"{found.rows:,}{of}", f"{found.labelled:,}", f"{found.failures:,}"])
-        rows.append(f'<tr><th scope="row">{text(task)}</th><td>{good}{_newest(found)}</td>{counts}</tr>')
+    for task, refit in engine.refits.items():
+        good = "none yet" if refit.success_time is None else f"published {moment(refit.success_time)}"
+        pool = f" of {refit.pool_rows:,}" if refit.pool_rows > refit.rows else ""
+        counts = numbers([f"{refit.rows:,}{pool}", f"{refit.labelled:,}", f"{refit.failures:,}"])
+        rows.append(f'<tr><th scope="row">{text(task)}</th><td>{good}{_newest(refit)}</td>{counts}</tr>')
     yield from table(
         "Refits on labels", ("Task", "Last good refit", "#Rows", "#With labels", "#Refused"), rows
     )
 
 
-def _newest(found: RefitView) -> str:
-    """What has become of the refits since the last good one."""
-    refused = f"; {_refusal(found.refused)}" if found.refused else ""
-    return refused + ("; another is running" if found.under_way else "")
+def _newest(refit: RefitView) -> str:
+    """Describe the refits since the last good one."""
+    refused = f"; {_refusal(refit.refused)}" if refit.refused else ""
+    return refused + ("; another is running" if refit.under_way else "")
 
 
 def _refusal(reason: str) -> str:
@@ -88,24 +88,24 @@ def _refusal(reason: str) -> str:
 
 
 def recalibrations(engine: EngineView) -> Iterator[str]:
-    """What became of the calibrations fitted again on labels, by model."""
-    found = [(one, one.recalibrations) for one in engine.series if one.recalibrations is not None]
-    if not found:
+    """Yield the table of the models whose calibrations are fitted again on labels."""
+    recalibrated = [(one, one.recalibrations) for one in engine.series if one.recalibrations is not None]
+    if not recalibrated:
         return
     yield "<h2>Calibrations refitted on labels</h2>"
     rows = []
-    for one, fits in found[:MOST_SERIES]:
-        said = [_refusal(fits.refused)] if fits.refused else []
-        said += ["one is running"] if fits.under_way else []
+    for one, fits in recalibrated[:MOST_SERIES]:
+        notes = [_refusal(fits.refused)] if fits.refused else []
+        notes += ["one is running"] if fits.under_way else []
         counts = numbers([f"{fits.outcomes[outcome]:,}" for outcome in OUTCOMES])
         who = f'<th scope="row">{text(one.task)} {text(one.model)}</th>'
-        rows.append(f"<tr>{who}<td>{'; '.join(said)}</td>{counts}</tr>")
+        rows.append(f"<tr>{who}<td>{'; '.join(notes)}</td>{counts}</tr>")
     heads = ("Model", "Newest", *(f"#{outcome.capitalize()}" for outcome in OUTCOMES))
     yield from table("Calibrations refitted on labels", heads, rows)
 
 
 def sinks(view: AgentView) -> Iterator[str]:
-    """Where the output goes, and what waits there or was lost."""
+    """Yield the table of outputs, with the items that wait or were lost."""
     if not view.sinks:
         return
     yield "<h2>Outputs</h2>"

@@ -17,8 +17,15 @@ from monitor.export.page.addresses import model_address
 from monitor.export.page.api import ChartQuery, Data
 from monitor.export.page.arenas import arenas
 from monitor.export.page.confidences import LEVEL, confidences
-from monitor.export.page.document import whole
-from monitor.export.page.models import drawn, figure, introduction, metrics_table, progress, timeline
+from monitor.export.page.document import html_document
+from monitor.export.page.models import (
+    charted_metrics,
+    figure,
+    introduction,
+    metrics_table,
+    progress,
+    timeline,
+)
 from monitor.export.page.overview import (
     WorstState,
     live_trend,
@@ -30,7 +37,16 @@ from monitor.export.page.overview import (
     worst_state,
 )
 from monitor.export.page.windows import MOST_WINDOWS, AlarmLine, ChartColumns, alarms_of, series_view
-from monitor.export.page.words import anchor, broken_rules, moment, numbers, percent, said, table, text
+from monitor.export.page.words import (
+    anchor,
+    broken_rules,
+    format_result,
+    moment,
+    numbers,
+    percent,
+    table,
+    text,
+)
 from monitor.reports.views import EngineView, SeriesView
 from monitor.reports.window_report import WindowReport, seconds_of
 from monitor.stats.estimate.hajek import WeightedCounts, hajek
@@ -45,11 +61,11 @@ RUNBOOKS: dict[WorstState, str] = {
     WorstState.SILENT: "BlindsightNoWindowClosed",
     WorstState.AT_RISK: "BlindsightObjectiveAtRisk",
 }
-"""What explains each state that wants somebody."""
+"""The runbook of each state that needs attention."""
 
 
 class ModelQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What the address of a model takes behind its question mark."""
+    """The query parameters of a model's page."""
 
     metric: Annotated[str, Meta(description="The metric of the large chart; the worst one if empty.")] = ""
     group: Annotated[str, Meta(description="A group such as `region=eu`; the whole model if empty.")] = ""
@@ -76,23 +92,23 @@ class ModelQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedModelQuery(ModelQuery, frozen=True, kw_only=True):
-    """The same with the names of the model, for `/models`."""
+    """The query parameters of `/models`, which also name the model."""
 
     task: Annotated[str, Meta(description="The task.")]
     model: Annotated[str, Meta(description="The model.")]
 
 
 def render_model(data: Data, query: NamedModelQuery, root: str, now: float | None = None) -> bytes:
-    """The page of a model or group, a whole HTML document.
+    """Return the page of a model or group as a complete HTML document.
 
     Parameters
     ----------
     data : Data
     query : NamedModelQuery
     root : str
-        The way from its address to that of the agent's page.
+        The relative address of the agent's page.
     now : float, optional
-        When it is made, seconds since the epoch.
+        Time of the page, seconds since the epoch.
 
     Raises
     ------
@@ -100,13 +116,15 @@ def render_model(data: Data, query: NamedModelQuery, root: str, now: float | Non
         There is no such model, group, metric or window; or the store cannot be read.
     """
     arena = next((each for each in data.view().engine.arenas if each.task == query.task), None)
-    if arena is not None:  # its models have one table, and alerts on them lead here
+    if arena is not None:  # an arena's models share one table, and alerts on them lead here
         title = f"{arena.task} · Blindsight"
-        return whole(title, {"arenas": arenas([arena])}, root, "All models", now).encode("utf-8", "replace")
+        return html_document(title, {"arenas": arenas([arena])}, root, "All models", now).encode(
+            "utf-8", "replace"
+        )
     one = data.series(query.task, query.model, query.group)
     page = _Page(data, one, query, root)
     title = " ".join(filter(None, (one.model, one.group, "· Blindsight")))
-    return whole(title, page.parts(), root, "All models", now).encode("utf-8", "replace")
+    return html_document(title, page.parts(), root, "All models", now).encode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -122,13 +140,13 @@ class _Page:
 
     @cached_property
     def _metric(self) -> str:
-        """Of the large chart; before the first window nobody knows which there will be."""
+        """The metric of the large chart; before the first window any name is accepted."""
         if self.query.metric and self.one.windows_closed:
             self.data.estimator(self.one, self.query.metric)
         return self.query.metric or worst_metric(self.one)
 
     def parts(self) -> dict[str, Iterable[str]]:
-        found = {
+        parts = {
             "model": self._head(),
             "chart": self._chart(),
             "others": self._small_multiples(),
@@ -139,17 +157,19 @@ class _Page:
             "confidences": self._confidences(),
             "groups": self._groups(),
         }
-        return {name: list(content) for name, content in found.items()}
+        return {name: list(content) for name, content in parts.items()}
 
     def _here(self, **changes: str | int) -> str:
-        """This page with other parameters; what is empty is left out."""
-        asked = {
+        """Return the address of this page with other parameters; empty ones are left out."""
+        parameters = {
             name: value
             for name, value in msgspec.structs.asdict(self.query).items()
             if name not in ("task", "model") and value is not UNSET
         }
-        asked = {name: value for name, value in asked.items() if (name, value) != ("limit", MOST_WINDOWS)}
-        return self._address(self.one.model, **{**asked, **changes})
+        parameters = {
+            name: value for name, value in parameters.items() if (name, value) != ("limit", MOST_WINDOWS)
+        }
+        return self._address(self.one.model, **{**parameters, **changes})
 
     def _address(self, model: str, **query: str | int) -> str:
         return text(model_address(self.one.task, model, self.root, **query))
@@ -170,27 +190,27 @@ class _Page:
             yield f'<a href="{self.root}runbooks/{runbook}.md">Runbook {runbook}</a>'
         names = {"task": one.task, "model": one.model, "group": one.group, "limit": MOST_WINDOWS}
         for form, words in (("csv", "CSV"), ("ndjson", "NDJSON")):
-            asked = text(urlencode({**names, "format": form}, errors="replace"))
-            yield f'<a href="{self.root}api/v1/windows?{asked}" download>Windows as {words}</a>'
+            link_query = text(urlencode({**names, "format": form}, errors="replace"))
+            yield f'<a href="{self.root}api/v1/windows?{link_query}" download>Windows as {words}</a>'
 
-    def _asked_of_charts(self) -> dict[str, str | int]:
+    def _chart_parameters(self) -> dict[str, str | int]:
         query = self.query
-        found: dict[str, str | int] = {"limit": query.limit}
-        found |= {"compare": query.compare} if query.compare else {}
-        return found | ({} if query.former is UNSET else {"former": query.former})
+        parameters: dict[str, str | int] = {"limit": query.limit}
+        parameters |= {"compare": query.compare} if query.compare else {}
+        return parameters | ({} if query.former is UNSET else {"former": query.former})
 
     def _chart(self) -> Iterator[str]:
-        if self.one.windows_closed and self._metric in drawn(self.one):
-            yield figure(self.one, self._metric, self.root, "large", **self._asked_of_charts())
+        if self.one.windows_closed and self._metric in charted_metrics(self.one):
+            yield figure(self.one, self._metric, self.root, "large", **self._chart_parameters())
 
     def _small_multiples(self) -> Iterator[str]:
-        others = [metric for metric in drawn(self.one) if metric != self._metric]
+        others = [metric for metric in charted_metrics(self.one) if metric != self._metric]
         if not others or not self.one.windows_closed:
             return
         yield '<h2>Other metrics</h2><div class="multiples">'
         for metric in others:
             yield f'<div><a href="{self._here(metric=metric)}">{text(metric)}</a>'
-            yield figure(self.one, metric, self.root, "small", **self._asked_of_charts()) + "</div>"
+            yield figure(self.one, metric, self.root, "small", **self._chart_parameters()) + "</div>"
         yield "</div>"
 
     def _compared(self) -> Iterator[str]:
@@ -201,8 +221,8 @@ class _Page:
         if not query.compare and query.former is UNSET:
             return
         names = {"task": one.task, "model": one.model, "group": one.group, "metric": self._metric}
-        asked = ChartQuery(**names, limit=query.limit, compare=query.compare, former=query.former)
-        chart = self.data.chart(asked)
+        chart_request = ChartQuery(**names, limit=query.limit, compare=query.compare, former=query.former)
+        chart = self.data.chart(chart_request)
         rows = [_summary(one.model, chart, chart.value), _summary(chart.other_name, chart, chart.other)]
         heads = ("Of", "#Windows", "#Mean estimate", "#Lowest", "#Highest", "#Mean difference in points")
         yield from table(f"Estimates of {self._metric}, side by side", heads, rows, hidden=False)
@@ -299,7 +319,7 @@ class _Page:
     def _labels(self) -> Iterator[str]:
         one, engine = self.one, self.data.view().engine
         yield "<h2>Labels so far</h2>"
-        share = said(hajek(WeightedCounts(one.labelled, one.correct), LEVEL)) if one.labelled else ""
+        share = format_result(hajek(WeightedCounts(one.labelled, one.correct), LEVEL)) if one.labelled else ""
         cells = numbers([f"{one.predictions:,}", f"{one.labelled:,}", f"{one.correct:,}"])
         name = text(" ".join(filter(None, (one.model, one.group))))
         line = f'<tr><th scope="row">{name}</th>{cells}<td>{share}</td></tr>'
@@ -341,11 +361,11 @@ class _Page:
 
         shown = sorted(groups, key=worst_state)
         rows = (row(each, each.group, link, trend) for each in shown)
-        yield from rows_table(f"Groups of {one.model}, the worst first", "Group", rows, drawn=True)
+        yield from rows_table(f"Groups of {one.model}, the worst first", "Group", rows, has_trend=True)
 
 
 def _summary(name: str, chart: ChartColumns, values: Sequence[float | None]) -> str:
-    """A row of the table that compares: of the windows in which both are known, the mean difference."""
+    """Return a row of the comparison; the mean difference is over windows in which both values are known."""
     known = [value for value in values if value is not None]
     if not known:
         return f'<tr><th scope="row">{text(name)}</th>{numbers(["0", "", "", "", ""])}</tr>'
@@ -369,7 +389,7 @@ def _positions(report: WindowReport) -> Iterator[str]:
 
 
 def _timeline(metric: str, alarms: Sequence[AlarmLine], reports: Sequence[WindowReport]) -> str:
-    """The stretches in which the alarm was on; windows are at equal distances, as in charts."""
+    """Draw the stretches in which the alarm was on; windows have equal distances, as in charts."""
     places = {report.window: place for place, report in enumerate(reports)}
     ends = [len(reports) if a.ended_window is None else places[a.ended_window] for a in alarms]
     shares = [

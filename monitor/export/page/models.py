@@ -1,4 +1,4 @@
-"""The models: what each state rests on, its control charts, and its groups."""
+"""The sections of models: their state, metrics and control charts, and their groups."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from monitor.export.page.words import (
     anchor,
     broken_rules,
     count,
+    format_result,
     moment,
     percent,
     rank_words,
-    said,
     table,
     text,
     word,
 )
-from monitor.reports.attribution import sentence as said_where
-from monitor.reports.trust import biased, sentence
+from monitor.reports.attribution import sentence as change_sentence
+from monitor.reports.trust import bias_sentence, sentence
 from monitor.reports.views import (
     ChartView,
     EngineView,
@@ -50,18 +50,18 @@ _RESTS_ON = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Where a report of a period differs from the page of an agent at work.
+    """The differences between the page of a running agent and the report of a period.
 
     Parameters
     ----------
     progress : callable
-        How far a series is, in words.
+        Returns the progress of a series in words.
     figures : callable
-        The control charts of a series, as HTML.
+        Returns the control charts of a series as HTML.
     rest : str
-        Where the models and groups are that are left out, as HTML.
+        HTML that says where omitted models and groups can be found.
     page : callable
-        The address of a model's page; ``""`` where there is none.
+        Returns the address of a model's page; ``""`` if there is none.
     """
 
     progress: Callable[[SeriesView], str]
@@ -75,7 +75,7 @@ _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
-    """Every task with its models, each followed by its groups, in the form of the page or another one."""
+    """Yield every task with its models, each followed by its groups, in the form of the page by default."""
     form = form or Form(progress, figures, 'see <a href="metrics">metrics</a>', own_page)
     if not engine.series and not engine.arenas:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
@@ -95,13 +95,13 @@ def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
 
 
 def unwatched(engine: EngineView) -> Iterator[str]:
-    """How many models and groups are beyond the agent's cap."""
+    """Yield the number of models and groups beyond the agent's cap."""
     if engine.series_dropped:
         yield f'<p class="warn">Models and groups beyond the cap, not watched: {engine.series_dropped:,}.</p>'
 
 
 def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
-    """A model, then its groups; a group may be there without it where the list was cut."""
+    """Yield a model and its groups; the model itself may be missing if the list was cut."""
     groups = sorted((one for one in series if one.group), key=lambda one: one.group)
     for one in series:
         if not one.group:
@@ -109,10 +109,10 @@ def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
     if not groups:
         return
     alarmed = sum(one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.UNTRUSTED) for one in groups)
-    said_of = f', <span class="bad">{alarmed:,} out of control</span>' if alarmed else ""
+    alarm_words = f', <span class="bad">{alarmed:,} out of control</span>' if alarmed else ""
     name = text(f"Groups of {groups[0].model}")
     key = anchor(groups[0].task, groups[0].model, "groups of")
-    yield f'<details id="{key}"><summary>{name}: {len(groups):,}{said_of}</summary>'
+    yield f'<details id="{key}"><summary>{name}: {len(groups):,}{alarm_words}</summary>'
     for one in groups:
         yield from _series(one, form)
     yield "</details>"
@@ -130,19 +130,19 @@ def _series(one: SeriesView, form: Form) -> Iterator[str]:
 
 
 def introduction(one: SeriesView, level: str, progress: str, page: str = "", name: str = "") -> str:
-    """A name and a state as a heading, and what the figures rest on.
+    """Return a heading with name and state, and a paragraph with the data behind the figures.
 
     Parameters
     ----------
     one : SeriesView
     level : str
-        Of the heading.
+        Tag of the heading.
     progress : str
-        HTML.
+        The progress of the series, as HTML.
     page : str
-        Where the heading leads; nowhere if empty.
+        Address to which the heading links; no link if empty.
     name : str
-        The model's or group's own if empty.
+        Words of the heading; the name of the model or group by default.
     """
     shown = text(name or " ".join(filter(None, (one.model, one.group))))
     linked = f'<a href="{text(page)}">{shown}</a>' if page else shown
@@ -155,7 +155,7 @@ def introduction(one: SeriesView, level: str, progress: str, page: str = "", nam
 
 
 def metrics_table(one: SeriesView, caption: str = "") -> Iterator[str]:
-    """A row a metric: its estimates, control limits and objective."""
+    """Yield a table with a row for each metric: its estimates, control limits and objective."""
     rows = [
         f'<tr><th scope="row">{text(metric)}</th><td>{_estimates(one, metric)}</td>'
         f"<td>{_limits(one, metric)}</td><td>{_objective(one, metric)}</td></tr>"
@@ -165,44 +165,44 @@ def metrics_table(one: SeriesView, caption: str = "") -> Iterator[str]:
         yield from table(caption or f"Metrics of {one.model} {one.group}".strip(), _HEADS, rows)
 
 
-def drawn(one: SeriesView) -> list[str]:
-    """The metrics that have a chart."""
-    return [metric for metric in _metrics(one) if _is_drawn(one, metric)]
+def charted_metrics(one: SeriesView) -> list[str]:
+    """Return the metrics that have a chart."""
+    return [metric for metric in _metrics(one) if _is_charted(one, metric)]
 
 
 def _metrics(one: SeriesView) -> Iterable[str]:
-    found = [e.metric for e in one.estimates]
-    found += [c.metric for c in one.charts] + [o.metric for o in one.objectives]
-    return dict.fromkeys(found)
+    metrics = [e.metric for e in one.estimates]
+    metrics += [c.metric for c in one.charts] + [o.metric for o in one.objectives]
+    return dict.fromkeys(metrics)
 
 
-def _is_drawn(one: SeriesView, metric: str) -> bool:
+def _is_charted(one: SeriesView, metric: str) -> bool:
     return any(e.metric == metric and isinstance(e.result, Estimate) for e in one.estimates) or any(
         c.metric == metric for c in one.charts
     )
 
 
 def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more: str | int) -> str:
-    """Where the script draws a control chart; without one, the same chart as a picture.
+    """Return a figure in which the script draws a control chart; without scripts it shows a picture.
 
     Parameters
     ----------
     one : SeriesView
     metric : str
     root : str
-        The way to the page of the agent.
+        The relative address of the agent's page.
     kind : str
-        `large` or `small`; neither if empty.
+        `large`, `small` or empty.
     **more : str or int
-        Of the API's parameters, `limit`, `compare` and `former`.
+        Further parameters of the API: `limit`, `compare` and `former`.
     """
     name = " ".join(filter(None, (one.model, one.group)))
     words = text(f"Control chart of {name}: {metric}, up to window {one.windows_closed - 1:,}")
     words += doubt(one, metric)
     picture = f"{root}chart.svg?{text(chart_query(one, metric, **more))}"
-    of = untrusted(one, kind) + (" data-select" if kind == "large" else "")
+    attributes = untrusted(one, kind) + (" data-select" if kind == "large" else "")
     return (
-        f'<figure{of} data-history="{root}api/v1/chart?{text(chart_query(one, metric, **more))}" '
+        f'<figure{attributes} data-history="{root}api/v1/chart?{text(chart_query(one, metric, **more))}" '
         f'data-windows="{one.windows_closed}"><figcaption>{words}</figcaption>'
         f'<noscript><div class="scroll"><img loading="lazy" width="1200" height="420" alt="{words}. '
         f'The table above has its newest figures." src="{picture}"></div></noscript></figure>'
@@ -210,8 +210,8 @@ def figure(one: SeriesView, metric: str, root: str = "", kind: str = "", **more:
 
 
 def figures(one: SeriesView) -> Iterator[str]:
-    """The chart of the worst metric, and small ones of the others."""
-    metrics = drawn(one)
+    """Yield the chart of the worst metric, and small charts of the others."""
+    metrics = charted_metrics(one)
     worst = worst_metric(one)
     if worst in metrics:
         yield figure(one, worst)
@@ -223,7 +223,7 @@ def figures(one: SeriesView) -> Iterator[str]:
 
 
 def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
-    """A bar for each stretch in which an alarm was on, from a share of the whole to another, 0 to 1."""
+    """Return a bar for each stretch in which an alarm was on; a span is two shares of the whole, 0 to 1."""
     bars = "".join(
         f'<rect x="{number(start * _TIMELINE_WIDTH)}" fill="#e69f00" height="{_TIMELINE_HEIGHT}" '
         f'width="{number(max((end - start) * _TIMELINE_WIDTH, 2.0))}"/>'
@@ -237,7 +237,7 @@ def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
 
 
 def progress(one: SeriesView) -> str:
-    """How far a series of an agent at work is."""
+    """Describe the progress of a series of a running agent."""
     pending = f"{one.pending:,} of {one.window_size:,} in the open window"
     if not one.windows_closed:
         return f"no window closed yet · {pending}"
@@ -255,7 +255,7 @@ def _calibration(one: SeriesView) -> str:
 
 
 def _audit(one: SeriesView) -> str:
-    """How often the confidences alone told what labels said; the interval that is shown is wider."""
+    """Describe how often the intervals by confidences alone covered labels; the shown interval is wider."""
     if one.coverage is None:
         return ""
     ratio, level = percent(one.coverage.ratio), percent(one.coverage.level)
@@ -272,7 +272,7 @@ def _trust(one: SeriesView) -> str:
     if not one.trust.trusted:
         lines.append(f'<p class="bad">{text(sentence(one.trust))}</p>')
     if bias is not None:
-        lines.append(f'<p class="soft">{text(biased(bias))}</p>')
+        lines.append(f'<p class="soft">{text(bias_sentence(bias))}</p>')
     return "".join(lines)
 
 
@@ -286,17 +286,17 @@ def _certain(one: SeriesView) -> str:
 
 
 def _untrusted(one: SeriesView, metric: str) -> bool:
-    """Whether labels contradict a metric; their test is of the accuracy."""
+    """Return whether labels contradict a metric; their test is about the accuracy."""
     return metric == "accuracy" and one.state is SeriesState.UNTRUSTED
 
 
 def doubt(one: SeriesView, metric: str) -> str:
-    """What a chart's caption ends in where labels contradict its estimate."""
+    """Return the end of a chart's caption if labels contradict its estimate."""
     return f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
 
 
 def _estimates(one: SeriesView, metric: str) -> str:
-    """The estimates, one a line; where labels contradict them, those by labels first, the others struck."""
+    """Return the estimates, one a line; contradicted ones are struck and follow those by labels."""
     of_metric = [e for e in one.estimates if e.metric == metric]
     lines = [_line(e) for e in of_metric]
     if _untrusted(one, metric):
@@ -304,7 +304,7 @@ def _estimates(one: SeriesView, metric: str) -> str:
         others = [e for e in of_metric if e not in by_labels]
         lines = [*map(_line, by_labels), *(f'<s class="soft">{_line(e)}</s>' for e in others)]
     lines += [
-        f'<span class="soft">of {text(e.of_class)}:</span> {said(e.result)}'
+        f'<span class="soft">of {text(e.of_class)}:</span> {format_result(e.result)}'
         for e in one.classes
         if e.metric == metric
     ]
@@ -313,7 +313,7 @@ def _estimates(one: SeriesView, metric: str) -> str:
 
 def _line(e: MetricEstimate) -> str:
     estimator = text(e.estimator.replace("_", " "))
-    return f'<span class="soft">{estimator}:</span> {said(e.result)}{_rank(e)}{_rests_on(e)}'
+    return f'<span class="soft">{estimator}:</span> {format_result(e.result)}{_rank(e)}{_rests_on(e)}'
 
 
 def _rank(e: MetricEstimate) -> str:
@@ -322,9 +322,9 @@ def _rank(e: MetricEstimate) -> str:
 
 
 def _rests_on(e: MetricEstimate) -> str:
-    """Labels come late: what they say is of older windows than the estimate beside it, and of few rows."""
+    """Describe the labels behind an estimate: few rows, of windows older than the estimates beside it."""
     if e.estimator == CORRECTED and isinstance(e.result, Estimate):
-        closed = "" if e.at_close is None else f"; at the close {said(e.at_close)}"
+        closed = "" if e.at_close is None else f"; at the close {format_result(e.at_close)}"
         return f' <span class="soft">by {count(e.labels, "label")}{closed}</span>'
     if e.estimator not in _RESTS_ON or not isinstance(e.result, Estimate):
         return ""
@@ -339,7 +339,7 @@ def _limits(one: SeriesView, metric: str) -> str:
             if _untrusted(one, metric):
                 return f'{limits}<br><span class="soft">{NOT_MEANINGFUL}</span>'
             broken = broken_rules(verdict.rules)
-            where = "".join(f"<br>{text(said_where(a))}" for a in one.attributions if a.metric == metric)
+            where = "".join(f"<br>{text(change_sentence(a))}" for a in one.attributions if a.metric == metric)
             if chart.by_labels is not None:
                 where = f'<br><span class="soft">{text(str(chart.by_labels))}</span>{_moved(chart)}{where}'
             if not verdict.out_of_control:
@@ -354,7 +354,7 @@ def _limits(one: SeriesView, metric: str) -> str:
 
 
 def _moved(chart: ChartView) -> str:
-    """That the confidences moved, which is no alarm where labels decide."""
+    """Describe a change of the confidences that raises no alarm because labels decide."""
     return f"<br>{word('confidences_moved')}" if chart.confidences_moved else ""
 
 

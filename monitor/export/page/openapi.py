@@ -1,4 +1,4 @@
-"""The OpenAPI document of the JSON API, made of its definition: see `monitor.export.page.api`."""
+"""The OpenAPI document of the JSON API, generated from its definition: see `monitor.export.page.api`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from monitor import __version__
 from monitor.export.http.query import allowed, parameters
 from monitor.export.page.api import API, ENDPOINTS, ApiEndpoint, Problem
-from monitor.export.page.document import whole
+from monitor.export.page.document import html_document
 from monitor.export.page.words import table, text
 
 _JSON = "application/json"
@@ -25,7 +25,7 @@ _REFUSALS = {
 
 @cache
 def document() -> dict[str, Any]:
-    """The document, of OpenAPI 3.1.
+    """Return the document, in OpenAPI 3.1.
 
     Examples
     --------
@@ -53,8 +53,8 @@ def document() -> dict[str, Any]:
 
 
 def page() -> str:
-    """The same for people: a table of parameters for each address, a whole HTML document."""
-    return whole("API · Blindsight", {"api": _addresses()}, "../../", "All models")
+    """Return an HTML document with the same content for people: a table of parameters for each address."""
+    return html_document("API · Blindsight", {"api": _addresses()}, "../../", "All models")
 
 
 def _addresses() -> Iterator[str]:
@@ -73,7 +73,7 @@ def _addresses() -> Iterator[str]:
 
 def _operation(endpoint: ApiEndpoint, answer: dict[str, Any], problem: dict[str, Any]) -> dict[str, Any]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(endpoint.query)}
-    given = [
+    query_parameters = [
         {
             "name": name,
             "in": "query",
@@ -90,7 +90,7 @@ def _operation(endpoint: ApiEndpoint, answer: dict[str, Any], problem: dict[str,
     return {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
-        "parameters": given,
+        "parameters": query_parameters,
         "responses": {
             "200": {"description": endpoint.summary, "content": content},
             **{status: {"description": words, "content": refused} for status, words in _REFUSALS.items()},
@@ -99,15 +99,15 @@ def _operation(endpoint: ApiEndpoint, answer: dict[str, Any], problem: dict[str,
 
 
 def _plain(schema: Any) -> Any:
-    """Without what JSON has no word for, and with the first sentence of each description."""
+    """Return a schema without NaN, which JSON lacks, and with only the first line of each description."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _plain(value) for name, value in schema.items() if not _is_nan(value)}
-    if isinstance(found.get("description"), str):
-        found["description"] = found["description"].partition("\n")[0]
-    return found
+    plain = {name: _plain(value) for name, value in schema.items() if not _is_nan(value)}
+    if isinstance(plain.get("description"), str):
+        plain["description"] = plain["description"].partition("\n")[0]
+    return plain
 
 
 def _is_nan(value: Any) -> bool:

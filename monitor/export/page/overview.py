@@ -1,4 +1,4 @@
-"""The first screen: a headline that takes the worst state, and one row a model, the worst first."""
+"""The first screen: a headline in the colour of the worst state, and a row for each model."""
 
 from __future__ import annotations
 
@@ -27,21 +27,25 @@ from monitor.reports.window_report import finite, rfc3339
 from monitor.reports.window_view import leading_estimate
 
 MOST_SERIES = 500
-"""Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
+"""The largest number of models and groups shown; phones are slow with more, and the metrics have them all."""
 FEW_MODELS = 5
-"""Models that a glance takes in: of no more than these the first page has all, of more rows and filters."""
+"""The largest number of models for which the first page shows everything; beyond it, rows and filters."""
 
 NOT_MEANINGFUL = "not meaningful until labels agree again"
-"""What is said of the chart of an estimate that labels contradict."""
+"""The words for the chart of an estimate that labels contradict."""
 
-_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)  # what rests on most labels first
+_LABELS = (
+    REALISED_HORIZON,
+    REALISED_COHORT,
+    REALISED,
+)  # in descending order of the number of labels behind them
 _GROUPS_SHOWN = 10
 _TASKS_SHOWN = 20
 _TREND_WINDOWS = 60
 
 
 class WorstState(IntEnum):
-    """How a model stands, by the worst of trust, objective, chart and silence; the worst first."""
+    """The worst of a model's trust, objectives, charts and silence, from the worst state to the best."""
 
     UNTRUSTED = 0
     BREACHED = 1
@@ -53,7 +57,7 @@ class WorstState(IntEnum):
 
     @property
     def tone(self) -> str:
-        """The class of its words."""
+        """The CSS class of the state's words."""
         if self <= WorstState.OUT_OF_CONTROL:
             return "bad"
         return {WorstState.WARMING_UP: "soft", WorstState.IN_CONTROL: "good"}.get(self, "warn")
@@ -83,11 +87,11 @@ _HEADLINES: Mapping[WorstState, tuple[str, str]] = {
 
 Trend = Callable[[SeriesView, str], str]
 Link = Callable[[SeriesView], str]
-"""The address of a model or group."""
+"""Returns the address of a model or group."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """Which models are shown: those that fit everything that is given."""
+    """The filter of the shown models; a model must match all given values."""
 
     task: Annotated[str, Meta(description="Only models of this task.")] = ""
     state: (
@@ -103,35 +107,35 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ALL = Shown()
-"""No filter."""
+"""The filter that matches every model."""
 
 
 def selected(series: Iterable[SeriesView], shown: Shown) -> list[SeriesView]:
-    """The models that are shown, with all of their groups, in the order in which they came."""
-    found = list(series)
+    """Return the models that match a filter, with all of their groups, in the original order."""
+    every = list(series)
     fits = {
         (one.task, one.model)
-        for one in found
+        for one in every
         if not one.group
         and shown.task in ("", one.task)
         and shown.name.lower() in one.model.lower()
         and shown.state in (UNSET, worst_state(one).name.lower())
     }
-    return [one for one in found if (one.task, one.model) in fits]
+    return [one for one in every if (one.task, one.model) in fits]
 
 
 def in_place(one: SeriesView) -> str:
-    """Where a model or group stands on the same page."""
+    """Return the address of a model or group on the same page."""
     return f"#{anchor(one.task, one.model, one.group)}"
 
 
 def own_page(one: SeriesView) -> str:
-    """The page of a model or group."""
+    """Return the address of the page of a model or group."""
     return model_address(one.task, one.model, group=one.group)
 
 
 def worst_state(one: SeriesView) -> WorstState:
-    """The worst of a model's or group's trust, objectives, charts and silence."""
+    """Return the worst of the trust, objectives, charts and silence of a model or group."""
     states = {objective.state for objective in one.objectives}
     if one.state is SeriesState.UNTRUSTED:
         return WorstState.UNTRUSTED
@@ -143,21 +147,21 @@ def worst_state(one: SeriesView) -> WorstState:
 
 
 def worst_word(one: SeriesView) -> str:
-    """How a model or group stands, in its tone."""
+    """Return the state of a model or group as coloured text."""
     now = worst_state(one)
     return f'<span class="{now.tone}">{_WORDS[now]}</span>'
 
 
 def overview(engine: EngineView, shown: Shown = ALL) -> Iterator[str]:
-    """Filters, and the table of the models that are shown."""
+    """Yield the filters, and the table of the models that match them."""
     models = [one for one in engine.series if not one.group]
     if not models:
         return
     yield from _filters(models, shown)
-    found = selected(engine.series, shown)
-    if found:
-        yield from models_table(found, own_page, live_trend)
-        if (missing := sum(not one.group for one in found) - MOST_SERIES) > 0:
+    matching = selected(engine.series, shown)
+    if matching:
+        yield from models_table(matching, own_page, live_trend)
+        if (missing := sum(not one.group for one in matching) - MOST_SERIES) > 0:
             yield f'<p class="soft">{missing:,} more models: filter them, or see '
             yield '<a href="metrics">metrics</a>.</p>'
     else:
@@ -171,9 +175,9 @@ def models_table(
     rank: int = 0,
     most: int = MOST_SERIES,
 ) -> Iterator[str]:
-    """One row a model, the worst first; `trend` draws a metric of a model in a cell.
+    """Yield a table with a row for each model, the worst first; `trend` draws a metric of a model in a cell.
 
-    Of all models, `most` from the place `rank` on.
+    Only `most` models are shown, from the place `rank` on.
     """
     groups: dict[tuple[str, str], list[SeriesView]] = {}
     for one in series:
@@ -195,15 +199,15 @@ def models_table(
     yield from rows_table(caption, "Model", rows, trend is not None)
 
 
-def rows_table(caption: str, head: str, rows: Iterable[str], drawn: bool) -> Iterator[str]:
-    """A table of `row`s."""
-    trend = ("Last windows",) if drawn else ()
+def rows_table(caption: str, head: str, rows: Iterable[str], has_trend: bool) -> Iterator[str]:
+    """Yield a table of the rows that `row` makes."""
+    trend = ("Last windows",) if has_trend else ()
     heads = (head, "State", "Metric", "#Estimate", "Objective", "By labels", *trend, "Newest window")
     yield from table(caption, heads, rows, "overview")
 
 
 def _filters(models: Sequence[SeriesView], shown: Shown) -> Iterator[str]:
-    """Links to the models of one task or in one state; none where a glance at the rows is enough."""
+    """Yield links to the models of one task or in one state, unless the models are few."""
     if len(models) <= FEW_MODELS and shown == ALL:
         return
     tasks = list(dict.fromkeys(one.task for one in models))
@@ -231,21 +235,23 @@ def _filters(models: Sequence[SeriesView], shown: Shown) -> Iterator[str]:
 def _choices(label: str, links: Iterable[tuple[str, dict[str, str], bool]]) -> Iterator[str]:
     yield f'<nav class="choices" aria-label="{label}">'
     for words, query, on in links:
-        given = urlencode({name: value for name, value in query.items() if value}, errors="replace")
+        query_text = urlencode({name: value for name, value in query.items() if value}, errors="replace")
         here = ' aria-current="true"' if on else ""
-        yield f'<a href="?{text(given)}"{here}>{text(words)}</a>'
+        yield f'<a href="?{text(query_text)}"{here}>{text(words)}</a>'
     yield "</nav>"
 
 
 def glance(models: Sequence[SeriesView]) -> str:
-    """The headline of at least one model, the worst state in its tone."""
-    found = headline(models)
-    rest = f" {found.rest}" if found.rest else ""
-    return f'<p class="glance" role="status"><span class="{found.worst.tone}">{found.words}</span>{rest}</p>'
+    """Return the headline of at least one model as HTML, in the colour of the worst state."""
+    summary = headline(models)
+    rest = f" {summary.rest}" if summary.rest else ""
+    return (
+        f'<p class="glance" role="status"><span class="{summary.worst.tone}">{summary.words}</span>{rest}</p>'
+    )
 
 
 class Headline(NamedTuple):
-    """How models stand: the worst state, what is said of it, and how many models are in each other."""
+    """A summary of models: the worst state, its sentence, and the number of models in each other state."""
 
     worst: WorstState
     words: str
@@ -253,7 +259,7 @@ class Headline(NamedTuple):
 
 
 def headline(models: Sequence[SeriesView]) -> Headline:
-    """The headline of at least one model."""
+    """Return the headline of at least one model."""
     often = Counter(map(worst_state, models))
     worst = min(often)
     many = often[worst]
@@ -266,10 +272,10 @@ def headline(models: Sequence[SeriesView]) -> Headline:
 
 
 def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str = "") -> str:
-    """A model or a group: how it stands, what is worst, and what labels say."""
+    """Return the row of a model or a group: its state, its worst metric, and the value by labels."""
     now, metric = worst_state(one), worst_metric(one)
     objective = next((each for each in one.objectives if each.metric == metric), None)
-    first, result = shown(one, metric), judged(one, metric)
+    first, result = shown_estimate(one, metric), judged(one, metric)
     known = now is not WorstState.UNTRUSTED or (first is not None and first.estimator == CORRECTED)
     value = f"{result.value:.6f}" if isinstance(result, Estimate) else ""
     cells = [
@@ -289,13 +295,13 @@ def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str
 
 
 def untrusted(one: SeriesView, more: str = "") -> str:
-    """The class of what shows a model: nothing of one that labels contradict is in the tones of good news."""
+    """Return the CSS classes of a model's element; untrusted models lose the colours of good news."""
     names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
     return f' class="{names}"' if names else ""
 
 
 def worst_metric(one: SeriesView) -> str:
-    """The metric of a breached objective, of an alarm, of an objective at risk; else the first."""
+    """Return the metric of a breached objective, of an alarm, or of an objective at risk; else the first."""
     alarmed = [chart.metric for chart in one.charts if chart.verdict.out_of_control]
     first = [each.metric for each in one.estimates] + [each.metric for each in one.charts]
     by_state = [
@@ -306,16 +312,16 @@ def worst_metric(one: SeriesView) -> str:
     return next(iter(ranked), "")
 
 
-def shown(one: SeriesView, metric: str) -> MetricEstimate | None:
-    """The estimate of a metric that is shown first: the corrected one, else the one that its chart judges."""
+def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
+    """Return the estimate of a metric that is shown first: the corrected one, else the charted one."""
     by = next((chart.estimator for chart in one.charts if chart.metric == metric), AVERAGE_CONFIDENCE)
     return leading_estimate(one.estimates, metric, by)
 
 
 def judged(one: SeriesView, metric: str) -> Result | None:
-    """The result of `shown`."""
-    found = shown(one, metric)
-    return None if found is None else finite(found.result)
+    """Return the result of `shown_estimate`."""
+    estimate = shown_estimate(one, metric)
+    return None if estimate is None else finite(estimate.result)
 
 
 def _estimate(result: Result | None, trusted: bool) -> str:
@@ -330,7 +336,7 @@ def _interval(result: Estimate) -> str:
 
 
 def _gap(objective: ObjectiveView | None, result: Result | None) -> str:
-    """The bound, and how far the estimate is on which side of it."""
+    """Return the bound of the objective, and the distance of the estimate from it."""
     if objective is None:
         return ""
     side = "at least" if objective.is_floor else "at most"
@@ -356,7 +362,7 @@ def _by_labels(one: SeriesView, metric: str) -> str:
 
 
 def _alarm(one: SeriesView, now: WorstState) -> str:
-    """Since when the oldest alarm of a chart is on, said even where something else is worse."""
+    """Return since when the oldest alarm is on, even if another state is worse."""
     if one.state is SeriesState.UNTRUSTED:
         return f'<span class="soft">, chart {NOT_MEANINGFUL}</span>'
     moved = any(chart.confidences_moved for chart in one.charts)
@@ -371,12 +377,12 @@ def _alarm(one: SeriesView, now: WorstState) -> str:
 
 
 def time_words(seconds: float) -> str:
-    """A time; the script says how long ago it was."""
+    """Return a time as an element to which the script adds its age."""
     return f'<time datetime="{rfc3339(seconds)}">{moment(seconds)}</time>'
 
 
 def _of_groups(one: SeriesView, groups: Sequence[SeriesView], link: Link) -> str:
-    """The groups of a model that want looking at, the worst first, folded away."""
+    """Return a folded list of the groups that need attention, the worst first."""
     wrong = sorted((each for each in groups if worst_state(each) <= WorstState.AT_RISK), key=worst_state)
     shown = [
         f'<a href="{text(link(each))}">{text(each.group)}</a> {worst_word(each)}'
@@ -392,15 +398,15 @@ def _of_groups(one: SeriesView, groups: Sequence[SeriesView], link: Link) -> str
 
 
 def live_trend(one: SeriesView, metric: str, root: str = "") -> str:
-    """Where the script draws the newest windows of a metric."""
-    asked = chart_query(one, metric, limit=_TREND_WINDOWS)
+    """Return an element in which the script draws the newest windows of a metric."""
+    parameters = chart_query(one, metric, limit=_TREND_WINDOWS)
     return (
         f'<svg class="trend" viewBox="0 0 150 35" role="img" aria-label="Last windows of {text(one.model)}" '
-        f'data-history="{root}api/v1/chart?{text(asked)}" data-windows="{one.windows_closed}"></svg>'
+        f'data-history="{root}api/v1/chart?{text(parameters)}" data-windows="{one.windows_closed}"></svg>'
     )
 
 
 def chart_query(one: SeriesView, metric: str, **more: str | int) -> str:
-    """What the API and `/chart.svg` take for a chart."""
+    """Return the query of a chart for the API and `/chart.svg`."""
     names = {"task": one.task, "model": one.model, "group": one.group, "metric": metric}
     return urlencode({**names, **more}, errors="replace")

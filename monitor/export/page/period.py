@@ -1,4 +1,4 @@
-"""The report of a period: one HTML file with everything in it, for who has no access to the agent."""
+"""The report of a period: one self-contained HTML file, for readers without access to the agent."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ Series = tuple[str, str, str]
 Charts = Mapping[Series, Sequence[ControlChartData]]
 
 _FEW_MODELS = 2
-"""So many models stand unfolded."""
+"""The largest number of models that are unfolded."""
 _ROWS_SHOWN = 50
 _ALARMS_SHOWN, _WORST_SHOWN, _WORST_OF_A_MODEL = 20, 24, 3
 _DAYS_SHOWN, _MODELS_BESIDE = 31, 8
 
-# The file holds its style; nothing in it may run, and nothing may be asked for.
+# The file contains its style; no script may run, and no request is allowed.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 class Period:
-    """The closed windows of a period, for its report. Memory is bounded as that of `Histories` is.
+    """The closed windows of a period, for its report, in bounded memory (see `Histories`).
 
     Parameters
     ----------
     judged : mapping of str to str
-        As in `Histories`.
+        See `Histories`.
     since, until : float or None
-        Seconds since the epoch: windows that end before the one, or not before the other, are left out.
+        Seconds since the epoch. Windows that end before `since`, or not before `until`, are left out.
     external_url : str
-        Of the agent, for links to the pages of the models; none if empty.
+        Public address of the agent, for links to the pages of models; no links if empty.
 
     Examples
     --------
@@ -90,7 +90,7 @@ class Period:
         self._days: dict[Series, dict[str, _Stretch]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows and revisions, in the order in which they were written."""
+        """Add closed windows and revisions, in the order in which they were written."""
         for report in reports:
             if not self._within(report.end_time):
                 continue
@@ -103,34 +103,34 @@ class Period:
                 self._attributions.pop(series, None)
             if not report.revision:
                 if last is not None and report.window == 0:
-                    self._begin_anew(series)
+                    self._restart(series)
                 self._first.setdefault(series, report)
                 self._last[series] = report
                 self._windows[series] += 1
                 self._attribute(series, report, last)
-                if not report.group and (found := _Stretch.of(report)):
+                if not report.group and (stretch := _Stretch.from_report(report)):
                     days = self._days.setdefault(series, {})
                     day = moment(report.end_time)[:10]
-                    days[day] = days[day].joined(found) if day in days else found
+                    days[day] = days[day].merge(stretch) if day in days else stretch
             elif last is not None and report.window == last.window:
                 self._last[series] = report
             self.histories.add([report])
 
     def join(self, others: Sequence[Period], order: Iterable[Series]) -> None:
-        """Take over the windows of others, each of them with series and arenas that no other has.
+        """Copy the windows of other periods; no two of them may have the same series or arena.
 
-        `order` has every one, in the order in which their first windows were written.
+        `order` lists every series in the order in which their first windows were written.
         """
-        of = {series: other for other in others for series in other._last}
+        owners = {series: other for other in others for series in other._last}
         arenas = {name: view for other in others for name, view in other._arenas.items()}
         for series in order:
             if series[0] in arenas:
                 self._arenas[series[0]] = arenas[series[0]]
                 continue
-            for own, theirs in zip(self._by_series, of[series]._by_series, strict=True):
+            for own, theirs in zip(self._by_series, owners[series]._by_series, strict=True):
                 if series in theirs:
                     own[series] = theirs[series]
-            self.histories.take_over(series, of[series].histories)
+            self.histories.take_over(series, owners[series].histories)
 
     @property
     def _by_series(self) -> Sequence[dict[Series, Any]]:
@@ -138,7 +138,7 @@ class Period:
         return *of_windows, self._attributions, self._wheres, self._days
 
     def _attribute(self, series: Series, report: WindowReport, last: WindowReport | None) -> None:
-        """Keep the newest attribution of each alarm that is on, and the first attribution of each alarm."""
+        """Keep the newest attribution of each active alarm, and the first attribution of each alarm."""
         on, before = _alarms(report), set() if last is None else _alarms(last)
         known = self._attributions.get(series, {})
         began = [
@@ -166,8 +166,8 @@ class Period:
     def _within(self, end: float) -> bool:
         return (self._since is None or end >= self._since) and (self._until is None or end < self._until)
 
-    def _begin_anew(self, series: Series) -> None:
-        """Windows that count from 0 again are of another beginning: a chart of both would be of neither."""
+    def _restart(self, series: Series) -> None:
+        """Drop the windows of a series whose numbers restart from 0; no chart can show both beginnings."""
         self._left_out[series] += self._windows.pop(series)
         del self._first[series], self._last[series]
         self._attributions.pop(series, None)
@@ -176,12 +176,12 @@ class Period:
         self.histories.forget(series)
 
     def html(self, labelled: Mapping[Series, Mapping[int, WeightedCounts]]) -> str:
-        """The report, a whole HTML document that asks for nothing and runs nothing.
+        """Return the report as a complete HTML document without scripts and requests.
 
         Parameters
         ----------
         labelled : mapping
-            As in `Histories.charts`.
+            See `Histories.charts`.
         """
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         alarms = self.histories.alarms()
@@ -189,7 +189,7 @@ class Period:
         figures = _Figures(charts, self._windows)
         form = models.Form(
             lambda one: self._progress(one, alarms.get(_key(one), {})),
-            lambda one: (figures(one, metric) for metric in models.drawn(one)),
+            lambda one: (figures(one, metric) for metric in models.charted_metrics(one)),
             "left out to keep this file small",
             self._page,
         )
@@ -215,7 +215,7 @@ class Period:
     def _body(self, engine: EngineView, form: models.Form, figures: _Figures) -> Iterator[str]:
         whole = sorted((one for one in engine.series if not one.group), key=worst_state)
         if engine.series:  # else all tasks are arenas
-            if whole:  # a period may hold windows of groups alone
+            if whole:  # a period may contain windows of groups only
                 yield glance(whole)
             yield '<p class="soft">As of the end of the period:</p>'
             series = engine.series[:MOST_SERIES]
@@ -238,31 +238,31 @@ class Period:
         yield from arenas(engine.arenas)
 
     def _name(self, series: Series) -> str:
-        """Of a model or group, with its task where there are several."""
+        """Return the name of a model or group, with its task if there are several."""
         several = len({task for task, _, _ in self._last}) > 1
         return " ".join(filter(None, series if several else series[1:]))
 
     def _alarms(self) -> Iterator[str]:
-        """The alarms of the period, as timelines and as a list, the newest first."""
-        found = {
+        """Yield the alarms of the period, as timelines and as a list, the newest first."""
+        by_chart = {
             (series, metric): alarms
             for series, metrics in self.histories.alarms().items()
             for metric, alarms in metrics.items()
         }
         yield "<h2>Alarms</h2>"
-        if not found:
+        if not by_chart:
             yield "<p>No chart raised an alarm.</p>"
             return
-        latest = sorted(found, key=lambda key: found[key][-1].time, reverse=True)[:_ALARMS_SHOWN]
+        latest = sorted(by_chart, key=lambda key: by_chart[key][-1].time, reverse=True)[:_ALARMS_SHOWN]
         rows = (
             f'<tr><th scope="row">{text(self._name(series))}</th><td>{text(metric)}</td>'
-            f"<td>{self._timeline(series, metric, found[series, metric])}</td>"
-            f"{numbers([f'{len(found[series, metric]):,}'])}</tr>"
+            f"<td>{self._timeline(series, metric, by_chart[series, metric])}</td>"
+            f"{numbers([f'{len(by_chart[series, metric]):,}'])}</tr>"
             for series, metric in latest
         )
         heads = ("Model", "Metric", "When the alarm was on in the period", "#Alarms")
         yield from table("Alarms over the period", heads, rows, "timelines")
-        every = [(alarm, *key) for key, own in found.items() for alarm in own]
+        every = [(alarm, *key) for key, own in by_chart.items() for alarm in own]
         every.sort(key=lambda each: each[0].time, reverse=True)
         listed = (self._alarm(*each) for each in every[:_ALARMS_SHOWN])
         columns = ("Model", "Metric", "From", "Until", "#Windows", "Where the change was")
@@ -285,9 +285,9 @@ class Period:
         stop = math.inf if alarm.ended_window is None else alarm.ended_window
         where = next(
             (
-                sentence(found)
-                for of, window, found in self._wheres.get(series, ())
-                if of == metric and alarm.window <= window < stop
+                sentence(attribution)
+                for alarm_metric, window, attribution in self._wheres.get(series, ())
+                if alarm_metric == metric and alarm.window <= window < stop
             ),
             "",
         )
@@ -301,7 +301,7 @@ class Period:
         )
 
     def _times(self, whole: Sequence[SeriesView]) -> Iterator[str]:
-        """By month, or by day of a short period: the mean estimate of each model, and the share in alarm."""
+        """Yield the mean estimate and the alarms of each model by month, or by day for a short period."""
         known = [one for one in whole if self._days.get(_key(one))]
         shown = known[:_MODELS_BESIDE]
         days = sorted({day for one in shown for day in self._days[_key(one)]})
@@ -326,36 +326,36 @@ class Period:
 
     def _stretch(self, one: SeriesView, name: str) -> str:
         days = self._days[_key(one)]
-        found = _together(stretch for day, stretch in days.items() if day.startswith(name))
-        if found is None:
+        merged = _together(stretch for day, stretch in days.items() if day.startswith(name))
+        if merged is None:
             return ""
-        mean = f"<b>{percent(found.total / found.windows)} %</b>"
-        said = f"in {count(found.windows, 'window')}"
-        if not found.alarmed:
-            return f'{mean} <span class="soft">{said}</span>'
+        mean = f"<b>{percent(merged.total / merged.windows)} %</b>"
+        window_words = f"in {count(merged.windows, 'window')}"
+        if not merged.alarmed:
+            return f'{mean} <span class="soft">{window_words}</span>'
         return (
-            f'{mean} <span class="soft">{said},</span> '
-            f'<span class="warn">{found.alarmed:,} out of control</span>'
+            f'{mean} <span class="soft">{window_words},</span> '
+            f'<span class="warn">{merged.alarmed:,} out of control</span>'
         )
 
     def _worst(self, whole: Sequence[SeriesView]) -> Iterator[str]:
-        """The windows with the worst estimates of each model."""
-        found = [
+        """Yield the windows with the worst estimates of each model."""
+        worst = [
             (one, stretch.metric, window)
             for one in whole
             for stretch in [_together(self._days.get(_key(one), {}).values())]
             if stretch is not None
             for window in stretch.worst
         ]
-        if not found:
+        if not worst:
             return
-        left = len({_key(one) for one, _, _ in found} - {_key(one) for one, _, _ in found[:_WORST_SHOWN]})
+        left = len({_key(one) for one, _, _ in worst} - {_key(one) for one, _, _ in worst[:_WORST_SHOWN]})
         yield "<h2>Worst windows</h2>"
         rows = (
             f'<tr><th scope="row">{text(self._name(_key(one)))}</th><td>{text(metric)}</td>'
             f"{numbers([f'{percent(value)} % ({percent(lower)} to {percent(upper)})', f'{number:,}'])}"
             f"<td>{time_words(end)}</td></tr>"
-            for one, metric, (_, number, end, value, lower, upper) in found[:_WORST_SHOWN]
+            for one, metric, (_, number, end, value, lower, upper) in worst[:_WORST_SHOWN]
         )
         yield from table(
             "The worst windows", ("Model", "Metric", "#Estimate", "#Window", "Until"), rows, "sheet"
@@ -363,7 +363,7 @@ class Period:
         yield from _beyond(left, "model", "in the charts")
 
     def _by_labels(self, whole: Sequence[SeriesView], figures: _Figures) -> Iterator[str]:
-        """What labels said of the windows that have some, beside the estimates of the same windows."""
+        """Yield the values by labels beside the estimates of the same windows."""
         rows: list[tuple[float, str]] = []
         for one in whole:
             chart = figures.chart(one, self._metric(one)) if _key(one) in self._days else None
@@ -397,14 +397,14 @@ class Period:
             yield '<p class="soft">Of a model with more windows than pixels, those in its chart count.</p>'
 
     def _ends(self) -> tuple[float, float]:
-        """The period, as asked for or else as the windows say."""
+        """Return the ends of the period: the requested ones, else those of the windows."""
         starts = [report.start_time for report in self._first.values()]
         ends = [report.end_time for report in self._last.values()]
         since = self._since if self._since is not None else min(starts, default=math.nan)
         return since, self._until if self._until is not None else max(ends, default=math.nan)
 
     def _span(self) -> str:
-        """How many windows, and from when to when."""
+        """Describe the number of windows and the period."""
         since, until = self._ends()
         words = [f"{sum(self._windows.values()):,} windows"]
         words += [] if math.isnan(since) else [f"from {moment(since)}"]
@@ -412,20 +412,20 @@ class Period:
         return " ".join(words) + "."
 
     def _views(self, alarms: Mapping[Series, Mapping[str, Sequence[Alarm]]]) -> list[SeriesView]:
-        """Each series as of its last window; a model before its groups."""
-        found = []
+        """Return each series as of its last window."""
+        views = []
         for series, last in self._last.items():
             first = self._first[series].window
             latched = {chart.metric for chart in last.charts if chart.verdict.out_of_control}
             since = {
-                # One that stood in the first window may have been raised before the period.
+                # An alarm that is on in the first window may have been raised before the period.
                 metric: None if raised[-1].window == first else raised[-1].time
                 for metric, raised in alarms.get(series, {}).items()
                 if metric in latched
             }
             attributions = tuple(self._attributions.get(series, {}).values())
-            found.append(series_view(last, self._windows[series], since, attributions))
-        return found
+            views.append(series_view(last, self._windows[series], since, attributions))
+        return views
 
     def _page(self, one: SeriesView) -> str:
         if not self._external_url:
@@ -436,7 +436,7 @@ class Period:
         series = _key(one)
         first, last = self._first[series], self._last[series]
         words = [f"{self._windows[series]:,} windows, {moment(first.start_time)} to {moment(last.end_time)}"]
-        words += [f"alarms of {text(metric)}: {len(found):,}" for metric, found in raised.items()]
+        words += [f"alarms of {text(metric)}: {len(alarms):,}" for metric, alarms in raised.items()]
         if self._left_out[series]:
             words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
@@ -447,10 +447,10 @@ def _alarms(report: WindowReport) -> set[str]:
     return {chart.metric for chart in report.charts if chart.verdict.out_of_control}
 
 
-def _beyond(number: int, of: str, where: str) -> Iterator[str]:
-    """How many are left out of a table, if any."""
+def _beyond(number: int, noun: str, where: str) -> Iterator[str]:
+    """Yield the number of items left out of a table, if there are any."""
     if number > 0:
-        yield f'<p class="soft">{count(number, f"more {of}")} {where}.</p>'
+        yield f'<p class="soft">{count(number, f"more {noun}")} {where}.</p>'
 
 
 def _key(one: SeriesView) -> Series:
@@ -459,18 +459,18 @@ def _key(one: SeriesView) -> Series:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Windows of a day or more of one model: those of the metric that is judged first."""
+    """Windows of one model over a day or more, with the metric that is judged first."""
 
     metric: str
     windows: int
     total: float
     alarmed: int
     worst: tuple[tuple[float, int, float, float, float, float], ...]
-    """How bad, number, end, value, lower and upper; the worst first."""
+    """For each window: badness, number, end, value, lower and upper; the worst first."""
 
     @classmethod
-    def of(cls, report: WindowReport) -> _Stretch | None:
-        """One window; None where nothing of it is known."""
+    def from_report(cls, report: WindowReport) -> _Stretch | None:
+        """Return the stretch of one window, or None if its estimate is unknown."""
         by = {chart.metric: chart for chart in report.charts}
         metrics = [*by, *(each.metric for each in report.estimates)]
         metric = "accuracy" if "accuracy" in metrics else next(iter(metrics), "")
@@ -478,14 +478,14 @@ class _Stretch:
         first = leading_estimate(report.estimates, metric, judge)
         if first is None or not isinstance(first.result, Estimate):
             return None
-        found = first.result
-        bad = found.value if metric in CALIBRATION_ERRORS else -found.value
-        window = (bad, report.window, report.end_time, found.value, found.lower, found.upper)
+        estimate = first.result
+        bad = estimate.value if metric in CALIBRATION_ERRORS else -estimate.value
+        window = (bad, report.window, report.end_time, estimate.value, estimate.lower, estimate.upper)
         alarmed = metric in by and by[metric].verdict.out_of_control
-        return cls(metric, 1, found.value, int(alarmed), (window,))
+        return cls(metric, 1, estimate.value, int(alarmed), (window,))
 
-    def joined(self, other: _Stretch) -> _Stretch:
-        """Both together."""
+    def merge(self, other: _Stretch) -> _Stretch:
+        """Return the stretch of both."""
         worst = heapq.nlargest(_WORST_OF_A_MODEL, (*self.worst, *other.worst))
         return _Stretch(
             self.metric,
@@ -497,18 +497,18 @@ class _Stretch:
 
 
 def _together(stretches: Iterable[_Stretch]) -> _Stretch | None:
-    found = list(stretches)
-    return reduce(_Stretch.joined, found) if found else None
+    every = list(stretches)
+    return reduce(_Stretch.merge, every) if every else None
 
 
 class _Figures:
-    """Makes the figure of a metric: the chart as it is drawn everywhere, in the file itself."""
+    """A maker of figures, which embed the chart of a metric in the file."""
 
     def __init__(self, charts: Charts, windows: Mapping[Series, int]) -> None:
         self._charts, self._windows = charts, windows
 
     def chart(self, one: SeriesView, metric: str) -> ControlChartData | None:
-        """That of a metric; None where it has none."""
+        """Return the chart of a metric, or None if there is none."""
         title = ": ".join((" · ".join(filter(None, (one.model, one.group))), metric))
         return next((chart for chart in self._charts.get(_key(one), ()) if chart.title == title), None)
 
@@ -532,17 +532,17 @@ class _Figures:
 
 
 def parse_time(words: str) -> float:
-    """A date or a time as RFC 3339 has it, in seconds since the epoch; UTC where it names no offset.
+    """Parse a date or a time in RFC 3339 to seconds since the epoch; the default offset is UTC.
 
     Raises
     ------
     ValueError
-        It is none.
+        The text is neither.
 
     Examples
     --------
     >>> parse_time("2026-11-20"), parse_time("2026-11-20T12:00:00+02:00")
     (1795132800.0, 1795168800.0)
     """
-    found = datetime.fromisoformat(words)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    parsed = datetime.fromisoformat(words)
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""The routes of the page beside itself: its files, the pages of models, the runbooks, and the JSON API."""
+"""The routes besides the landing page: its files, the pages of models, the runbooks, and the JSON API."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str, Handler]:
-    """The routes: `/models/{task}/{model}`, `/api/v1/…`, `/assets/…`, `/runbooks/…` and `/chart.svg`.
+    """Return the routes `/models/{task}/{model}`, `/api/v1/…`, `/assets/…`, `/runbooks/…` and `/chart.svg`.
 
     Parameters
     ----------
     view : callable
-        Gives the newest view: which models there are, and which estimator a chart judges.
+        Returns the newest view, which lists the models and names the estimator of each chart.
     windows : Windows
     """
     data, rendering = Data(view, windows), Rendering()

@@ -1,4 +1,4 @@
-"""The data of the page's charts: the store's history, or without a store the newest windows."""
+"""The data of the page's charts: the store's history, or the newest windows if there is no store."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ from monitor.store.database import Database
 from monitor.store.history import newest_ids, newest_lines
 
 MOST_WINDOWS = 500
-"""Of a series in one chart: a window a pixel on a phone, and no more than a few milliseconds to read."""
+"""The largest number of windows in one chart: about one a pixel on a phone, read in a few milliseconds."""
 
-_KEPT_LINES = 10_000  # all series together, of a kilobyte or so each
+_KEPT_LINES = 10_000  # for all series together, about a kilobyte each
 
 Series = tuple[str, str, str]
 
 
 class Windows(Protocol):
-    """Gives the newest windows of a series as lines of the reports, oldest first. Called from any thread."""
+    """A reader of the newest windows of a series as lines of reports, oldest first; any thread may use it."""
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
-        """See `monitor.store.history.newest_lines`."""
+        """Return the newest windows; see `monitor.store.history.newest_lines`."""
 
 
 class StoredWindows:
-    """Those of a store that is in use.
+    """A reader of the windows in a store that may be in use.
 
     Parameters
     ----------
     where : Path or Database
-        Its file, or its database.
+        The file of the store, or its database.
     """
 
     def __init__(self, where: Path | Database) -> None:
         self._where = where
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
-        """As of the last checkpoint."""
+        """Return the newest windows as of the last checkpoint."""
         return newest_lines(self._where, series, most, before)
 
 
 class MovingWindows:
-    """Those of the partitions whose state is here.
+    """A reader of the windows of partitions that belong to this agent at present.
 
     Parameters
     ----------
     where : callable
-        The database of a series; None where it is not here.
+        Returns the database of a series, or None if another agent has it.
     """
 
     def __init__(self, where: Callable[[Series], Path | Database | None]) -> None:
         self._where = where
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
-        """As of the last checkpoint."""
+        """Return the newest windows as of the last checkpoint."""
         where = self._where(series)
         return [] if where is None else newest_lines(where, series, most, before)
 
 
 class RecentWindows:
-    """The newest ones since the start, all series together at most 10,000 lines: for agents without a store.
+    """The newest windows since the start, at most 10,000 lines over all series, for agents without a store.
 
     Examples
     --------
@@ -85,14 +85,14 @@ class RecentWindows:
         self._lock = threading.Lock()
 
     def add(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows."""
+        """Add closed windows."""
         with self._lock:
             for one in reports:
                 series = (one.task, one.model, one.group)
                 self._lines.append((series, one.window, one.revision, to_json(one)))
 
     def newest(self, series: Series, most: int, before: int | None = None) -> list[bytes]:
-        """Of the lines that are kept."""
+        """Return the newest windows among the kept lines."""
         with self._lock:
             own = [row for row in self._lines if row[0] == series and (before is None or row[1] < before)]
         places = ((place, own[place][1], own[place][2]) for place in range(len(own) - 1, -1, -1))
@@ -100,15 +100,15 @@ class RecentWindows:
 
 
 def chart_of(reports: Sequence[WindowReport], metric: str, estimator: str) -> ControlChartData:
-    """The control chart of one metric of one series.
+    """Return the data of the control chart of one metric of one series.
 
     Parameters
     ----------
     reports : sequence of WindowReport
-        Of one series, at least one.
+        Reports of one series, at least one.
     metric : str
     estimator : str
-        That the chart judges: the lines of the reports do not name it.
+        The estimator that the chart judges, which the lines of reports do not name.
     """
     first = reports[0]
     histories = Histories({first.task: estimator})
@@ -121,34 +121,34 @@ def _judged_by(report: WindowReport, estimator: str) -> WindowReport:
 
 
 class ChartColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """A control chart: a value a window, oldest first; null where it is unknown.
+    """A control chart in columns with a value for each window, oldest first; null means unknown.
 
     Parameters
     ----------
     window : list of int
         Numbers of the windows.
     time : list of float
-        Their ends, seconds since the epoch; never falling.
+        Ends of the windows, seconds since the epoch; never descending.
     value, lower, upper : list of float or None
-        The estimate that is judged, with its interval, as ratios.
+        The judged estimate with its interval, as ratios.
     center, limit_lower, limit_upper : list of float or None
-        Of the control chart.
+        The centre line and the control limits.
     realised, realised_lower, realised_upper : list of float or None
-        What labels said.
+        The value by labels, with its interval.
     ssme : list of float or None
     violated, out_of_control, improved : list of int
-        1 where the window broke a rule, not for the better; where the alarm stood at its end; and where a
-        change for the better did. Else 0.
+        1 if the window broke a rule, not for the better; if the alarm was on at its end; and if a change for
+        the better was. Otherwise 0.
     objective : float or None
     is_floor : bool
     level : float
-        Of the intervals.
+        Level of the intervals.
     estimator, realised_name : str
-        What `value` and `realised` are called.
+        The names of `value` and `realised`.
     versions : list of (int, str)
-        Places among the windows where another version begins, with its name.
+        Places among the windows at which another version begins, with its name.
     other : list of float or None
-        The same estimate of what the chart is compared with; empty where that was not asked for.
+        The estimates of the other side of a comparison; empty if none was requested.
     other_name : str
     """
 
@@ -182,12 +182,12 @@ _BY_LABELS = ("realised", "realised_lower", "realised_upper")
 
 
 def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) -> ChartColumns:
-    """The columns of the control chart of one metric of one series."""
+    """Return the columns of the control chart of one metric of one series."""
     if not reports:
         return ChartColumns()
     chart = chart_of(reports, metric, estimator)
     columns = {name: _nullable(getattr(chart, name).tolist()) for name in (*_COLUMNS, *_BY_LABELS)}
-    found = ChartColumns(
+    result = ChartColumns(
         window=[report.window for report in reports],
         time=np.maximum.accumulate([report.end_time for report in reports]).tolist(),
         ssme=[_value(report, metric, "ssme") for report in reports],
@@ -201,32 +201,32 @@ def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) 
         realised_name=chart.realised_name,
         versions=list(chart.versions),
     )
-    return msgspec.structs.replace(found, **columns)
+    return msgspec.structs.replace(result, **columns)
 
 
-def beside(chart: ChartColumns, other: ChartColumns, name: str, by_time: bool) -> ChartColumns:
-    """A chart with the estimates of another one beside its own.
+def with_other(chart: ChartColumns, other: ChartColumns, name: str, by_time: bool) -> ChartColumns:
+    """Return a chart with the estimates of another chart as `other`.
 
     Parameters
     ----------
     chart, other : ChartColumns
     name : str
-        What the other one is called.
+        Name of the other chart.
     by_time : bool
-        Beside each window stands the newest of the other chart that had ended by then; else the windows are
-        paired from the newest one back.
+        Whether each window is paired with the newest window of the other chart that had ended by then.
+        Otherwise windows are paired from the newest one back.
     """
     if by_time:
         places = (np.searchsorted(other.time, chart.time, side="right") - 1).tolist()
     else:
         missing = len(other.time) - len(chart.time)
         places = [place + missing for place in range(len(chart.time))]
-    found = [other.value[place] if place >= 0 else None for place in places]
-    return msgspec.structs.replace(chart, other=found, other_name=name)
+    values = [other.value[place] if place >= 0 else None for place in places]
+    return msgspec.structs.replace(chart, other=values, other_name=name)
 
 
 class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An alarm of a control chart, from the window that raised it to the one that ended it.
+    """An alarm of a control chart, from the window that raised it to the window that ended it.
 
     Parameters
     ----------
@@ -235,12 +235,12 @@ class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
     raised_time : str
         The end of that window, RFC 3339.
     ended_window : int or None
-        None while the alarm is on. An alarm of a chart ends too where another version of the model begins.
+        None while the alarm is on. The beginning of another version also ends an alarm.
     ended_time : str or None
     rules : list of str
-        That the window broke which raised it.
+        The rules broken by the window that raised the alarm.
     by_labels : bool
-        Whether labels raised it, and not the chart.
+        Whether labels raised the alarm, and not the chart.
     """
 
     metric: str
@@ -253,19 +253,19 @@ class AlarmLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
-    """The alarms of a series' windows, in the order in which they were raised.
+    """Return the alarms in a series' windows, in the order in which they were raised.
 
-    A window that a chart could not judge leaves its alarm as it was. An alarm that stood in the first of the
-    windows may be older than that.
+    A window that a chart could not judge leaves its alarm unchanged. An alarm that is on in the first window
+    may have been raised earlier.
     """
-    found: list[AlarmLine] = []
-    on: dict[str, int] = {}  # by metric, the place of its alarm
+    alarms: list[AlarmLine] = []
+    on: dict[str, int] = {}  # the place of each metric's active alarm in `alarms`
     version = reports[0].version if reports else ""
 
     def end(metric: str, report: WindowReport) -> None:
         ends = {"ended_window": report.window, "ended_time": rfc3339(report.end_time)}
         place = on.pop(metric)
-        found[place] = msgspec.structs.replace(found[place], **ends)
+        alarms[place] = msgspec.structs.replace(alarms[place], **ends)
 
     for report in reports:
         if report.version != version:
@@ -275,9 +275,9 @@ def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
         for chart in report.charts:
             verdict = chart.verdict
             if verdict.out_of_control and chart.metric not in on:
-                on[chart.metric] = len(found)
+                on[chart.metric] = len(alarms)
                 raised = (chart.metric, report.window, rfc3339(report.end_time))
-                found.append(
+                alarms.append(
                     AlarmLine(
                         metric=raised[0],
                         raised_window=raised[1],
@@ -288,11 +288,11 @@ def alarms_of(reports: Sequence[WindowReport]) -> list[AlarmLine]:
                 )
             elif not verdict.out_of_control and chart.metric in on:
                 end(chart.metric, report)
-    return found
+    return alarms
 
 
 def _nullable(values: Sequence[float]) -> list[float | None]:
-    """JSON has no NaN."""
+    """Replace NaN and infinities by None, because JSON has none."""
     return [value if abs(value) < float("inf") else None for value in values]
 
 
@@ -309,17 +309,17 @@ def series_view(
     since: Mapping[str, float | None],
     attributions: tuple[Attribution, ...] = (),
 ) -> SeriesView:
-    """A series as of a window, as far as its report tells.
+    """Return the view of a series as of a window, as far as its report has the data.
 
     Parameters
     ----------
     last : WindowReport
     windows : int
-        Closed so far.
+        Closed windows so far.
     since : mapping of str to float or None
-        By metric, when the alarm was raised that is on.
+        When each active alarm was raised, by metric.
     attributions : tuple of Attribution
-        Where the changes are that alarms stand for.
+        The attributions of the changes behind active alarms.
     """
     state = SeriesState.IN_CONTROL if last.charts else SeriesState.WARMING_UP
     if any(chart.verdict.out_of_control for chart in last.charts):

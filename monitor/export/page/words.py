@@ -1,4 +1,4 @@
-"""How the page says things: numbers, times, states, tables. All text from outside is escaped here."""
+"""The wording of the page: numbers, times, states, tables. All text from outside is escaped here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TONES = {
 
 
 def text(words: str) -> str:
-    """Text that may stand in an element or in a quoted attribute.
+    """Escape text for an element or a quoted attribute.
 
     Examples
     --------
@@ -38,12 +38,12 @@ def text(words: str) -> str:
 
 
 def word(state: str) -> str:
-    """A state in its tone; the word says it too, for who cannot tell the colours apart."""
+    """Return a state as coloured text; the word alone is sufficient for readers who cannot see the colour."""
     return f'<span class="{_TONES[state]}">{state.replace("_", " ")}</span>'
 
 
 def percent(ratio: float) -> str:
-    """A ratio in per cent, without the sign.
+    """Format a ratio in per cent, without the sign.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def percent(ratio: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time to the second, in UTC.
+    """Format a time to the second, in UTC.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def moment(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span in the largest unit of which there are two.
+    """Format a duration in the largest unit of which it has at least two.
 
     Examples
     --------
@@ -78,9 +78,9 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def said(found: Result) -> str:
-    """An estimate with its interval, in per cent; or that it is unknown, and why."""
-    result = finite(found)
+def format_result(estimate: Result) -> str:
+    """Format an estimate with its interval in per cent, or "unknown" with the reason."""
+    result = finite(estimate)
     if isinstance(result, Unknown):
         count = f" ({result.n:,})" if isinstance(result, TooFew) else ""
         return f"unknown, {text(result.reason)}{count}"
@@ -89,7 +89,7 @@ def said(found: Result) -> str:
 
 
 def rank_words(rank: RankInterval | None, chi_square: RankInterval | None = None) -> str:
-    """The ranks that a model may have, by both methods where they differ.
+    """Format a model's possible ranks, by both methods if they differ.
 
     Examples
     --------
@@ -121,7 +121,7 @@ _RULE_WORDS = {
 
 
 def broken_rules(rules: Iterable[str]) -> str:
-    """What a window showed that broke rules of its chart.
+    """Describe the patterns behind the broken rules of a window.
 
     Examples
     --------
@@ -133,19 +133,19 @@ def broken_rules(rules: Iterable[str]) -> str:
     )
 
 
-def count(number: int, of: str) -> str:
-    """A number of things.
+def count(number: int, noun: str) -> str:
+    """Format a number of things.
 
     Examples
     --------
     >>> count(1, "model"), count(1200, "model")
     ('1 model', '1,200 models')
     """
-    return f"{number:,} {of}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def anchor(task: str, model: str, group: str) -> str:
-    """An id for a series: names may hold what ids may not."""
+    """Return an HTML id for a series, whose names may contain characters that ids may not."""
     return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
 
 
@@ -155,16 +155,17 @@ _CELL = re.compile("<td(?=[ >])")
 def table(
     caption: str, heads: Iterable[str], rows: Iterable[str], kind: str = "", hidden: bool = True
 ) -> Iterator[str]:
-    """A table, of a class `kind`; a head that begins with # stands over numbers.
+    """Yield a table of the CSS class `kind`; a heading that begins with # is for a column of numbers.
 
-    It can be reached with the keyboard, so that it can be scrolled with it where it is wider than the screen.
-    On a small screen each row is a card whose cells have their heads beside them; a `sheet` is scrolled.
+    The table can be focused and scrolled with the keyboard if it is wider than the screen. On a small screen
+    each row becomes a card whose cells have their headings beside them, except in tables of the class
+    `sheet`, which scroll.
     """
     heads = list(heads)
     name = text(caption)
     shown = ' class="unseen"' if hidden else ""
-    of = f' class="{kind}"' if kind else ""
-    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table{of}>'
+    css_class = f' class="{kind}"' if kind else ""
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{name}"><table{css_class}>'
     yield f"<caption{shown}>{name}</caption><thead><tr>"
     for head in heads:
         number = ' class="number"' if head.startswith("#") else ""
@@ -178,5 +179,5 @@ def table(
 
 
 def numbers(cells: Iterable[str]) -> str:
-    """Cells of a row that hold numbers."""
+    """Return cells of a row that contain numbers."""
     return "".join(f'<td class="number">{text(cell)}</td>' for cell in cells)

@@ -46,7 +46,7 @@ OwnFamily = tuple[
     Callable[[Any], float | None],
     Callable[[Any], Iterable[tuple[dict[str, str], float]]] | None,
 ]
-"""A family that the table defines: its key in `FAMILIES`, a getter of its one value or a function of its rows."""
+"""A family defined by the table alone: key in `FAMILIES`, getter of its value, or function of its rows."""
 
 
 class BlindsightCollector(Collector):

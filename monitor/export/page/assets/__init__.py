@@ -1,4 +1,4 @@
-"""The page's files: its style, its script, and the charting library, vendored (see NOTICE)."""
+"""The files of the page: its style, its script, and a copy of the charting library (see NOTICE)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TYPES = {
 
 @cache
 def content(name: str) -> bytes:
-    """A file's bytes.
+    """Return the content of a file.
 
     Raises
     ------
     KeyError
-        It is none of the page's.
+        The page has no such file.
     """
     if name not in TYPES:
         raise KeyError(name)
@@ -31,7 +31,9 @@ def content(name: str) -> bytes:
 
 @cache
 def address(name: str) -> str:
-    """Where the page finds it; another content has another address, so browsers may keep it for ever.
+    """Return the relative address of a file.
+
+    The address depends on the content, so that browsers may cache the file for ever.
 
     Examples
     --------
