@@ -1,4 +1,4 @@
-"""Reading of frames of pandas, polars and Arrow and of mappings of arrays, and making of new frames."""
+"""Frames of pandas, polars and Arrow and mappings of arrays: reading them by columns, and making new ones."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ _NEAR = 0.05
 
 
 class Monitor:
-    """Estimates of a classifier's quality on answers without labels, with the numbers of `blindsight replay`.
+    """A monitor of a classifier that estimates its quality on answers without labels.
 
-    The labelled reference calibrates the scores and sets the control limits. Each estimated frame is a
-    separate stream: its rows are cut into windows in their order.
+    It computes the numbers of `blindsight replay`. A labelled reference calibrates the scores and sets the
+    control limits. Each estimated frame is a separate stream: its rows are cut into windows in their order.
 
     Parameters
     ----------

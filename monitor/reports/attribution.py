@@ -77,7 +77,7 @@ class Attribution(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def sentence(attribution: Attribution) -> str:
-    """Describe where the change is, in points of the metric, by the two parts that contribute most.
+    """Describe an attribution in a sentence: the change in points of the metric, and its two largest parts.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def sentence(attribution: Attribution) -> str:
 
 
 def top_parts(attribution: Attribution) -> list[PartChange]:
-    """Return up to two parts that contribute most.
+    """Return the parts that contribute most to a change, at most two.
 
     Parts that changed in the opposite direction, or by less than 0.05 points, are left out.
     """

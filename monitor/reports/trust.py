@@ -63,7 +63,7 @@ class Trust:
 
 
 class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Lost trust in the line of a window; an unknown bias is left out.
+    """Lost trust in an estimate, as an entry of a window's line; an unknown bias is left out.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_trust(cls, metric: str, trust: Trust) -> TrustLine:
-        """Return the entry of the line for the trust in a metric's estimate."""
+        """Return the entry for the trust in a metric's estimate."""
         head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
         bias = trust.bias
         if bias is None:

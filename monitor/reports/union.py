@@ -58,7 +58,7 @@ def union(views: Sequence[EngineView]) -> EngineView:
 
 
 def since(view: EngineView, before: EngineView) -> EngineView:
-    """Return the view with the counts since an earlier view.
+    """Return a view whose counts begin at an earlier view.
 
     Examples
     --------

@@ -185,7 +185,7 @@ class AtClose(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_estimate(cls, estimate: Estimate, number: Callable[[float], float] = float) -> AtClose:
-        """Return an estimate's numbers, in full precision or through `rounded`."""
+        """Return the written form of an estimate; `number` converts its numbers."""
         return cls(number(estimate.value), number(estimate.lower), number(estimate.upper))
 
 
@@ -218,7 +218,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     @classmethod
     def from_estimate(cls, e: MetricEstimate, number: Callable[[float], float] = float) -> WrittenEstimate:
-        """Return the written form of an estimate, its numbers in full precision or through `rounded`."""
+        """Return the written form of an estimate; `number` converts its numbers."""
         result = finite(e.result)
         if isinstance(result, Unknown):
             size = result.n if isinstance(result, TooFew) else None
@@ -254,7 +254,7 @@ class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The calibration in a line."""
+    """The calibration of a window, as an entry of its line."""
 
     method: str
     version: int
@@ -266,7 +266,7 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, view: CalibrationView) -> CalibrationLine:
-        """Return the line's form of a calibration, without the features that every row has."""
+        """Return the entry for a calibration, without the features that every row has."""
         interval = None if view.interval == EXACT else view.interval
         line = cls(view.method, view.version, bool(view.foreign), interval)
         if (own := view.covariates) is None:
@@ -285,7 +285,10 @@ class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The alarm by labels in a line; `confidences_moved` is left out if it is false."""
+    """The corrected accuracy that decides on an alarm, as an entry of a window's line.
+
+    `confidences_moved` is left out if it is false.
+    """
 
     value: float | None
     lower: float | None
@@ -295,19 +298,19 @@ class AlarmByLabelsLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, alarm: AlarmByLabels) -> AlarmByLabelsLine:
-        """Return the line's form of an alarm by labels."""
+        """Return the entry for an alarm by labels."""
         numbers = rounded(alarm.value), rounded(alarm.lower), rounded(alarm.upper)
         return cls(*numbers, alarm.labels, alarm.confidences_moved)
 
     def read(self) -> AlarmByLabels:
-        """Return the alarm by labels; a null becomes NaN."""
+        """Return the alarm by labels that the entry describes; null becomes NaN."""
         numbers = self.value, self.lower, self.upper
         value, lower, upper = (math.nan if one is None else one for one in numbers)
         return AlarmByLabels(value, lower, upper, self.labels, self.confidences_moved)
 
 
 class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A chart in a line; None stands for a limit that is not a number.
+    """The control chart of a metric, as an entry of a window's line; None is a limit that is not a number.
 
     `improved` is left out if it is false, and `by_labels` if the estimates decide on the alarm.
     """
@@ -323,14 +326,14 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, chart: ChartView) -> ChartLine:
-        """Return the line's form of a chart."""
+        """Return the entry for a chart."""
         v = chart.verdict
         limits = rounded(v.center), rounded(v.lower), rounded(v.upper)
         by_labels = None if chart.by_labels is None else AlarmByLabelsLine.from_view(chart.by_labels)
         return cls(chart.metric, *limits, v.rules, v.out_of_control, v.improved, by_labels)
 
     def read(self) -> ChartView:
-        """Return the chart; a limit of None becomes NaN."""
+        """Return the chart that the entry describes; a limit of None becomes NaN."""
         limits = self.center, self.lower, self.upper
         center, lower, upper = (math.nan if limit is None else limit for limit in limits)
         verdict = Verdict(center, lower, upper, self.rules, self.out_of_control, self.improved)
@@ -339,7 +342,7 @@ class ChartLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An objective in a line."""
+    """The objective of a metric, as an entry of a window's line."""
 
     metric: str
     floor: float | None = None
@@ -348,13 +351,13 @@ class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def from_view(cls, objective: ObjectiveView) -> ObjectiveLine:
-        """Return the line's form of an objective."""
+        """Return the entry for an objective."""
         bound = rounded(objective.bound)
         floor, ceiling = (bound, None) if objective.is_floor else (None, bound)
         return cls(objective.metric, floor, ceiling, objective.state)
 
     def read(self) -> ObjectiveView:
-        """Return the objective, without the interval that was judged."""
+        """Return the objective that the entry describes, without the interval that was judged."""
         bound = self.ceiling if self.floor is None else self.floor
         if bound is None:
             raise ValueError(f"the objective of {self.metric} has neither floor nor ceiling")

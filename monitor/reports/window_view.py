@@ -99,7 +99,9 @@ class ClassEstimate:
 
 @dataclass(frozen=True, slots=True)
 class AlarmByLabels:
-    """The accuracy by labels that decides on the alarm of the accuracy: see `monitor.engine.label_alarm`.
+    """The corrected accuracy, if labels decide on the alarm of the accuracy instead of the chart.
+
+    See `monitor.engine.label_alarm`.
 
     Parameters
     ----------

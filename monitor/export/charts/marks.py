@@ -37,7 +37,7 @@ def text(words: str) -> str:
 
 
 def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
-    """Return the path data of a line with gaps, thinned to the pixels if there are more than `most` points.
+    """Return the path data of a line with gaps; beyond `most` points it is thinned to four for each pixel.
 
     A single window between gaps becomes a horizontal line between its borders.
 
@@ -67,9 +67,8 @@ def steps(edges: Floats, y: Floats, most: int) -> str:
     'M0 5H2V6H3'
     """
     if len(y) > most:
-        return line(
-            (edges[1:] + edges[:-1]) / 2, edges, y, most
-        )  # steps narrower than a pixel are drawn as points
+        # Steps narrower than a pixel are drawn as points.
+        return line((edges[1:] + edges[:-1]) / 2, edges, y, most)
     parts = []
     for start, end in plotting.runs(np.isfinite(y)):
         heights = [number(one) for one in y[start:end]]
@@ -82,9 +81,10 @@ def steps(edges: Floats, y: Floats, most: int) -> str:
 
 
 def band(x: Floats, edges: Floats, lower: Floats, upper: Floats, most: int) -> str:
-    """Return the path data of the area between two lines with gaps; a single window fills its borders.
+    """Return the path data of the area between two lines with gaps.
 
-    If there are more than `most` windows, each pixel column has its widest extent.
+    A single window between gaps is as wide as its borders. Beyond `most` windows, each pixel column has its
+    widest extent.
 
     Examples
     --------

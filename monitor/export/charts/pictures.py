@@ -29,7 +29,7 @@ _TOGETHER = 4  # of each four ordinary windows, the lowest and the highest stay
 
 
 class Alarm(NamedTuple):
-    """An alarm of a chart: number and end of the window that raised it, and of the first one after it.
+    """An alarm of a chart: number and end of the window that raised it and of the first window after it.
 
     Ends are seconds since the epoch; the last two fields are None while the alarm is on.
     """
@@ -141,7 +141,7 @@ class ChartHistory:
         return not np.isnan(self.columns()[2]).all()
 
     def versions(self) -> tuple[tuple[int, str], ...]:
-        """Return the places among the windows at which another version begins, with its name."""
+        """Return each place among the windows at which another version begins, with the version's name."""
         code = self.columns()[-1].astype(int)
         names = list(self._versions)
         return tuple((place, names[code[place]]) for place in (np.flatnonzero(np.diff(code)) + 1).tolist())
@@ -273,7 +273,7 @@ class Histories:
         labelled: dict[tuple[str, str, str], dict[int, WeightedCounts]],
         realised_name: str = "realised",
     ) -> dict[tuple[str, str, str], list[ControlChartData]]:
-        """Return the data of the picture of each series: one chart for each metric.
+        """Return the data of the charts of each series, one chart for each metric.
 
         Parameters
         ----------
@@ -316,10 +316,8 @@ def _chart(
     realised, (broken, alarm) = columns[8:11].copy(), columns[-3:-1]
     if metric == "accuracy":
         _update_realised(realised, number, labelled, history.level)
-    (task, model, group), timed = (
-        series,
-        len(end) < 2 or np.ptp(end) > 0,
-    )  # records without times all have the same
+    # Records without times all have the same time.
+    (task, model, group), timed = series, len(end) < 2 or np.ptp(end) > 0
     return ControlChartData(
         title=f"{model}{' · ' + group if group else ''}: {metric}",
         subtitle=f"task {task}, {history.windows} windows",

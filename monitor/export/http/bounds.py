@@ -91,7 +91,7 @@ class OpenConnections:
 
     @property
     def view(self) -> SinkView:
-        """The counts, as one of the agent's sinks."""
+        """The numbers of open connections, answered requests and cut connections, as a sink of the agent."""
         count = len(self._waiting) + len(self._working)
         return SinkView("metrics", waiting=count, delivered=self.answered, lost=self.cut)
 

@@ -25,9 +25,7 @@ log = logging.getLogger("blindsight")
 
 _BUFFER_BYTES = 64 << 10
 _READ_BYTES = 16 << 10
-_TURN_CHUNKS = (
-    64  # parts of a body: h11 takes half a millisecond for them, in which no other connection is served
-)
+_TURN_CHUNKS = 64  # parts of a body, for which h11 needs half a millisecond of the loop's time
 _LINGER_BYTES = 1 << 20
 _LINGER_SECONDS = 1.0
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -71,9 +69,8 @@ class Connection:
     def start(self, accepted: socket.socket, context: ssl.SSLContext | None) -> asyncio.Task[None]:
         """Start to serve in a task, which does not raise for errors of the other side."""
         self._task = asyncio.create_task(self._run(accepted, context))
-        self._task.add_done_callback(
-            lambda _: accepted.close()
-        )  # if the task was cancelled before its first step
+        # Needed if the task is cancelled before its first step.
+        self._task.add_done_callback(lambda _: accepted.close())
         return self._task
 
     @property

@@ -71,7 +71,10 @@ class Application(Protocol):
         """Answer a request in the server's event loop; cancelled if the answer is no longer wanted."""
 
     def refusal(self, status: int, sentence: str) -> Response:
-        """Return a response of the server itself (400, 408, 431, 500, 503); its sentence has no full stop."""
+        """Return the response to an error that the server detects: 400, 408, 431, 500 or 503.
+
+        The sentence has no full stop.
+        """
 
 
 def text(status: int, body: str, **headers: str) -> Response:

@@ -210,7 +210,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Models(msgspec.Struct, frozen=True, kw_only=True):
-    """The models that match the filters, the worst first; `total` also counts those outside of the page."""
+    """The models that match the filters, the worst first; `total` counts those not listed too."""
 
     total: int
     models: list[ModelLine]
@@ -365,7 +365,7 @@ class Data:
         return own
 
     def picture(self, query: ChartQuery) -> ControlChartData:
-        """Return the data of the same chart for a picture.
+        """Return the data of `chart` in the form that pictures need.
 
         Raises
         ------

@@ -291,7 +291,7 @@ def _untrusted(one: SeriesView, metric: str) -> bool:
 
 
 def doubt(one: SeriesView, metric: str) -> str:
-    """Return the end of a chart's caption if labels contradict its estimate."""
+    """Return a note for a chart's caption that labels contradict the estimate; empty if they do not."""
     return f"; {NOT_MEANINGFUL}" if _untrusted(one, metric) else ""
 
 

@@ -34,11 +34,8 @@ FEW_MODELS = 5
 NOT_MEANINGFUL = "not meaningful until labels agree again"
 """The words for the chart of an estimate that labels contradict."""
 
-_LABELS = (
-    REALISED_HORIZON,
-    REALISED_COHORT,
-    REALISED,
-)  # in descending order of the number of labels behind them
+# In descending order of the number of labels behind them.
+_LABELS = (REALISED_HORIZON, REALISED_COHORT, REALISED)
 _GROUPS_SHOWN = 10
 _TASKS_SHOWN = 20
 _TREND_WINDOWS = 60
@@ -295,7 +292,7 @@ def row(one: SeriesView, name: str, link: Link, trend: Trend | None, beside: str
 
 
 def untrusted(one: SeriesView, more: str = "") -> str:
-    """Return the CSS classes of a model's element; untrusted models lose the colours of good news."""
+    """Return the class attribute of a model's element; an untrusted model loses the colours of good news."""
     names = " ".join(filter(None, (more, "untrusted" if one.state is SeriesState.UNTRUSTED else "")))
     return f' class="{names}"' if names else ""
 
@@ -319,7 +316,7 @@ def shown_estimate(one: SeriesView, metric: str) -> MetricEstimate | None:
 
 
 def judged(one: SeriesView, metric: str) -> Result | None:
-    """Return the result of `shown_estimate`."""
+    """Return the result of the estimate that is shown first, or None if there is no estimate."""
     estimate = shown_estimate(one, metric)
     return None if estimate is None else finite(estimate.result)
 

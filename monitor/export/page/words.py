@@ -89,7 +89,7 @@ def format_result(estimate: Result) -> str:
 
 
 def rank_words(rank: RankInterval | None, chi_square: RankInterval | None = None) -> str:
-    """Format a model's possible ranks, by both methods if they differ.
+    """Format a model's possible ranks by Bonferroni's intervals, and by the χ² set if they differ.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def broken_rules(rules: Iterable[str]) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Format a number of things.
+    """Format a count with its noun, in the plural unless it is one.
 
     Examples
     --------

@@ -319,7 +319,7 @@ class SeriesFamily(Metric):
 
     @samples.setter
     def samples(self, samples: list[Sample]) -> None:
-        """Its base begins with none."""
+        """Ignore the empty list that the base class assigns."""
 
 
 def _pieces(distributions: bool) -> list[Piece]:

@@ -477,7 +477,7 @@ _ACCOUNTING = (
 
 
 def importance(name: str) -> tuple[int, int]:
-    """Return the sort key by which families stay when there is no room for all: smaller keys stay longer.
+    """Return a sort key of a family: if there is no room for all, families with smaller keys are kept.
 
     First come the families of the agent and the process, then those that the alert BlindsightAccountingBroken
     sums, then those of models and tasks, then those of groups; the last two in the order of the table, which

@@ -58,7 +58,7 @@ def number(value: float) -> str:
 
 
 class EscapedLabels(dict[tuple[str, str], str]):
-    """The text of each label in the braces of a sample, by name and value of the label.
+    """A cache of labels as text, by name and value, escaped for the braces of a sample.
 
     If a label may need escaping, the client library escapes it.
     """
@@ -108,7 +108,7 @@ class SeriesLines(dict[_Shape, tuple[tuple[str, ...], list[_Template]]]):
         self._own = _WHO if prefix == GROUP_PREFIX else _WHO[1:]
 
     def written(self, who: dict[str, str], rows: Sequence[Row]) -> Lines:
-        """Return the lines of a series, which both formats share.
+        """Return the lines of one series, which are the same in both formats.
 
         Parameters
         ----------

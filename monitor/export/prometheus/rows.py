@@ -73,7 +73,7 @@ def alarm_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def alarm_part_rows(one: SeriesView) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield the two parts that contribute most to each change; every further name would cost a series."""
+    """Yield the two parts that contribute most to each change; more parts would cost more series."""
     for each in one.attributions:
         for part in top_parts(each):
             yield {"metric": each.metric, "part": text(part.part)}, part.change

@@ -23,7 +23,7 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The names for an address and the sent items, in messages.
+    """The names of an address and of the items sent there, for error messages.
 
     Parameters
     ----------

@@ -43,10 +43,8 @@ _TIMEOUT_SECONDS = 10.0
 _MOST_POINTS = 10_000  # of one request: about 2 MB uncompressed, below every collector's default limit
 _HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 _UNITS = {"ratio": "1", "seconds": "s", "rows": "{row}", "records": "{record}"}
-_ENDINGS = (
-    "ratio",
-    "seconds",
-)  # endings that a translation into Prometheus's names adds again, from the unit
+# A translation into Prometheus's names adds these endings again, from the unit.
+_ENDINGS = ("ratio", "seconds")
 _PROCESS = {
     "process_cpu_seconds": ("process.cpu.time", "s"),
     "process_resident_memory_bytes": ("process.memory.usage", "By"),

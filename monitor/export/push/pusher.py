@@ -90,7 +90,7 @@ class Pusher(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """Send the news, and stop, within two seconds."""
+        """Send the newest state for the last time, and stop, within two seconds."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECONDS)

@@ -103,9 +103,8 @@ class ReportFollower(Sink):
         while True:
             self._wake.wait()
             self._wake.clear()
-            stopping = (
-                self._stop.is_set()
-            )  # a stop during a copy leads to another copy, for the newest reports
+            # A stop during a copy leads to another copy, for the newest reports.
+            stopping = self._stop.is_set()
             while not (complete := self._copy()) and not self._stop.wait(_RETRY_SECONDS):
                 pass
             if stopping or not complete:

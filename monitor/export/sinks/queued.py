@@ -188,9 +188,8 @@ class QueuedSink(Sink, Generic[Item]):
             self._filled.wait_for(lambda: self._give_up is not None, _RETRY_SECONDS)
             closing = self._give_up is not None
         if closing:
-            time.sleep(
-                0.05
-            )  # while closing, the condition above no longer waits, so that the loop would spin
+            # While closing, the condition above no longer waits, so that the loop would spin.
+            time.sleep(0.05)
 
     def _succeeded(self, done: int) -> None:
         if self._failing is not None:

@@ -122,7 +122,7 @@ class _Line(msgspec.Struct):
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock the rejects file against appending, if it exists."""
+    """Hold a lock on the rejects file, if it exists, so that nothing is appended meanwhile."""
     while True:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -139,7 +139,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def previous(path: Path) -> Path:
-    """Return the name that a full file gets."""
+    """Return the path to which a full file is renamed."""
     return path.with_name(f"{path.name}.1")
 
 

@@ -151,7 +151,7 @@ class ReportsFile(FollowedDestination):
         return saved.get(MARK, (0, 0))[0]
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Continue behind the reports that are already in the file; return the id of the last of them."""
+        """Continue after the reports that are already in the file; return the id of the last of them."""
         if is_pipe(self._path):  # it is unknown what its reader has read
             self._last = self.last_of(saved)
             self._note()
