@@ -61,7 +61,8 @@ class ArenaReport(WindowReport):
             standing=standing,
             pooled=sum(standing.comparisons.values()),
         )
-        object.__setattr__(report, "line", encoded(ArenaLine.from_report(report)))  # frozen otherwise
+        # The line is the one field of the frozen report that is set after its creation.
+        object.__setattr__(report, "line", encoded(ArenaLine.from_report(report)))
         return report
 
 

@@ -83,7 +83,7 @@ class WindowReport:
     rebaselined : tuple of Rebaselined
         New baselines requested since the window before; they are made from this window and those after it.
     trust : Trust or None
-        The contradiction of labels to the accuracy, as known when the window closed; None if there is none.
+        Lost trust, if labels contradict the accuracy, as known when the window closed; otherwise None.
     classes : tuple of ClassEstimate
         The estimates by class, for metrics that are estimated by class.
     attributions : tuple of Attribution
@@ -136,7 +136,9 @@ def finite(result: Result) -> Result:
 
 
 def rfc3339(seconds: float) -> str:
-    """Format seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds. Never raise.
+    """Format seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds.
+
+    No number makes it raise an error.
 
     Parameters
     ----------
@@ -516,7 +518,8 @@ def to_json(report: WindowReport) -> bytes:
     {"task":"toxicity","model":"erm","group":"","version":"","window":0,"revision":0,"size":500,"closed_by":"size","start_time":"1970-01-01T00:00:00.000Z","end_time":"1970-01-01T00:01:00.500Z","calibration":{"method":"none","version":0},"estimates":[{"metric":"auroc","estimator":"average_confidence","unknown":"one class only"}],"charts":[],"objectives":[],"positions":{}}
     """  # noqa: E501 - the line is the thing shown
     if not report.line:
-        object.__setattr__(report, "line", encoded(WindowLine.from_report(report)))  # frozen otherwise
+        # The line is the one field of the frozen report that is set after its creation.
+        object.__setattr__(report, "line", encoded(WindowLine.from_report(report)))
     return report.line
 
 

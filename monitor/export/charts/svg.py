@@ -20,7 +20,7 @@ from monitor.export.charts.frame import HEIGHT, PLOT_HEIGHT, PLOT_WIDTH, STYLES,
 
 _MOST_POINTS = 4 * PLOT_WIDTH
 _CROWDED_PIXELS = 7.0  # closer than this, full-size points with whiskers would hide everything else
-_NARROWEST = 0.02  # a model that never changes must not have its rounding blown up to the full height
+_NARROWEST = 0.02  # the rounding of a model that never changes must not fill the full height
 
 _SERIES = ("value", "lower", "upper", "center", "limit_lower", "limit_upper")
 _REALISED = ("realised", "realised_lower", "realised_upper")

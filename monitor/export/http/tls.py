@@ -31,7 +31,7 @@ def _context(settings: HttpTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A key with a passphrase would otherwise ask for it at the terminal, and wait.
+        # Without this, a key with a passphrase would ask for it at the terminal, and wait.
         context.load_cert_chain(settings.cert, settings.key, password=lambda: "")
     except (OSError, ValueError) as error:
         raise SourceError(

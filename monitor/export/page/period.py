@@ -397,7 +397,7 @@ class Period:
             yield '<p class="soft">Of a model with more windows than pixels, those in its chart count.</p>'
 
     def _ends(self) -> tuple[float, float]:
-        """Return the ends of the period: the requested ones, else those of the windows."""
+        """Return the requested beginning and end of the period, or those of the windows."""
         starts = [report.start_time for report in self._first.values()]
         ends = [report.end_time for report in self._last.values()]
         since = self._since if self._since is not None else min(starts, default=math.nan)

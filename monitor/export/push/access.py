@@ -126,7 +126,7 @@ class Access:
         if tls.cert is None:
             return context
         try:
-            # A key with a passphrase would otherwise ask for it at the terminal, and wait.
+            # Without this, a key with a passphrase would ask for it at the terminal, and wait.
             context.load_cert_chain(tls.cert, tls.key, password=lambda: "")
         except (OSError, ValueError) as error:
             wanted = "PEM files that belong together, the key without a passphrase"

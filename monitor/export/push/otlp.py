@@ -40,7 +40,7 @@ from monitor.export.push.pusher import Pusher
 COLLECTOR = Endpoint("export.otlp", "url", "the metrics", "the address, which ends in /v1/metrics")
 
 _TIMEOUT_SECONDS = 10.0
-_MOST_POINTS = 10_000  # of one request: about 2 MB uncompressed, below every collector's default limit
+_MOST_POINTS = 10_000  # in one request: about 2 MB uncompressed, below every collector's default limit
 _HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 _UNITS = {"ratio": "1", "seconds": "s", "rows": "{row}", "records": "{record}"}
 # A translation into Prometheus's names adds these endings again, from the unit.

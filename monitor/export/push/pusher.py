@@ -106,7 +106,7 @@ class Pusher(ABC):
                 self._failed(str(error))
         self._timeout = CLOSE_SECONDS
         if self._trouble is None:
-            # The news of the last windows; if this fails, the next start sends them.
+            # The results of the last windows; if this fails, the next start sends them.
             with suppress(SinkError):
                 self.push(time.time())
 

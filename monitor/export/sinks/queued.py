@@ -15,8 +15,8 @@ from monitor.reports.views import SinkView
 
 log = logging.getLogger("blindsight")
 
-_BATCH = 500  # items delivered together: enough that a system call, or a round trip, does not count
-_RETRY_SECONDS = 1.0  # a disk that is full stays so for longer; a shorter wait only spins
+_BATCH = 500  # items delivered together: enough that the cost of a system call or a round trip is negligible
+_RETRY_SECONDS = 1.0  # a full disk stays full for longer; a shorter wait would only spin
 
 
 class QueuedSink(Sink, Generic[Item]):
@@ -196,7 +196,7 @@ class QueuedSink(Sink, Generic[Item]):
             log.warning("%s is written again; %d lines were lost so far", self._destination.where, self.lost)
         self._failing = self._failing_since = None
         with self._lock:
-            if self._under_way:  # else `close` has given them up
+            if self._under_way:  # otherwise `close` has given them up
                 self._under_way = self._under_way[done:]
                 self._written += done
             self._emptied.notify_all()

@@ -139,7 +139,7 @@ class ReportsFile(FollowedDestination):
 
     def open(self) -> None:
         """Open the file; raise `SinkError` with the reason if it cannot be written."""
-        if is_pipe(self._path):  # whose reader may come yet
+        if is_pipe(self._path):  # a reader may still come
             return
         try:
             self._open()
