@@ -182,7 +182,7 @@ class ModelLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_view(cls, one: SeriesView) -> ModelLine:
-        """Return the API's form of a series."""
+        """Return a series in the form in which the API describes it."""
         end = one.window_end_time
         return cls(
             task=one.task,

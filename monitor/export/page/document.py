@@ -1,7 +1,7 @@
 """The landing page, as plain HTML made on the server.
 
-It is complete without a script. The script only draws charts whose points can be read off, and updates the
-page in place. All requests go to the agent.
+It is complete without a script. The script draws charts whose points can be read off, and updates the page in
+place. All requests go to the agent.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def timeline(label: str, spans: Iterable[tuple[float, float]]) -> str:
 
 
 def progress(one: SeriesView) -> str:
-    """Describe the progress of a series of a running agent."""
+    """Describe the newest closed window of a series, and how full the open one is."""
     pending = f"{one.pending:,} of {one.window_size:,} in the open window"
     if not one.windows_closed:
         return f"no window closed yet · {pending}"

@@ -53,7 +53,7 @@ def document() -> dict[str, Any]:
 
 
 def page() -> str:
-    """Return an HTML document with the same content for people: a table of parameters for each address."""
+    """Return an HTML page that documents the API, with a table of parameters for each address."""
     return html_document("API · Blindsight", {"api": _addresses()}, "../../", "All models")
 
 

@@ -182,7 +182,7 @@ _BY_LABELS = ("realised", "realised_lower", "realised_upper")
 
 
 def chart_columns(reports: Sequence[WindowReport], metric: str, estimator: str) -> ChartColumns:
-    """Return the columns of the control chart of one metric of one series."""
+    """Return the control chart of one metric of one series, in columns."""
     if not reports:
         return ChartColumns()
     chart = chart_of(reports, metric, estimator)
