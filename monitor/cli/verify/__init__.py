@@ -1,4 +1,4 @@
-"""Reported windows recomputed from the raw input: `blindsight verify`."""
+"""The verification of reported windows for `blindsight verify`: recompute them from the raw input."""
 
 from monitor.cli.verify.verifier import Difference, Findings, VerifiedInput, Verifier
 

@@ -1,4 +1,4 @@
-"""Which window of a series a row belongs to, by the recorded ranges of positions."""
+"""The assignment of rows to the windows of a series, by the recorded ranges of positions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from monitor.reports.window_report import WindowLine
 Series = tuple[str, str, str]
 
 BEFORE = -1
-"""Of a row before the first recorded window: it was used in one that the store no longer has."""
+"""The window number of a row before the first recorded window: the store no longer has the row's window."""
 
 NOWHERE = -2
-"""Of a row between windows, or after the last: a duplicate, or in the open window."""
+"""The window number of a row between or after the windows: a duplicate, or a row of the open window."""
 
 
 @dataclass(slots=True)
@@ -29,16 +29,17 @@ class _Track:
 
 
 class Ranges:
-    """The recorded ranges of all windows.
+    """The recorded ranges of positions of all windows.
 
-    Two windows of a series share at most one position of a partition: that of a message which held many
-    records, where the first window was full. Where ranges overlap by more, positions began anew (a file
-    was rotated, a group read again): such windows are in `overlapping`, and rows cannot be told apart.
+    Two windows of a series share at most one position of a partition: a message with many records, in the
+    middle of which the first window was full. Ranges that overlap by more show that the positions started
+    again, because a file was rotated or a group read from the beginning. Such windows are in `overlapping`,
+    because their rows cannot be told apart.
 
     Parameters
     ----------
     lines : iterable of WindowLine
-        In the order of closing.
+        In the order in which the windows closed.
     """
 
     def __init__(self, lines: Iterable[WindowLine]) -> None:
@@ -69,35 +70,41 @@ class Ranges:
 
     @property
     def series(self) -> set[Series]:
-        """Every series that has a window."""
+        """All series that have a window."""
         return set(self._tracks)
 
     def newest(self, series: Series) -> int:
-        """The number of the last window of a series that has one."""
+        """Return the number of the last window of a series, which must have one."""
         return self._newest[series]
 
     def windows(self, series: Series, partition: str, position: Ints) -> Ints:
-        """The window of each position; of two that share it the first. `BEFORE` or `NOWHERE` for none."""
-        found = self._arrays.get((series, partition))
-        if found is None:
+        """Return the window of each position, or `BEFORE` or `NOWHERE` for a position in none.
+
+        For a position that two windows share, return the first of them.
+        """
+        track = self._arrays.get((series, partition))
+        if track is None:
             return np.full(len(position), NOWHERE)
-        first, last, window = found
+        first, last, window = track
         at = np.searchsorted(last, position, side="left")
         inside = at < len(last)
         inside[inside] = first[at[inside]] <= position[inside]
         numbers = np.full(len(position), NOWHERE)
         numbers[inside] = window[at[inside]]
-        # Before a series' very first window there are duplicates only, of rows in another partition.
+        # Rows before the first window of a series are duplicates of rows in another partition.
         numbers[position < first[0]] = BEFORE if self._oldest[series] else NOWHERE
         return numbers
 
     def shared(self, series: Series, window: int, partition: str) -> tuple[int, int] | None:
-        """The position that a window shares with the next one of its series, and that one's number."""
-        found = self._arrays.get((series, partition))
-        if found is None:
+        """Return the position that a window shares with the next window of its series, and that one's number.
+
+        Return None if it shares none.
+        """
+        track = self._arrays.get((series, partition))
+        if track is None:
             return None
-        first, last, windows = found
-        at = int(np.searchsorted(windows, window, side="right")) - 1  # the last of its stretches
+        first, last, windows = track
+        at = int(np.searchsorted(windows, window, side="right")) - 1  # the last range of the window
         if 0 <= at < len(windows) - 1 and windows[at] == window and first[at + 1] == last[at]:
             return int(last[at]), int(windows[at + 1])
         return None

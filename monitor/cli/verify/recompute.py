@@ -1,4 +1,4 @@
-"""One window recomputed from its rows, and held against its line."""
+"""The recomputation of a window from its rows, and its comparison with the reported line."""
 
 from __future__ import annotations
 
@@ -30,36 +30,38 @@ from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED
 from monitor.stats.estimate.predictive import Predictive
 
 _BY_LABELS = ("labels", "lower", "upper")
-"""Fields of an estimate that do not follow from a window's rows alone where it has the first of them."""
+"""Fields of an estimate that depend on rows of other windows too if the estimate has `labels`."""
 
 _ROUNDED = 0.5e-6
-"""Half of the last decimal that a line has."""
+"""Half a unit of the last decimal of a line."""
 
 _LAST_BITS = 1e-9
-"""Processors' sums, exponentials and products differ in the last bits: by 6e-16 in what was measured
-(`python -m tests.fidelity.other_arithmetic estimates`). Every metric lies from 0 to 1."""
+"""Sums, exponentials and products differ between processors in the last bits: by 6e-16 where measured
+(`python -m tests.fidelity.other_arithmetic estimates`). Every metric lies from 0 to 1.
+"""
 
 _SINGLE_PRECISION = 1e-7
-"""The same of the ends of a calibration error, which rest on single precision: by 7e-9."""
+"""The tolerance for the ends of a calibration error's interval, which single precision shifts by 7e-9."""
 
 _LAST_DECIMAL = 1e-6
-"""Rows of several partitions come in another order than they did: a sum may round to the other side."""
+"""The tolerance for rows of several partitions: their order changes, so a sum may round differently."""
 
 _EDGE = 2e-12
-"""Added to a level, it moves the chance left out on either side by 1e-12: beyond what the last bits move a
-cumulative chance by. An end that is a count is the next one where that chance lies so close to an edge."""
+"""A change of the level that moves the probability in each tail by 1e-12, more than the last bits move a
+cumulative probability. An end that is a count may be the next count if its probability lies that close.
+"""
 
 _CALIBRATION_ERRORS = ("ece", "class_ece")
 
 
 class Calibrations:
-    """The calibrations that the store holds, by series.
+    """The calibrations in the store, by series.
 
     Parameters
     ----------
     saved : mapping of (task, model, group) to state
     references : mapping of str to mapping of str to Reference, optional
-        By task and model, of the tasks in which each window has its own calibration.
+        By task and model, for the tasks in which each window has a calibration of its own.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Calibrations:
         self._built: dict[tuple[str, str, str], Calibration] = {}
 
     def why_not(self, line: WindowLine) -> str:
-        """Why a window's calibration is not there; ``""`` where it is."""
+        """Return why a window's calibration is not available, or ``""`` if it is."""
         wanted = line.calibration.version
         if not wanted and not _predictive(line):
             return ""
@@ -92,13 +94,13 @@ class Calibrations:
         return ""
 
     def reference(self, line: WindowLine) -> Reference | None:
-        """What the window's own calibration is fitted on; None where it has none."""
+        """Return the reference on which a window's own calibration is fitted, or None if it has none."""
         if line.calibration.method != COVARIATES:
             return None
         return self._references.get(line.task, {}).get(line.model)
 
     def of(self, line: WindowLine, task: Task) -> Calibration:
-        """The calibration that a window names."""
+        """Return the calibration that a window names."""
         if not line.calibration.version:
             return Uncalibrated(max(len(task.classes), 1))
         if line.series not in self._built:
@@ -106,7 +108,7 @@ class Calibrations:
         return self._built[line.series]
 
     def predictive(self, line: WindowLine) -> Predictive | None:
-        """What widens the intervals of a window; None where they are exact."""
+        """Return the fit that widens the intervals of a window, or None if its intervals are exact."""
         saved = self._saved.get(line.series, {}).get("predictive")
         return restored(saved, Predictive) if saved and _predictive(line) else None
 
@@ -123,35 +125,35 @@ def compared(
     predictive: Predictive | None = None,
     reference: Reference | None = None,
 ) -> list[tuple[str, str, str]]:
-    """The fields that differ: name, as reported, as recomputed.
+    """Return the fields that differ: name, reported value and recomputed value.
 
-    The ends of an interval that labels moved are passed over: see `informed`.
+    The ends of an interval that labels moved are not compared; see `informed`.
 
     Parameters
     ----------
     line : WindowLine
     task : Task
     rows : Rows
-        Those that the positions name, first uses only.
+        The rows at the line's positions, without those whose id an earlier row used.
     calibration : Calibration
-        The one that the line names.
+        The calibration that the line names.
     predictive : Predictive or None
-        What goes with it, where the line's intervals are predictive.
+        The fit of predictive intervals, if the line has them.
     reference : Reference or None
-        Where the window has its own calibration: what that is fitted on.
+        The reference on which the window's own calibration is fitted, if it has one.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]
-    found = _times(line, rows) + _positions(line, rows)
-    again = _Recomputed(line, task, rows, calibration, predictive, reference)
+    differences = _times(line, rows) + _positions(line, rows)
+    recomputed = _Recomputed(line, task, rows, calibration, predictive, reference)
     for reported in line.estimates:
         if reported.estimator == AVERAGE_CONFIDENCE:
-            found += again.differing(reported)
-    return found
+            differences += recomputed.differing(reported)
+    return differences
 
 
 def informed(reported: WrittenEstimate) -> bool:
-    """Whether labels moved the interval, of which rows of other windows are a part."""
+    """Return whether labels moved the interval, which then depends on rows of other windows."""
     return reported.estimator == AVERAGE_CONFIDENCE and reported.labels > 0
 
 
@@ -162,31 +164,31 @@ def _times(line: WindowLine, rows: Rows) -> list[tuple[str, str, str]]:
         ("start_time", line.start_time, rfc3339(float(rows.time.min()))),
         ("end_time", line.end_time, rfc3339(float(rows.time.max()))),
     ]
-    return [(name, reported, again) for name, reported, again in ends if reported != again]
+    return [(name, reported, recomputed) for name, reported, recomputed in ends if reported != recomputed]
 
 
 def _positions(line: WindowLine, rows: Rows) -> list[tuple[str, str, str]]:
-    found = []
+    differences = []
     for partition, ends in line.positions.items():
         own = rows.position[rows.partition == partition]
-        again = [_used(own, first, last) for first, last in line.stretches(partition)]
-        if "; ".join(again) != _told(ends):
-            found.append((f"positions.{partition}", _told(ends), "; ".join(again)))
-    return found
+        recomputed = [_used(own, first, last) for first, last in line.stretches(partition)]
+        if "; ".join(recomputed) != _ranges_text(ends):
+            differences.append((f"positions.{partition}", _ranges_text(ends), "; ".join(recomputed)))
+    return differences
 
 
 def _used(position: Ints, first: int, last: int) -> str:
     own = position[(position >= first) & (position <= last)]
-    return _told((int(own.min()), int(own.max()))) if len(own) else "no row used"
+    return _ranges_text((int(own.min()), int(own.max()))) if len(own) else "no row used"
 
 
-def _told(ends: Sequence[int]) -> str:
-    """Of stretches, each by its two ends: ``3 to 7; 9 to 9``."""
+def _ranges_text(ends: Sequence[int]) -> str:
+    """Return ranges as text, from the list of their ends: ``3 to 7; 9 to 9``."""
     return "; ".join(f"{first} to {last}" for first, last in zip(ends[::2], ends[1::2], strict=True))
 
 
 class _Recomputed:
-    """The label-free estimates of the metrics that a line has, computed again."""
+    """The estimates without labels of the metrics that a line has, computed a second time."""
 
     def __init__(
         self,
@@ -216,23 +218,24 @@ class _Recomputed:
         [self._evaluation] = evaluate([self._request])
 
     def differing(self, estimate: WrittenEstimate) -> list[tuple[str, str, str]]:
-        """The fields of an estimate that differ: name, as reported, as recomputed."""
+        """Return the fields of an estimate that differ: name, reported value and recomputed value."""
         metric, reported = estimate.metric, plain(estimate)
         if self._hardly_defined(metric):
             return []
         result = self._evaluation.estimates[metric]
-        again = plain(
+        recomputed = plain(
             WrittenEstimate.from_estimate(MetricEstimate(metric, AVERAGE_CONFIDENCE, result), rounded)
         )
         passed_over = _BY_LABELS if informed(estimate) else ()
         return [
-            (f"estimates.{metric}.{name}", str(reported.get(name)), str(again.get(name)))
-            for name in sorted((reported.keys() | again.keys()).difference(passed_over))
-            if reported.get(name) != again.get(name) and not self._may_be(metric, name, reported.get(name))
+            (f"estimates.{metric}.{name}", str(reported.get(name)), str(recomputed.get(name)))
+            for name in sorted((reported.keys() | recomputed.keys()).difference(passed_over))
+            if reported.get(name) != recomputed.get(name)
+            and not self._is_close(metric, name, reported.get(name))
         ]
 
-    def _may_be(self, metric: str, name: str, reported: Any) -> bool:
-        """Whether a number is right but for the last bits of another processor, or another order of rows."""
+    def _is_close(self, metric: str, name: str, reported: Any) -> bool:
+        """Return whether a number differs by rounding alone: in its last bits, or by the order of rows."""
         if not isinstance(reported, int | float) or name not in ("value", "lower", "upper"):
             return False
         allowed = _ROUNDED + (
@@ -249,12 +252,12 @@ class _Recomputed:
         )
 
     def _hardly_defined(self, metric: str) -> bool:
-        """Whether the last bits decide if a metric is unknown."""
-        found = self._evaluation.others.get(metric)
-        return found is not None and abs(found.undefined - MOSTLY_UNDEFINED) < _EDGE
+        """Return whether the last bits decide if a metric is unknown."""
+        metric_value = self._evaluation.others.get(metric)
+        return metric_value is not None and abs(metric_value.undefined - MOSTLY_UNDEFINED) < _EDGE
 
     @cached_property
     def _at_the_edge(self) -> list[Evaluation]:
-        """The same with a level that is lower, and higher, by less than could be told."""
+        """The evaluations at levels so little lower and higher that rounding decides between them."""
         levels = [self._request.level - _EDGE, min(self._request.level + _EDGE, math.nextafter(1.0, 0.0))]
         return evaluate([replace(self._request, level=each) for each in levels])

@@ -1,4 +1,4 @@
-"""Rows of a window on their way to be recomputed."""
+"""The rows of a window that is to be recomputed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SECONDS_A_DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Answers of one series, n rows.
+    """The answers of one series, n rows.
 
     Parameters
     ----------
     scores : (n, K) float64
     predicted, position : (n,) int64
     time : (n,) float64
-        Seconds since the epoch; NaN where the record has none.
+        Seconds since the epoch; NaN if the record has no time.
     key : (n,) uint64
     partition : (n,) object
-        Its name.
+        Names of partitions.
     features : (n, F) float64
     """
 
@@ -46,8 +46,8 @@ class Rows:
         return len(self.predicted)
 
     @classmethod
-    def of(cls, batch: Batch, rows: Ints, partition: str) -> Rows:
-        """These rows of a batch."""
+    def from_batch(cls, batch: Batch, rows: Ints, partition: str) -> Rows:
+        """Return the rows of a batch at some places."""
         return cls(
             batch.scores[rows],
             batch.predicted[rows],
@@ -60,7 +60,7 @@ class Rows:
 
     @classmethod
     def join(cls, parts: Sequence[Rows], width: int, features: int) -> Rows:
-        """Several pieces as one; for none, no rows with so many scores and features."""
+        """Concatenate pieces; without any, return no rows, with `width` scores and `features` features."""
         none, empty = np.zeros(0, dtype=np.int64), np.zeros(0)
         nothing = cls(
             np.zeros((0, width)),
@@ -75,12 +75,12 @@ class Rows:
         return cls(*map(np.concatenate, columns))
 
     def take(self, which: NDArray[Any]) -> Rows:
-        """The rows at these places, or where this is true."""
+        """Return the rows at some places, or the rows that a mask selects."""
         return Rows(*(getattr(self, each.name)[which] for each in fields(self)))
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
-    """Cut where a window was full in the middle of a message: the rows that fit, and those that do not."""
+    """Divide the rows at a message in the middle of which a window was full: those that fit, and the rest."""
     message = (rows.partition == partition) & (rows.position == position)
     fits = ~message
     fits[np.flatnonzero(message)[: max(size - int(fits.sum()), 0)]] = True
@@ -88,30 +88,33 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
 
 
 class FirstUses:
-    """Which answers of a task are first uses of their ids, within its horizon and its bound on memory."""
+    """The ids of a task's answers, within the horizon and the memory bound of its join of labels.
+
+    They tell the first answer with an id from later answers with the same id, which do not count.
+    """
 
     def __init__(self, task: Task) -> None:
         self._horizon = task.labels.horizon_days * _SECONDS_A_DAY
-        # Each answer stands once for its model and once for each of its groups.
+        # Each answer has one entry for its model and one for each of its groups.
         most = min(LARGEST, task.labels.max_answers * (1 + len(task.groups)))
         self._known = BoundedTable({"time": np.float64}, most)
 
     def first(self, series: tuple[str, str, str], rows: Rows) -> NDArray[np.bool_]:
-        """Which of these rows are, in their order; they are remembered."""
+        """Return a mask of the rows that use their id for the first time, and remember their ids."""
         code = int(id_keys(["\0".join(series)])[0] >> np.uint64(1))
         keys = answer_keys(rows.key, np.full(len(rows), code))
         named = np.flatnonzero(keys != NO_ID)
         known = self._known.find(keys[named])
         suspects = np.flatnonzero((known >= 0) | np.isin(np.arange(len(named)), repeats(keys[named])[0]))
         fresh = np.ones(len(rows), dtype=bool)
-        # Turned round, so that of a repeated key the first time stays.
+        # Reversed, so that the first time of a repeated key stays.
         begun = dict(zip(keys[named].tolist()[::-1], rows.time[named].tolist()[::-1], strict=True))
         latest: dict[int, float] = {}
         for at in suspects.tolist():
             row, key = int(named[at]), int(keys[named[at]])
             before = float(self._known["time"][known[at]]) if known[at] >= 0 else begun[key]
             before = latest.get(key, before)
-            # Without a time both came at once, as far as anyone can tell: a difference that is NaN is none.
+            # Without a time the second counts as a repetition: the difference is NaN, and no NaN is larger.
             fresh[row] = rows.time[row] - before > self._horizon
             if fresh[row]:
                 latest[key] = float(rows.time[row])

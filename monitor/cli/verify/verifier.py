@@ -1,4 +1,4 @@
-"""Recomputes reported windows from decoded input, and compares."""
+"""The verifier: it recomputes reported windows from decoded input, and compares them."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _SHOWN = 10
 
 
 class VerifiedInput(Protocol):
-    """The raw input, decoded, partition by partition."""
+    """The decoded raw input, partition by partition."""
 
     def until(self, partition: str, position: int) -> Iterable[Chunk]:
-        """What is still to be read of a partition to get past this position; empty where it is read."""
+        """Yield the unread chunks of a partition until its position is passed; none if it has been read."""
 
     def missing(self, partition: str, first: int, last: int) -> str:
-        """Why positions of a partition are not in the input; ``""`` where they are, as far as it reaches."""
+        """Return why positions of a partition are not in the input, or ``""`` if it reaches them all."""
 
 
 OF_ARENAS = "windows of arenas are not recomputed"
-"""A reason why windows are not checkable."""
+"""The reason why windows of arenas cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field of a window that is not what was reported.
+    """A field of a window whose recomputed value differs from the reported one.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Difference:
         Task, model and group.
     window : int
     field : str
-        ``estimates.accuracy.value``.
+        For example ``estimates.accuracy.value``.
     reported, recomputed : str
     """
 
@@ -60,28 +60,28 @@ class Difference:
 
 @dataclass(slots=True)
 class Findings:
-    """What a verification found.
+    """The results of a verification.
 
     Parameters
     ----------
     equal, different : int
-        Windows checked.
+        Numbers of windows that were checked.
     first : list of Difference
-        The first ten.
+        The first ten differences.
     missing : Counter of str
         Windows whose rows are not in the input, by reason.
     not_checkable : Counter of str
         Windows that cannot be recomputed, by reason.
     untimed : int
-        Windows checked but for their times: rows without `time` got that of their arrival.
+        Windows whose times were not checked: rows without `time` got the time of their arrival.
     realised : int
         Estimates from labels, which are not recomputed.
     corrected : int
-        Accuracies corrected by labels, which are not recomputed: a line does not say which labels were known.
+        Accuracies corrected by labels, which are not recomputed: a line does not record the known labels.
     rivals : int
-        Estimates by what was fitted on the labels of the reference, which are not recomputed.
+        Estimates by estimators fitted on the reference's labels, which are not recomputed.
     informed : int
-        Estimates whose interval labels moved: its ends are not recomputed.
+        Estimates with an interval that labels moved; its ends are not recomputed.
     """
 
     equal: int = 0
@@ -97,21 +97,21 @@ class Findings:
 
     @property
     def checked(self) -> int:
-        """Windows that were recomputed."""
+        """The number of windows that were recomputed."""
         return self.equal + self.different
 
     @property
     def clean(self) -> bool:
-        """Whether windows were checked and all of those are equal."""
+        """Return whether windows were checked and all of them are equal."""
         return self.checked > 0 and not self.different
 
 
 class Verifier:
-    """Goes through the windows of a store in the order in which they closed.
+    """The check of all windows of a store, in the order in which they closed.
 
-    For each the input is read as far as its recorded positions reach, so that only rows of windows that
-    are open at the same time are held. A row that an earlier window used (by the id and the horizon, as
-    the agent's own join has it) counts once.
+    Before each window the input is read up to the window's recorded positions, so that memory holds only the
+    rows of windows that were open at the same time. A row whose id an earlier window used counts once, by the
+    same rule and horizon as in the agent's join of labels.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Verifier:
         return self.findings
 
     def _check(self, line: WindowLine) -> None:
-        found, place = self.findings, (line.series, line.window)
+        findings, place = self.findings, (line.series, line.window)
         missing = ""
         for partition in line.positions:
             for first, last in line.stretches(partition):
@@ -166,14 +166,14 @@ class Verifier:
         task = self._tasks.get(line.task)
         why = self._why_not(line, task, place, rows)
         if missing:
-            found.missing[missing] += 1
+            findings.missing[missing] += 1
             self._lacking.add(line.task)
         if missing or place in self._unsure:
             self._unsure |= {(line.series, number) for number in self._sharing(line)}
         if missing:
             return
         if why or task is None:
-            found.not_checkable[why] += 1
+            findings.not_checkable[why] += 1
         else:
             self._compare(line, task, rows)
 
@@ -189,34 +189,34 @@ class Verifier:
         return self._calibrations.why_not(line)
 
     def _sharing(self, line: WindowLine) -> list[int]:
-        """The windows that begin in the middle of a message in which this one was full."""
+        """Return the windows that begin in the middle of the message in which this window was full."""
         shared = [self._ranges.shared(line.series, line.window, name) for name in line.positions]
         return [each[1] for each in shared if each is not None]
 
     def _compare(self, line: WindowLine, task: Task, rows: Rows) -> None:
-        found = self.findings
+        findings = self.findings
         calibration = self._calibrations.of(line, task)
         predictive = self._calibrations.predictive(line)
         reference = self._calibrations.reference(line)
-        told = calibration, predictive, reference
-        every = [compared(line, task, each, *told) for each in self._readings(line, rows)]
-        different = min(every, key=len)
-        found.untimed += bool(np.isnan(rows.time).any())
-        found.rivals += sum(e.estimator in COMPARISON_ESTIMATORS for e in line.estimates)
-        found.corrected += sum(e.estimator == CORRECTED for e in line.estimates)
+        fitted = calibration, predictive, reference
+        candidates = [compared(line, task, each, *fitted) for each in self._readings(line, rows)]
+        different = min(candidates, key=len)
+        findings.untimed += bool(np.isnan(rows.time).any())
+        findings.rivals += sum(e.estimator in COMPARISON_ESTIMATORS for e in line.estimates)
+        findings.corrected += sum(e.estimator == CORRECTED for e in line.estimates)
         known = (AVERAGE_CONFIDENCE, CORRECTED, *COMPARISON_ESTIMATORS)
-        found.realised += sum(e.estimator not in known for e in line.estimates)
-        found.informed += sum(map(informed, line.estimates))
+        findings.realised += sum(e.estimator not in known for e in line.estimates)
+        findings.informed += sum(map(informed, line.estimates))
         if not different:
-            found.equal += 1
+            findings.equal += 1
             return
-        found.different += 1
+        findings.different += 1
         for name, reported, recomputed in different:
-            if len(found.first) < _SHOWN:
-                found.first.append(Difference(line.series, line.window, name, reported, recomputed))
+            if len(findings.first) < _SHOWN:
+                findings.first.append(Difference(line.series, line.window, name, reported, recomputed))
 
     def _take(self, line: WindowLine) -> Rows:
-        """The rows of a window: first uses, and of a message that two windows share as many as fit."""
+        """Return the rows of a window: first uses only, and as many of a shared message as fit."""
         place = (line.series, line.window)
         width, features = self._width(line.task)
         rows = Rows.join(self._held.pop(place, []), width, features)
@@ -236,10 +236,10 @@ class Verifier:
         return rows
 
     def _readings(self, line: WindowLine, rows: Rows) -> list[Rows]:
-        """The rows that the window may have held.
+        """Return the candidates for the rows of a window.
 
-        The newest window of a series may have been full in the middle of a message whose other records are
-        in the open one, which has no line. Of several partitions it is then not said which message it was.
+        The newest window of a series may have been full in the middle of a message whose other records belong
+        to the open window, which has no line. With several partitions, the message may belong to any of them.
         """
         if len(rows) <= line.size or line.window != self._ranges.newest(line.series):
             return [rows]
@@ -247,12 +247,12 @@ class Verifier:
         return [each for each in cut if len(each) == line.size] or [rows]
 
     def _width(self, task: str) -> tuple[int, int]:
-        """How many scores and features a row of a task has."""
+        """Return the number of scores and of features that a row of a task has."""
         known = self._tasks.get(task)
         return (1, 0) if known is None else (max(len(known.classes), 1), len(known.features))
 
     def _sort(self, chunk: Chunk) -> None:
-        """Put a chunk's rows to the windows that they belong to."""
+        """Assign the rows of a chunk to their windows."""
         for batch in chunk.batches:
             for code, model in enumerate(batch.models):
                 for group in self._by_model.get((batch.task, model), ()):
@@ -265,15 +265,15 @@ class Verifier:
     def _hold(self, series: Series, partition: str, batch: Batch, rows: Ints) -> None:
         numbers = self._ranges.windows(series, partition, batch.position[rows])
         for number in np.unique(numbers).tolist():
-            found = Rows.of(batch, rows[numbers == number], partition)
+            of_window = Rows.from_batch(batch, rows[numbers == number], partition)
             if number == BEFORE:
-                self._uses[series[0]].first(series, found)
+                self._uses[series[0]].first(series, of_window)
             elif number > self._done.get(series, -1):
-                self._held.setdefault((series, number), []).append(found)
+                self._held.setdefault((series, number), []).append(of_window)
 
 
 def _members(batch: Batch, group: str) -> Any:
-    """Which rows are of a group, ``region=eu``; all of them for ``""``."""
+    """Return a mask of the rows of a group such as ``region=eu``, or of all rows for ``""``."""
     if not group:
         return np.ones(len(batch), dtype=bool)
     name, _, value = group.partition("=")
