@@ -1,1 +1,1 @@
-"""`blindsight check`: what is wrong with a configuration, and what to expect of its charts."""
+"""The checks of `blindsight check`: errors and warnings of a configuration, and its expected false alarms."""

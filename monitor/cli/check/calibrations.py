@@ -1,4 +1,4 @@
-"""The lines of `check` about calibrations and references: the choice of `auto`, weak points, no intervals."""
+"""The lines that `check` prints about references, calibrations and predictive intervals."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ if TYPE_CHECKING:
     from monitor.engine.reference import Reference
 
 FEW_ROWS = 1000
-"""Below so many labelled rows the mean confidence alone is uncertain by two points and more."""
+"""With fewer labelled rows the mean confidence is uncertain by two points or more from chance alone."""
 
 SATURATED_SHARE = 0.5
-"""Of rows with a score of exactly 0 or 1, from which on the scores say little."""
+"""`check` warns if at least this share of a reference's rows have a score of exactly 0 or 1."""
 
 References = Mapping[str, "Mapping[str, Reference]"]
-"""By task and model."""
+"""The labelled references, by task and model."""
 
 
 def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """What `auto` chose for each model and by which losses, or what `covariates` rests on; a sentence each.
+    """Return a sentence for each model whose calibration is chosen by `auto` or made by `covariates`.
+
+    For `auto` the sentence names the chosen method and the log loss of every candidate; for `covariates` it
+    counts the rows of the reference that have all covariates.
 
     Raises
     ------
     ValueError
-        As `monitor.stats.calibration.choose`.
+        `monitor.stats.calibration.choose` cannot choose a method for a reference.
 
     Examples
     --------
@@ -45,30 +48,32 @@ def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]
     >>> choice_lines(tasks, {"spam": {"m1": rows}})
     ['spam, m1: calibration temperature; log loss none 0.4696, temperature 0.3251, platt 0.3251, ...
     """
-    found = []
+    lines = []
     for name, task in tasks.items():
         for model, reference in references.get(name, {}).items():
             if task.calibration.method == "auto":
                 choice = reference.choice()
                 losses = ", ".join(f"{method} {loss:.4f}" for method, loss in choice.losses.items())
-                found.append(f"{name}, {model}: calibration {choice.method}; log loss {losses}")
+                lines.append(f"{name}, {model}: calibration {choice.method}; log loss {losses}")
             elif task.adapts:
-                every = len(reference.labels)
-                whole = every - reference.covariates(task.features).left_out
-                found.append(
+                rows = len(reference.labels)
+                complete = rows - reference.covariates(task.features).left_out
+                lines.append(
                     f"{name}, {model}: calibration for each window by {', '.join(task.features)}; "
-                    f"{whole:,} of {every:,} rows of the reference have all of them"
+                    f"{complete:,} of {rows:,} rows of the reference have all of them"
                 )
-    return found
+    return lines
 
 
 def refuse_one_class(name: str, task: Task, model: str, reference: Reference) -> None:
-    """Refuse a reference whose labels are all of one class, by the name that it has in the configuration.
+    """Raise `ConfigError` if a calibration is to be fitted on a reference with labels of one class only.
+
+    A task without classes is accepted here, because its calibration itself refuses such labels.
 
     Parameters
     ----------
     name : str
-        Of the task. One without classes is passed over: the fit itself says that all were right, or wrong.
+        Name of the task in the configuration.
     task : Task
     model : str
     reference : Reference
@@ -76,7 +81,7 @@ def refuse_one_class(name: str, task: Task, model: str, reference: Reference) ->
     Raises
     ------
     ConfigError
-        It is so, and a calibration is to be fitted on it.
+        All labels are of one class, and a calibration is to be fitted on them.
     """
     method, labels = task.calibration.reference_method, reference.labels
     if method == "none" or not task.classes or not len(labels) or (labels != labels[0]).any():
@@ -89,7 +94,7 @@ def refuse_one_class(name: str, task: Task, model: str, reference: Reference) ->
 
 
 def calibration_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """Weak spots of the references that calibrations are fitted on, a sentence each.
+    """Return a warning for each weakness of a reference that a calibration is fitted on.
 
     Examples
     --------
@@ -101,15 +106,15 @@ def calibration_warnings(tasks: Mapping[str, Task], references: References) -> l
     ['tasks.spam.reference, model m1: its scores are all equal, so each answer gets the same confidence, ...
     """
     return [
-        f"tasks.{name}.reference, model {model}: {said}"
+        f"tasks.{name}.reference, model {model}: {weakness}"
         for name, task in tasks.items()
         if task.calibration.method != "none"
         for model, reference in references.get(name, {}).items()
-        for said in _weak_spots(task, reference)
+        for weakness in _weaknesses(task, reference)
     ]
 
 
-def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
+def _weaknesses(task: Task, reference: Reference) -> Iterator[str]:
     n = len(reference.labels)
     if n < FEW_ROWS:
         right = float((reference.predicted == reference.labels).mean())
@@ -140,9 +145,10 @@ def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
 
 
 def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
-    """What would surprise with the first windows, as the references tell; a sentence each.
+    """Return a warning for each setting that the references show to be unsuitable.
 
-    An objective that the reference itself misses, and groups whose windows take weeks.
+    Such a setting is an objective that the reference itself misses, or a group with so few answers that a
+    window takes more than a week.
 
     Examples
     --------
@@ -154,10 +160,10 @@ def surprise_warnings(tasks: Mapping[str, Task], references: References) -> list
     ['tasks.spam.objective.accuracy: the accuracy of m1 in the reference is 0.750, outside the ...
     """
     return [
-        f"tasks.{name}.{said}"
+        f"tasks.{name}.{warning}"
         for name, task in tasks.items()
         for model, reference in references.get(name, {}).items()
-        for said in (*_missed_bound(task, model, reference), *_rare_groups(task, model, reference))
+        for warning in (*_missed_bound(task, model, reference), *_rare_groups(task, model, reference))
     ]
 
 
@@ -176,11 +182,11 @@ def _missed_bound(task: Task, model: str, reference: Reference) -> Iterator[str]
 
 
 def _rare_groups(task: Task, model: str, reference: Reference) -> Iterator[str]:
-    """Groups of which too few answers come for a window a week."""
+    """Warn of groups that have too few answers for a window a week."""
     known = task.models.get(model)
     if known is None or known.answers_per_day is None or not len(reference.labels):
         return
-    rate = known.answers_per_day / len(reference.labels)  # of a row of the reference, a day
+    rate = known.answers_per_day / len(reference.labels)  # answers a day for each row of the reference
     rare = {
         group: task.window.size / (rate * len(rows))
         for group, rows in reference.groups.items()
@@ -197,7 +203,7 @@ def _rare_groups(task: Task, model: str, reference: Reference) -> Iterator[str]:
 
 
 def interval_sentences(tasks: Mapping[str, Task], references: References) -> Iterator[str]:
-    """Where predictive intervals are asked for and cannot be learnt, or not all of them; one a task or model.
+    """Yield a sentence for each task or model whose predictive intervals cannot be learned.
 
     Parameters
     ----------
@@ -221,8 +227,8 @@ def interval_sentences(tasks: Mapping[str, Task], references: References) -> Ite
                 "reference.path"
             )
         for model, reference in known.items():
-            found = reference.predictive(task.calibration.reference_method)
-            if found.components is None:
+            fit = reference.predictive(task.calibration.reference_method)
+            if fit.components is None:
                 from monitor.stats.estimate.predictive_fit import short_sentence
 
-                yield f"tasks.{name}.interval, model {model}: {short_sentence(found.rows)}"
+                yield f"tasks.{name}.interval, model {model}: {short_sentence(fit.rows)}"

@@ -1,6 +1,6 @@
-"""The prediction for a valid configuration: false alarms of its charts, and warnings.
+"""The forecast of `check` for a valid configuration: false alarms of its charts, and warnings.
 
-Pure: no file is read. Everything is a figure for models in control.
+The functions read no file. All figures hold for models in control.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from monitor.stats.charts.limits import DEFAULT_ARL0, checked_arl0, false_alarm_
 
 @dataclass(frozen=True, slots=True)
 class ChartRate:
-    """How often one chart alarms without cause.
+    """The rate of false alarms of one chart.
 
     Parameters
     ----------
     task : str
     model : str or None
-        None stands for each model, where the configuration names none.
+        None if the configuration names no models; the rate then holds for each model.
     metric : str
     false_alarms_per_window : float
         0 to 1.
     windows_per_day : float or None
-        None where the traffic is not known.
+        None if the traffic is unknown.
     """
 
     task: str
@@ -49,7 +49,7 @@ class ChartRate:
 
     @property
     def false_alarms_per_week(self) -> float | None:
-        """None where the traffic is not known."""
+        """False alarms a week; None if the traffic is unknown."""
         if self.windows_per_day is None:
             return None
         return 7 * self.windows_per_day * self.false_alarms_per_window
@@ -57,17 +57,17 @@ class ChartRate:
 
 @dataclass(frozen=True, slots=True)
 class SharedBudget:
-    """A budget of false alarms, shared out over the charts of a task.
+    """A budget of false alarms that the charts of a task share.
 
     Parameters
     ----------
     task : str
     false_alarms_per_week : float
-        What all of its charts, those of groups included, may raise together.
+        The budget of all charts of the task together, charts of groups included.
     windows_per_week : float
-        That they judge, all together.
+        The number of windows that these charts judge together.
     arl0 : float
-        Windows: what each chart got.
+        The resulting average number of windows between two false alarms of one chart.
     """
 
     task: str
@@ -78,18 +78,18 @@ class SharedBudget:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `check` found.
+    """The result of `check`.
 
     Parameters
     ----------
     charts : tuple of ChartRate
-        Of models; those of groups come on top, one a value of the group.
+        The charts of models. A group adds charts of the same rate, one for each of its values.
     groups : mapping of str to tuple of str
-        For each task with groups, their names.
+        The names of the groups, for each task that has any.
     warnings : tuple of str
         Each begins with the path of a key.
     shared : tuple of SharedBudget
-        Budgets of false alarms a week, and what they came to.
+        The budgets of false alarms a week.
     """
 
     charts: tuple[ChartRate, ...]
@@ -99,19 +99,19 @@ class CheckReport:
 
     @property
     def false_alarms_per_week(self) -> float | None:
-        """Of all charts of models of known traffic together; None where there is none.
+        """Expected false alarms a week of all charts of models whose traffic is known; None if there is none.
 
-        Expectations add up whether or not the charts move together, as those of one model do.
+        The expectations of charts add up even though the charts of one model move together.
         """
         known = [chart.false_alarms_per_week for chart in self.charts]
         return sum(rate for rate in known if rate is not None) if any(r is not None for r in known) else None
 
     @property
     def false_alarms_of_groups(self) -> float | None:
-        """Of the charts of groups, which come on top: each name of a group has as many windows again.
+        """Expected false alarms a week of all charts of groups; None if no chart's traffic is known.
 
-        However many values it has, they share the model's answers; see `charted_windows_per_week`, also for
-        what windows that close by age add to it.
+        Each group counts as many windows as the model has, because the group's values share the model's
+        answers. See `charted_windows_per_week` for the windows that close by age.
         """
         known = [
             len(self.groups.get(chart.task, ())) * chart.false_alarms_per_week
@@ -122,38 +122,38 @@ class CheckReport:
 
 
 Windows = Mapping[str, Mapping[str, int]]
-"""Windows in a task's reference file, by task and model."""
+"""The number of windows in the reference file of each task, by task and model."""
 
 
 Spreads = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""The standard deviation of windows in control, by task, model and metric."""
+"""The standard deviation over windows in control, by task, model and metric."""
 
 
 def check(
     config: Config, reference_windows: Windows | None = None, window_sds: Spreads | None = None
 ) -> CheckReport:
-    """Count the false alarms that a configuration will raise, and warn of what cannot work as meant.
+    """Predict the false alarms of a configuration, and warn of settings that cannot work as intended.
 
-    A chart is there for the accuracy and for each calibration error that `metrics` lists, the latter
-    only where a calibration can be fitted. The windows a day are ``answers_per_day`` over the rows of a
-    window: `size`, or fewer where `max_age_seconds` passes first. False alarms a window come from
-    `monitor.stats.charts.limits.false_alarm_rate`; its assumptions (independent windows, nearly normal
-    estimates) hold here too, and where they fail there are more.
+    The accuracy has a chart, and so has each calibration error in `metrics` if a calibration can be fitted.
+    The number of windows a day is ``answers_per_day`` divided by the rows of a window, which is `size`, or
+    less if `max_age_seconds` passes first. The rate of false alarms comes from
+    `monitor.stats.charts.limits.false_alarm_rate`, which assumes independent windows and nearly normal
+    estimates; where this does not hold there are more false alarms.
 
     Parameters
     ----------
     config : Config
     reference_windows : mapping of str to mapping of str to int, optional
-        By task and model, windows in the task's reference file, where it has been read. A file that has
-        not been read is taken to be long, and to hold every model.
+        The number of windows in each reference file that has been read, by task and model. A file that has
+        not been read is assumed to be long and to hold every model.
     window_sds : mapping, optional
-        From the reference files; with it the changes that are too small to matter (`chart.min_change`) are
-        no alarms.
+        Standard deviations from the reference files. With them, changes below `chart.min_change` do not
+        count as alarms.
 
     Raises
     ------
     ConfigError
-        A chart cannot keep its promise: an `arl0` out of reach of its rules.
+        The rules of a chart cannot reach its `arl0`.
 
     Examples
     --------
@@ -170,13 +170,13 @@ def check(
     for name, task in config.scored_tasks.items():
         windows = known.get(name)
         charts += _charts(name, task, windows, (window_sds or {}).get(name, {}))
-        found = [
+        task_warnings = [
             *data_warnings(task, windows),
             *model_warnings(task, windows),
             *judgement_warnings(task),
             *traffic_warnings(task),
         ]
-        warnings += [f"tasks.{name}.{warning}" for warning in found]
+        warnings += [f"tasks.{name}.{warning}" for warning in task_warnings]
     warnings += [*shared_models(config), *key_warnings(config)]
     groups = {name: task.groups for name, task in config.scored_tasks.items() if task.groups}
     return CheckReport(tuple(charts), groups, tuple(warnings), tuple(_shared(config)))
@@ -192,13 +192,13 @@ def _shared(config: Config) -> Iterator[SharedBudget]:
 
 
 def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
-    """Models that the configuration names and the reference lacks, and the reverse, a sentence each.
+    """Return a warning for each model that is missing from the reference or from the configuration.
 
     Parameters
     ----------
     config : Config
     reference_windows : mapping of str to mapping of str to int
-        As for `check`.
+        The same as for `check`.
 
     Examples
     --------
@@ -232,12 +232,15 @@ def _charts(
 
 
 def _lacks(windows: Mapping[str, int] | None, model: str | None) -> bool:
-    """Whether the reference has been read and holds no row of a model."""
+    """Return whether the reference has been read and holds no row of the model."""
     return windows is not None and model is not None and model not in windows
 
 
 def _baseline_windows(task: Task, windows: Mapping[str, int] | None, model: str | None) -> float:
-    """What a model's charts are drawn from; without a name, that of the model that has fewest."""
+    """Return the number of windows from which a model's charts take their baseline.
+
+    Without a name, return the smallest number of any model.
+    """
     if task.reference.first_windows is not None:
         return task.reference.first_windows
     if windows is None:
@@ -250,9 +253,9 @@ def _baseline_windows(task: Task, windows: Mapping[str, int] | None, model: str 
 def _rate(name: str, task: Task, metric: str, reference_windows: float, window_sd: float | None) -> float:
     config = task.charting
     try:
-        if config.sigmas is None:  # refused with the reference that there is, not with an endless one
-            asked = chart_for(config.model_copy(update={"arl0": None, "sigmas": 3.0}), metric)
-            checked_arl0(config.windows or DEFAULT_ARL0, asked.detector, reference_windows, asked.spread)
+        if config.sigmas is None:  # judge the ARL0 by the reference's real length, not by an endless one
+            chart = chart_for(config.model_copy(update={"arl0": None, "sigmas": 3.0}), metric)
+            checked_arl0(config.windows or DEFAULT_ARL0, chart.detector, reference_windows, chart.spread)
         return false_alarm_rate(chart_for(config, metric), reference_windows, window_sd)
     except ConfigError as error:
         raise ConfigError(f"tasks.{name}.chart: {error}") from error

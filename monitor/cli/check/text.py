@@ -1,4 +1,4 @@
-"""The results of `check` as text for a terminal."""
+"""The report of `check` as text for a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from monitor.cli.check.warnings import figure
 
 
 def render(report: CheckReport) -> str:
-    """The report as text for a terminal: a line a chart, the sum, and a line a warning.
+    """Return the report as text: a line for each chart, their sum, and a line for each warning.
 
     Examples
     --------
@@ -46,15 +46,15 @@ def _shared_line(shared: SharedBudget) -> str:
 
 
 def _chart_line(chart: ChartRate) -> str:
-    who = f"{chart.task}, {chart.model or 'each model'}, {chart.metric}"
+    name = f"{chart.task}, {chart.model or 'each model'}, {chart.metric}"
     if chart.windows_per_day is None:
-        return f"{who}: {_per_thousand(chart)} in 1,000 windows (answers_per_day is not given)"
+        return f"{name}: {_per_thousand(chart)} in 1,000 windows (answers_per_day is not given)"
     windows = figure(chart.windows_per_day)
-    return f"{who}: {figure(chart.false_alarms_per_week)} a week ({windows} windows a day)"
+    return f"{name}: {figure(chart.false_alarms_per_week)} a week ({windows} windows a day)"
 
 
 def _group_lines(report: CheckReport) -> Iterator[str]:
-    """How many values a group has is not known before the records come."""
+    """Yield a line for each chart of groups, without a sum: the number of their values is not known yet."""
     seen = set()
     for chart in report.charts:
         for group in report.groups.get(chart.task, ()):

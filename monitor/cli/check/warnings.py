@@ -1,6 +1,6 @@
 """The warnings of `check`: settings of a valid configuration that cannot work as intended.
 
-Each is a sentence that begins with the path of a key, within its task.
+Each warning is a sentence that begins with the path of a key within its task.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from monitor.stats.charts import CHARTS
 
 _DAY = 86_400.0
 GOOD_REFERENCE_WINDOWS = 20
-"""Fewer make single models alarm far more, or less, often than the average that is promised."""
+"""With a shorter reference, the false alarms of single models differ widely from the predicted average."""
 
 
 def _calibrated(task: Task) -> bool:
@@ -36,25 +36,27 @@ def _rivals_unknown(task: Task) -> str:
 
 
 def model_warnings(task: Task, windows: Mapping[str, int] | None) -> Iterator[str]:
-    """Of models that only one of the configuration and the reference knows."""
+    """Warn of models that are missing from the reference or from the configuration."""
     if windows is None or not task.models:
         return
     for model in task.models:
         if model not in windows:
-            found = [
+            effects = [
                 "it will not be calibrated" if task.calibration.method != "none" else "",
                 _errors_unknown(task) and f"its {_errors_unknown(task)}",
                 _rivals_unknown(task) and f"its {_rivals_unknown(task)}",
             ]
-            what = ", ".join(filter(None, found)) or "its charts are drawn from the stream's first windows"
-            yield f"models.{model}: the reference has no rows of this model: {what}; add rows"
+            effect = (
+                ", ".join(filter(None, effects)) or "its charts are drawn from the stream's first windows"
+            )
+            yield f"models.{model}: the reference has no rows of this model: {effect}; add rows"
     for model in windows:
         if model not in task.models:
             yield f"models: the reference has rows of {model}, which is not listed; list it if it answers"
 
 
 def data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[str]:
-    """Of the reference and the calibration."""
+    """Warn of a missing or short reference, and of a calibration that cannot be fitted."""
     windows = min(by_model.values()) if by_model else task.reference.first_windows
     unknown = f"; {_errors_unknown(task)}" if _errors_unknown(task) else ""
     errors = bool(unknown)
@@ -90,7 +92,7 @@ def data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[st
 
 
 def judgement_warnings(task: Task) -> Iterator[str]:
-    """Of charts and objectives."""
+    """Warn of charts and objectives that cannot judge as intended."""
     if not charted_metrics(task):
         yield "metrics: no metric has a chart; add accuracy"
     kind = task.chart.kind
@@ -124,7 +126,7 @@ def _bound_warnings(key: str, metric: str, bound: Bound) -> Iterator[str]:
 
 
 def traffic_warnings(task: Task) -> Iterator[str]:
-    """Of windows and of the join, at the expected traffic."""
+    """Warn of windows, series and joins of labels that do not suit the expected traffic."""
     if len(task.models) > task.max_series:
         yield f"max_series: {task.max_series} is less than the {len(task.models)} models; raise it"
     total = 0.0
@@ -164,6 +166,7 @@ def _window_warnings(task: Task, model: str, answers_per_day: float) -> Iterator
 
 
 def shared_models(config: Config) -> Iterator[str]:
+    """Warn of models that several tasks name."""
     owner: dict[str, str] = {}
     for name, task in config.scored_tasks.items():
         for model in task.models:
@@ -173,7 +176,7 @@ def shared_models(config: Config) -> Iterator[str]:
 
 
 def key_warnings(config: Config) -> Iterator[str]:
-    """What the keys of messages must be for state that moves with partitions."""
+    """Warn of the keys that messages need if the state moves with partitions (`store.by_partition`)."""
     if config.store is None or not config.store.by_partition:
         return
     yield (
@@ -193,7 +196,7 @@ def _joins_models(task: Task) -> bool:
 
 
 def figure(value: float | None) -> str:
-    """A figure of a forecast: two digits are as much as it is worth.
+    """Return a figure of a forecast as text, with two significant digits below 100.
 
     Examples
     --------
