@@ -13,6 +13,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
     "monitor/agent",
     "monitor/base",
+    "monitor/cli/check",
+    "monitor/cli/demo",
+    "monitor/cli/verify",
     "monitor/config",
     "monitor/export",
     "monitor/notebook",

@@ -21,7 +21,7 @@ from monitor.cli import series_table
 from monitor.cli.daemon import Daemon
 from monitor.cli.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
 from monitor.cli.demo.incident import WHY as INCIDENT_WHY
-from monitor.cli.demo.incident import incident_days, incident_stories, moment, told
+from monitor.cli.demo.incident import alarm_sentence, incident_days, incident_stories, moment
 from monitor.cli.demo.pour import Pour
 from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import (
@@ -303,7 +303,7 @@ def _incident(console: Console, data: DemoData) -> None:
     console.print(Group(title, series_table.fitted(columns, (), console.width)))
     for story in stories:
         if story.alarm is not None:
-            console.print(told(data, story), highlight=False, markup=False)
+            console.print(alarm_sentence(data, story), highlight=False, markup=False)
     console.print(INCIDENT_WHY, highlight=False)
     console.print(f"Its report: {out / 'report.html'}", highlight=False, markup=False, soft_wrap=True)
 

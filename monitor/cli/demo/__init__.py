@@ -1,7 +1,7 @@
-"""The data side of `blindsight demo`: real flights, four classifiers trained on them, a stream to watch.
+"""The data of `blindsight demo`: real flights, four classifiers trained on them, and a stream of predictions.
 
-`prepare` writes everything that the agent needs into a folder; the agent then runs on it as it would
-on anybody's files.
+`prepare` writes all files that the agent needs into a folder. The agent then runs on them as on any other
+files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the label-free calibration error of the demo's models did, beside what all labels say."""
+"""The demo's calibration errors without labels, compared with those that all labels give."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _STANDARD_ERRORS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CalibrationSummary:
-    """The calibration error of one model, means over whole windows, 0 to 1.
+    """The calibration error of one model, from 0 to 1.
 
     Parameters
     ----------
     model : str
     estimate : float
-        What was estimated without labels.
+        The mean of the estimates without labels.
     realised, reference : (windows,), (reference windows,) float64
-        What turned out by all labels, with the bias of label noise taken off: of the stream's windows
-        and of the reference's.
+        The error by all labels, corrected for the bias of label noise, in each window of the stream and of
+        the reference.
     alarmed : (windows,) bool
-        Whether the alarm of this metric stood.
+        Whether the alarm of this metric was raised.
     """
 
     model: str
@@ -46,7 +46,7 @@ class CalibrationSummary:
 
 
 def turned_out_calibration(data: DemoData, model: int, windows: int) -> Floats:
-    """Calibration error of every window over all of its flights whose outcome is known, (windows,)."""
+    """Return the calibration error of each window over all flights with a known outcome, (windows,)."""
     rows = windows * WINDOW_SIZE
     return _by_window(data.scores[:rows, model], data.late[:rows])
 
@@ -58,20 +58,20 @@ def _by_window(score: Floats, late: Ints) -> Floats:
 
 
 def _calibration_error(score: Floats, late: Ints) -> float:
-    """NaN where too few outcomes are known."""
+    """Return the error, or NaN if too few outcomes are known."""
     known = late >= 0
-    said = score[known] > 0.5
-    confidence = np.where(said, score[known], 1.0 - score[known])
-    found = labelled_calibration_error(confidence, said == (late[known] == 1)).corrected.result
-    return found.value if isinstance(found, Estimate) else float("nan")
+    predicted = score[known] > 0.5
+    confidence = np.where(predicted, score[known], 1.0 - score[known])
+    error = labelled_calibration_error(confidence, predicted == (late[known] == 1)).corrected.result
+    return error.value if isinstance(error, Estimate) else float("nan")
 
 
 def summarise_calibration(data: DemoData, charts: Sequence[ControlChartData]) -> list[CalibrationSummary]:
-    """Hold each model's chart of the calibration error, with what turned out in it, against the truth."""
-    found = []
+    """Return the summary of each model from its chart of the calibration error with the realised values."""
+    summaries = []
     for column, (model, chart) in enumerate(zip(data.models, charts, strict=True)):
         known = np.isfinite(chart.value) & np.isfinite(chart.realised)
-        found.append(
+        summaries.append(
             CalibrationSummary(
                 model=model,
                 estimate=float(chart.value[known].mean()),
@@ -80,27 +80,30 @@ def summarise_calibration(data: DemoData, charts: Sequence[ControlChartData]) ->
                 alarmed=chart.out_of_control[known],
             )
         )
-    return found
+    return summaries
 
 
-def calibration_sentence(found: CalibrationSummary) -> str:
-    """Estimated, turned out, what the reference showed, and whether the alarms were right."""
+def calibration_sentence(summary: CalibrationSummary) -> str:
+    """Return a sentence with a model's estimated, true and reference error, and a verdict on its alarms."""
     return (
-        f"{found.model}: estimated {_points(found.estimate)} %, turned out {_mean(found.realised)} % "
-        f"a window; in the reference {_mean(found.reference)} %. {_judged(found)}"
+        f"{summary.model}: estimated {_points(summary.estimate)} %, turned out {_mean(summary.realised)} % "
+        f"a window; in the reference {_mean(summary.reference)} %. {_verdict(summary)}"
     )
 
 
-def _judged(found: CalibrationSummary) -> str:
-    """Differences within two standard errors of the means count as none; windows are taken as independent,
-    which they are not quite, so that a difference called one may still be the weather's."""
-    inside, outside = found.realised[found.alarmed], found.realised[~found.alarmed]
-    if not found.alarmed.any():
-        rose = _above(found.realised, found.reference)
+def _verdict(summary: CalibrationSummary) -> str:
+    """Return whether the alarms were right.
+
+    A difference within two standard errors of the means counts as none. The standard error assumes
+    independent windows; the weather makes them dependent, so some counted differences may still be chance.
+    """
+    inside, outside = summary.realised[summary.alarmed], summary.realised[~summary.alarmed]
+    if not summary.alarmed.any():
+        rose = _above(summary.realised, summary.reference)
         return "No alarm, which missed the rise." if rose else "No alarm, and no rise either."
-    stood = f"The alarm stood in {100 * found.alarmed.mean():.0f} % of the windows, with {_mean(inside)} %"
+    stood = f"The alarm stood in {100 * summary.alarmed.mean():.0f} % of the windows, with {_mean(inside)} %"
     if not len(outside):
-        right = _above(inside, found.reference)
+        right = _above(inside, summary.reference)
         return f"{stood}: {'rightly' if right else 'wrongly, as the reference had no less'}."
     verdict = "rightly" if _above(inside, outside) else "wrongly, as they were no worse"
     return f"{stood}, against {_mean(outside)} % in the others: {verdict}."

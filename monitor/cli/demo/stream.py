@@ -1,7 +1,7 @@
-"""Writes the folder that the demo's agent runs on: reference, stream, configuration, and the truth.
+"""The writer of the folder that the demo's agent runs on: reference, stream, configuration and truth.
 
-Everything is written before anything is watched, so that the agent reads the same files by the same code
-as it would read anybody's.
+It writes all files before the agent starts, so that the agent reads them by the same code as any other
+files.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ WINDOW_SIZE = 500
 
 LABELLED_SHARE = 0.2
 LABEL_LAG_SECONDS = 3 * 3600
-"""Between a flight's arrival and the report of it."""
+"""The time between a flight's arrival and its label."""
 INCIDENT_WEEKS = 20130722, 20130826, 20130924
-"""Dates: the incident's reference begins, its stream begins, and ends."""
+"""The dates on which the incident's reference begins, its stream begins and its stream ends."""
 
-_FLOOR_SLACK = 0.02  # what a service owner might grant: two points below the start
+_FLOOR_SLACK = 0.02  # a plausible objective: two points below the accuracy at the start
 _SCORE_DECIMALS = 6
 _DAY = 86_400
-_BLOCK_RECORDS = 1024  # at a time as objects: with 16,384 the garbage collector takes half of the time
-_MARK = "truth.npz"  # by which a folder of an earlier demo is known
+_BLOCK_RECORDS = 1024  # records held as objects; with 16,384 the garbage collector takes half of the time
+_MARK = "truth.npz"  # the file that marks a folder of an earlier demo
 
 _YEAR = """\
 # Written by `blindsight demo`: flights that left New York City in 2013, four models of "arrives more than
@@ -67,45 +67,47 @@ export: {{listen: "127.0.0.1:0"}}
 
 @dataclass(frozen=True, slots=True)
 class DemoData:
-    """What `prepare` wrote, and the truth that the agent only learns a share of.
+    """The paths of the files that `prepare` wrote, and the truth, of which the agent learns a share only.
 
     Parameters
     ----------
     config, reference, stream, reports, truth : Path
-        The configuration, the labelled reference, the stream, where the agent's windows will be
-        written, and the arrays below as `truth.npz`.
+        The configuration, the labelled reference, the stream, the file for the agent's windows, and the
+        arrays below as `truth.npz`.
     models : tuple of str
         In the order of the columns of `scores`.
     classes : tuple of str
         In the order of a record's scores: `on_time`, `late`.
     trained_on, reference_flights : int
-        Flights that the models were trained on, and held out.
+        Numbers of flights that the models were trained on, and that were held out.
     reference_accuracy : (M,) float64
         Each model's accuracy on the held-out days.
     reference_scores : (r, M) float64
-        Probability of `late` on the held-out days, as written in the reference, in order of departure.
+        Probability of `late` on the held-out days, rounded as in the reference, in order of departure.
     reference_late : (r,) int64
         1 late, 0 not.
     floor : float
-        The objective's accuracy: the middle model's on the reference less two points, in whole percent.
+        The objective's accuracy: the median of the models' accuracies on the reference less two points,
+        rounded to a whole percent.
     id : (n,) bytes
-        Ids of the streamed flights in the order of the stream, as every model predicts them: window k
-        of each model is rows 500·k to 500·k + 499.
+        Ids of the streamed flights in the order of the stream. Every model predicts each flight, so that
+        window k of each model holds rows 500·k to 500·k + 499.
     time : (n,) float64
-        Seconds since the epoch: when the flight left the gate.
+        Time at which the flight left the gate, in seconds since the epoch.
     late : (n,) int64
         1 late, 0 not, -1 never known (diverted).
     scores : (n, M) float64
-        Probability of `late`, as written in the stream.
+        Probability of `late`, rounded as in the stream.
     origin : (n,) int64
         Index into `origins`.
     origins : tuple of str
     labelled : (n,) bool
         Whether the flight's label is in the stream.
     reported : (n,) float64
-        Seconds since the epoch: when a label comes.
+        Time of the flight's label, in seconds since the epoch.
     incident : DemoData or None
-        The weeks with the incident; None in themselves, and where the flights do not reach them.
+        The data of the weeks with the incident. None in these data themselves, and if the flights end before
+        the incident.
     """
 
     config: Path
@@ -148,11 +150,11 @@ def prepare(
     Parameters
     ----------
     folder : Path
-        Made if absent. It must be empty, or hold an earlier demo, which is replaced.
+        Created if absent. It must be empty, or hold an earlier demo, which is replaced.
     seed : int
-        Of the models and of which flights are labelled.
+        Seed of the models and of the choice of labelled flights.
     progress : callable, optional
-        Told what begins, in a few words.
+        Called with a few words at the start of each step.
     flights : Flights, optional
         Read from the installed package if absent.
 
@@ -161,17 +163,17 @@ def prepare(
     MissingExtraError
         The extra `demo` is not installed.
     SinkError
-        The folder cannot be written, or holds somebody's files.
+        The folder cannot be written, or holds files that are not a demo's.
     """
     paths = _claim(folder)
-    tell = (lambda step: None) if progress is None else progress
-    tell("reading the flights of 2013")
+    report_step = (lambda step: None) if progress is None else progress
+    report_step("reading the flights of 2013")
     flights = read_flights() if flights is None else flights
-    tell("training the models on January to March")
+    report_step("training the models on January to March")
     scored = train_and_score(flights, seed)
     landed = flights.landed[scored.stream_rows]
     data = _assemble(flights, scored, paths, seed, landed + LABEL_LAG_SECONDS)
-    tell("writing the reference and the stream")
+    report_step("writing the reference and the stream")
     try:
         _write_all(data, flights, scored, _YEAR)
         return replace(data, incident=prepare_incident(folder, flights, scored, seed))
@@ -182,9 +184,9 @@ def prepare(
 
 
 def prepare_incident(folder: Path, flights: Flights, scored: Scored, seed: int) -> DemoData | None:
-    """Write the weeks of the incident, in a folder of their own inside this one.
+    """Write the weeks of the incident to a subfolder; return None if the flights do not reach them.
 
-    The labels of a day come together, at six (UTC) on the second day after it.
+    All labels of a day come at 06:00 UTC on the second day after it.
     """
     begin, middle, end = INCIDENT_WEEKS
     dates = flights.date[scored.stream_rows]
@@ -192,7 +194,7 @@ def prepare_incident(folder: Path, flights: Flights, scored: Scored, seed: int) 
     before = np.flatnonzero((dates >= begin) & (dates < middle) & known)
     weeks = np.flatnonzero((dates >= middle) & (dates < end))
     if np.count_nonzero(INCIDENT.hits(flights)) < 3 * WINDOW_SIZE or not len(before):
-        return None  # no two windows of the airport would lie in it
+        return None  # the incident would hold fewer than two windows of the airport
     part = replace(
         scored,
         reference_rows=scored.stream_rows[before],
@@ -208,7 +210,7 @@ def prepare_incident(folder: Path, flights: Flights, scored: Scored, seed: int) 
 
 
 def _claim(folder: Path) -> dict[str, Path]:
-    """Make the folder, or take an earlier demo's, without ever touching anybody else's files."""
+    """Create the folder, or reuse an earlier demo's, and never touch other files."""
     names = {
         "config": "config.yaml",
         "reference": "reference.ndjson",
@@ -277,7 +279,7 @@ def _write_all(
 
 
 def _config(data: DemoData, groups: str, refit_labels: str) -> str:
-    """With names alone as paths, which are taken from the configuration's folder: it may be moved."""
+    """Return the configuration. Its paths are bare file names, so that the folder can be moved."""
     return _CONFIG.format(
         task=TASK,
         classes=", ".join(data.classes),
@@ -310,19 +312,29 @@ def _reference_records(flights: Flights, scored: Scored) -> Iterator[list[dict[s
 
 
 def _stream_records(data: DemoData) -> Iterator[list[dict[str, Any]]]:
-    """Predictions and labels in order of time; of one second, predictions first."""
+    """Yield predictions and labels in order of time; within a second, predictions come first."""
     answered = np.flatnonzero(data.labelled)
     reported = data.reported[answered]
     order = np.argsort(np.concatenate([data.time, reported]), kind="stable")
     for start in range(0, len(order), _BLOCK_RECORDS):
         block = order[start : start + _BLOCK_RECORDS]
         is_label = block >= len(data)
-        made, told = block[~is_label], block[is_label] - len(data)
-        origins = [data.origins[code] for code in data.origin[made]]
+        predicted_rows, label_rows = block[~is_label], block[is_label] - len(data)
+        origins = [data.origins[code] for code in data.origin[predicted_rows]]
         predictions = iter(
-            _predictions(_text(data.id[made]), data.time[made], data.scores[made], origins, data.models)
+            _predictions(
+                _text(data.id[predicted_rows]),
+                data.time[predicted_rows],
+                data.scores[predicted_rows],
+                origins,
+                data.models,
+            )
         )
-        labels = iter(_labels(_text(data.id[answered[told]]), reported[told], data.late[answered[told]]))
+        labels = iter(
+            _labels(
+                _text(data.id[answered[label_rows]]), reported[label_rows], data.late[answered[label_rows]]
+            )
+        )
         yield [next(labels if one else predictions) for one in is_label.tolist()]
 
 
@@ -355,7 +367,7 @@ def _text(ids: Any) -> list[str]:
 
 
 def _stamps(time: Floats) -> list[str]:
-    """RFC 3339 in UTC, to the second: the data hold no more than minutes."""
+    """Return times as RFC 3339 in UTC, to the second; the data are accurate to the minute."""
     stamps: list[str] = np.datetime_as_string(time.astype("datetime64[s]"), timezone="UTC").tolist()
     return stamps
 

@@ -37,7 +37,7 @@ SHORT_WHY = (
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A month of one model: mean estimate and what turned out, 0 to 1, and the alarm's share of windows."""
+    """A month of one model: mean estimate and true accuracy, 0 to 1, and the share of windows in alarm."""
 
     name: str
     estimate: float
@@ -46,29 +46,29 @@ class Month:
 
     @property
     def both(self) -> tuple[float, float]:
-        """The mean estimate and what turned out."""
+        """The mean estimate and the mean true accuracy."""
         return self.estimate, self.realised
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """How one model's estimates did, over whole windows.
+    """The quality of one model's estimates over whole windows.
 
     Parameters
     ----------
     model : str
     windows : int
     covered : float
-        Share of the windows whose interval held the realised accuracy of all of their flights.
+        Share of the windows whose interval held the true accuracy of all of their flights.
     level : float
         The share that the interval claims.
     error, error_of_reference : float
-        Mean absolute difference from the realised accuracy: the estimate's, corrected by the labels that had
-        come when the window closed, and that of always saying what the reference showed.
+        Mean absolute difference from the true accuracy: of the estimate, corrected by the labels known when
+        the window closed, and of the accuracy in the reference.
     alarms : mapping of str to tuple of Alarm
-        By metric; metrics without one may be left out.
+        By metric; metrics without an alarm may be missing.
     true_alarms : int
-        Of the same chart on what turned out: see `alarms_of_truth`.
+        Alarms of the same chart if it judged the true accuracy; see `alarms_of_truth`.
     months : tuple of Month
     """
 
@@ -84,24 +84,24 @@ class ModelSummary:
 
     @property
     def worst(self) -> Month:
-        """The month whose estimate was furthest off."""
+        """The month with the largest difference between estimate and true accuracy."""
         return max(self.months, key=lambda month: abs(month.estimate - month.realised))
 
 
 def turned_out(data: DemoData, model: int, windows: int) -> Floats:
-    """Accuracy of every window over all of its flights whose outcome is known, (windows,)."""
+    """Return the accuracy of each window over all flights with a known outcome, (windows,)."""
     late = data.late[: windows * WINDOW_SIZE].reshape(windows, WINDOW_SIZE)
-    said = (data.scores[: windows * WINDOW_SIZE, model] > 0.5).reshape(windows, WINDOW_SIZE)
+    predicted = (data.scores[: windows * WINDOW_SIZE, model] > 0.5).reshape(windows, WINDOW_SIZE)
     known = late >= 0
-    right = (said == (late == 1)) & known
+    right = (predicted == (late == 1)) & known
     return np.asarray(right.sum(axis=1) / known.sum(axis=1), dtype=np.float64)
 
 
 def alarms_of_truth(data: DemoData, model: int, chart: Chart) -> int:
-    """How often the chart of the accuracy would alarm on what turned out, had that been known at once.
+    """Return how often the chart of the accuracy would have alarmed if it had judged the true accuracy.
 
-    Its baseline is what turned out in the reference's windows, so that it is as good a chart of the truth as
-    the other is of the estimate.
+    The baseline of that chart is the true accuracy of the reference's windows, so that it judges the truth as
+    well as the demo's chart judges the estimate.
     """
     right = (data.reference_scores[:, model] > 0.5) == (data.reference_late == 1)
     windows = right[: len(right) // WINDOW_SIZE * WINDOW_SIZE].reshape(-1, WINDOW_SIZE).mean(axis=1)
@@ -115,7 +115,7 @@ def alarms_of_truth(data: DemoData, model: int, chart: Chart) -> int:
 
 
 def metric_charts(data: DemoData, histories: Histories, metric: str) -> list[ControlChartData]:
-    """One metric of each model with what turned out true, for the picture; whole windows only."""
+    """Return the chart of a metric for each model, with the true values, for whole windows only."""
     whole = len(data) // WINDOW_SIZE
     truth = turned_out if metric == "accuracy" else turned_out_calibration
     charts = []
@@ -133,7 +133,7 @@ def metric_charts(data: DemoData, histories: Histories, metric: str) -> list[Con
 
 
 def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
-    """The first windows of a chart: the last of the stream is incomplete."""
+    """Return the first windows of a chart, without the incomplete last window of the stream."""
     names = (
         "x",
         "value",
@@ -154,26 +154,26 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
 
 
 class FirstShown:
-    """The accuracy that was shown first when each window closed: by labels, once there were any."""
+    """The accuracies as first shown when each window closed: by labels as soon as there were any."""
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[int, Estimate]] = {}
+        self._estimates: dict[str, dict[int, Estimate]] = {}
 
     def add(self, reports: Iterable[WindowReport]) -> None:
-        """Take closed windows."""
+        """Record the accuracies of closed windows."""
         for report in reports:
             first = leading_estimate(report.estimates, "accuracy")
             if first is None or report.task != TASK or report.revision or report.group:
                 continue
             if isinstance(first.result, Estimate):
-                self._found.setdefault(report.model, {})[report.window] = first.result
+                self._estimates.setdefault(report.model, {})[report.window] = first.result
 
     def on(self, model: str, chart: ControlChartData) -> ControlChartData:
-        """A chart of the accuracy of whole windows with these values and intervals."""
-        found = self._found.get(model, {})
+        """Return a chart of the accuracy of whole windows with the recorded values and intervals."""
+        estimates = self._estimates.get(model, {})
         names = ("value", "lower", "upper")
         columns = {name: getattr(chart, name).copy() for name in names}
-        for window, estimate in found.items():
+        for window, estimate in estimates.items():
             if window < len(chart.x):
                 for name, column in columns.items():
                     column[window] = getattr(estimate, name)
@@ -187,7 +187,7 @@ def summarise(
     alarms: Mapping[str, tuple[Alarm, ...]],
     true_alarms: int,
 ) -> ModelSummary:
-    """Hold a model's chart, with what turned out true in it, against the truth."""
+    """Return the summary of a model from its chart of the accuracy with the true values."""
     inside = (chart.lower <= chart.realised) & (chart.realised <= chart.upper)
     return ModelSummary(
         model=model,
@@ -215,38 +215,38 @@ def _months(chart: ControlChartData) -> Iterator[Month]:
 
 
 def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
-    """Where each model's estimates were wrong."""
-    for found in summaries:
-        worst = found.worst
+    """Yield a sentence on the errors of each model's estimates."""
+    for summary in summaries:
+        worst = summary.worst
         gap = 100 * (worst.estimate - worst.realised)
         yield (
-            f"{found.model}: its {100 * found.level:.0f} % intervals held the true accuracy in {_only(found)}"
-            f"{100 * found.covered:.0f} % of {found.windows} windows. Worst in {worst.name}: estimated "
-            f"{100 * worst.estimate:.1f} %, turned out {100 * worst.realised:.1f} % "
-            f"({abs(gap):.1f} points too {'high' if gap > 0 else 'low'}). Off by {100 * found.error:.1f} "
+            f"{summary.model}: its {100 * summary.level:.0f} % intervals held the true accuracy in "
+            f"{_only(summary)}{100 * summary.covered:.0f} % of {summary.windows} windows. Worst in "
+            f"{worst.name}: estimated {100 * worst.estimate:.1f} %, turned out {100 * worst.realised:.1f} % "
+            f"({abs(gap):.1f} points too {'high' if gap > 0 else 'low'}). Off by {100 * summary.error:.1f} "
             "points a window on average; always saying the reference's accuracy is off by "
-            f"{100 * found.error_of_reference:.1f}. {_alarms(found.alarms)} The true accuracy charted alike: "
-            f"{_count(found.true_alarms)}."
+            f"{100 * summary.error_of_reference:.1f}. {_alarms(summary.alarms)} The true accuracy charted "
+            f"alike: {_count(summary.true_alarms)}."
         )
 
 
-def _only(found: ModelSummary) -> str:
-    """A word where the intervals held less often than they promise, by more than a percent's rounding."""
-    return "only " if found.covered < found.level - 0.01 else ""
+def _only(summary: ModelSummary) -> str:
+    """Return "only " if the intervals held the truth less often than they promise, by more than a percent."""
+    return "only " if summary.covered < summary.level - 0.01 else ""
 
 
 def _alarms(alarms: Mapping[str, Sequence[Alarm]]) -> str:
-    """Every metric's: a chart that is left out here would contradict the table and the metrics."""
-    said = []
+    """Return a sentence on the alarms of every metric, so that no metric of the table is missing."""
+    clauses = []
     for metric in METRICS:
         name = metric.upper() if metric == "ece" else metric
         raised = alarms.get(metric, ())
         if raised:
             first = datetime.fromtimestamp(raised[0].time, UTC).strftime("%-d %B")
-            said.append(f"{_count(len(raised), f'{name} ')}, the first on {first}")
+            clauses.append(f"{_count(len(raised), f'{name} ')}, the first on {first}")
         else:
-            said.append(f"no {name} alarm")
-    sentence = "; ".join(said)
+            clauses.append(f"no {name} alarm")
+    sentence = "; ".join(clauses)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 

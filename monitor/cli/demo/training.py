@@ -1,17 +1,17 @@
 """Four classifiers of "arrives more than 15 minutes late", trained on January to March.
 
 The prediction is made when the aircraft leaves the gate: its delay so far is known, and so are the
-schedule, the weather of the hour before and how late the airport's last departures were. Made at the
-scheduled time instead, the best of them is right in 80 % of the flights where always saying "on time"
-is right in 77 %: nobody would deploy that. At the gate it is 90 %. (Chosen on January to March alone.)
+schedule, the weather of the hour before and how late the airport's last departures were. At the scheduled
+time instead, the best model is right in 80 % of the flights, and always saying "on time" is right in 77 %,
+so nobody would deploy it. At the gate it is right in 90 %. These figures are from January to March alone.
 
-What is held out for calibration is every third *day*, not every third flight: flights of one day share
-its weather and its queues, so a model that was trained on half of a day looks better on the other half
-than it will on any day to come (boosting 91.0 % instead of 90.1 %; April to December give 89.9 %).
+Every third *day* is held out for calibration, not every third flight. Flights of one day share its weather
+and its queues, so a model that was trained on half of a day looks better on the other half than it will on
+a later day (boosting 91.0 % instead of 90.1 %; April to December give 89.9 %).
 
-Nothing was done to make the models robust. The logistic regression, for one, was trained on winter and
-has to extrapolate its temperature term to summer: it becomes surer of itself than it should be, which is
-what a monitor is for.
+Nothing makes the models robust. The logistic regression, for example, was trained in winter and has to
+extrapolate its temperature term to summer. It becomes more confident than it should be, and a monitor is
+there to find this.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CLASSES = ("on_time", "late")
 
 HOLD_OUT_EVERY_DAYS = 3  # shares no factor with 7, so that all days of the week are held out alike
 _LAST_TRAINING_MONTH = 3
-_BLOCK_ROWS = 32_768  # rows a model scores at once: bounds the memory that encoding takes
-_OPENMP_THREADS = 1  # two that wait for each other take ten times as long once another program wants a core
+_BLOCK_ROWS = 32_768  # rows that a model scores at once; this bounds the memory of the encoding
+_OPENMP_THREADS = 1  # two threads that wait for each other take ten times as long on a busy machine
 _FOREST_JOBS = 2
 
 _NUMBERS = ("hour", "distance", "delay", "congestion", "temp", "wind_speed", "precip", "visib", "humid")
@@ -46,9 +46,9 @@ class Incident:
     ----------
     origin, feature : str
     factor : float
-        What its values are multiplied by.
+        The factor by which the feature's values are too large.
     first, repaired : int
-        Scheduled local dates as numbers: the first day of it, and the first day without it.
+        The first scheduled local date with the fault and the first one without it, as numbers: 20130903.
     """
 
     origin: str
@@ -58,14 +58,14 @@ class Incident:
     repaired: int
 
     def hits(self, flights: Flights) -> NDArray[np.bool_]:
-        """Whether each flight's feature is wrong, (n,)."""
-        when = (flights.date >= self.first) & (flights.date < self.repaired)
-        found: NDArray[np.bool_] = when & (flights.origin == flights.origins.index(self.origin))
-        return found
+        """Return whether each flight's feature is wrong, (n,)."""
+        in_time = (flights.date >= self.first) & (flights.date < self.repaired)
+        wrong: NDArray[np.bool_] = in_time & (flights.origin == flights.origins.index(self.origin))
+        return wrong
 
 
 INCIDENT = Incident("JFK", "hour", 60.0, 20130903, 20130910)
-"""From a Tuesday to a Tuesday JFK sends the scheduled hour in minutes."""
+"""For a week from a Tuesday, JFK sends the scheduled hour in minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class Scored:
     reference_scores, stream_scores : (r, M), (n, M) float64
         Each model's probability that the flight is late, 0 to 1.
     incident_scores : (n, M) float64
-        `stream_scores` as `INCIDENT` would have made them.
+        `stream_scores` with the faulty feature of `INCIDENT`.
     trained_on : int
-        Flights that the models were trained on.
+        The number of flights that the models were trained on.
     """
 
     models: tuple[str, ...]
@@ -96,15 +96,15 @@ class Scored:
 
 
 def train_and_score(flights: Flights, seed: int = 0) -> Scored:
-    """Train the models on January to March and score the held-out days and the rest of the year.
+    """Train the models on January to March, and score the held-out days and the rest of the year.
 
-    Takes about four seconds on two cores. The same flights and seed give the same scores.
+    This takes about four seconds on two cores. The same flights and seed give the same scores.
 
     Parameters
     ----------
     flights : Flights
     seed : int
-        Of the forest's and of boosting's random choices.
+        Seed of the forest and of boosting.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def train_and_score(flights: Flights, seed: int = 0) -> Scored:
         for column, model in enumerate(_classifiers(seed).values()):
             model.fit(features[training], flights.late[training])
             if "n_jobs" in model.get_params():
-                model.set_params(n_jobs=1)  # threads would add the trees' votes up in an order of their own
+                model.set_params(n_jobs=1)  # threads would add the trees' votes in a varying order
             reference_scores[:, column] = _positive_scores(model, features, reference)
             stream_scores[:, column] = _positive_scores(model, features, stream)
             if len(hit):
@@ -135,10 +135,10 @@ def train_and_score(flights: Flights, seed: int = 0) -> Scored:
 
 
 def split(flights: Flights) -> tuple[Ints, Ints, Ints]:
-    """Rows to train on, to hold out as the labelled reference, and to stream.
+    """Return the rows for training, for the labelled reference and for the stream.
 
-    Every third day of January to March is held out, whole. Flights of those months whose outcome is not
-    known are in none of the three.
+    Every third day of January to March is held out as a whole. Flights of these months with an unknown
+    outcome are in none of the three.
     """
     early = flights.month <= _LAST_TRAINING_MONTH
     known = flights.late >= 0
@@ -151,14 +151,14 @@ def split(flights: Flights) -> tuple[Ints, Ints, Ints]:
 
 
 def feature_matrix(flights: Flights) -> Floats:
-    """What is known at the gate, (n, 13): nine numbers and the codes of four categories."""
+    """Return the features known at the gate, (n, 13): nine numbers and the codes of four categories."""
     columns = [getattr(flights, name) for name in ("hour", "distance", "delay", "congestion")]
     codes = [getattr(flights, name) for name in _CATEGORIES]
     return np.column_stack([*columns, flights.weather, *codes])
 
 
 def _classifiers(seed: int) -> dict[str, Any]:
-    """The untrained models by name, in the order of `MODELS`."""
+    """Return the untrained models by name, in the order of `MODELS`."""
     ensemble = import_extra("sklearn.ensemble")
     numbers = list(range(len(_NUMBERS)))
     categories = list(range(len(_NUMBERS), len(_NUMBERS) + len(_CATEGORIES)))
@@ -180,7 +180,10 @@ def _classifiers(seed: int) -> dict[str, Any]:
 
 
 def _encoder(numbers: list[int], categories: list[int]) -> Any:
-    """Numbers to mean 0 and deviation 1; a column a category that 300 flights have, one for the rest."""
+    """Return an encoder: numbers get mean 0 and deviation 1, categories get a column each.
+
+    Categories with fewer than 300 flights share one column.
+    """
     preprocessing = import_extra("sklearn.preprocessing")
     one_hot = preprocessing.OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=300)
     return import_extra("sklearn.compose").ColumnTransformer(

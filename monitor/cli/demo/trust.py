@@ -1,4 +1,4 @@
-"""The trust that labels cost the demo's estimates, and that recalibration on labels restored."""
+"""The demo's losses of trust by labels, and the benefit of recalibrations on labels."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Loss:
     Parameters
     ----------
     window : int
-        The first that was not trusted.
+        The number of the first window that was not trusted.
     time : float
-        Its end, seconds since the epoch.
+        End of this window, in seconds since the epoch.
     bias : Bias or None
-        Its size, where it was known by then.
+        Size of the bias, if it was known by then.
     regained : float or None
-        End of the first window that was trusted again; None where none was.
+        End of the first window that was trusted again; None if trust was not regained.
     """
 
     window: int
@@ -50,7 +50,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class TrustStory:
-    """How one model's estimates stood with labels, over all of its windows.
+    """The trust in one model's estimates over all of its windows.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class TrustStory:
     trusted : float
         Share of the windows that were trusted, 0 to 1.
     calibrations : int
-        Fitted on labels.
+        The number of calibrations fitted on labels.
     """
 
     model: str
@@ -70,34 +70,34 @@ class TrustStory:
 
 
 class TrustStories:
-    """Follows closed windows; groups and revisions are passed over."""
+    """The trust of each model, collected from closed windows; groups and revisions are ignored."""
 
     def __init__(self) -> None:
         self._windows: dict[str, list[tuple[int, float, bool, Bias | None, int]]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
-        """Windows as they close."""
+        """Record closed windows."""
         for report in reports:
             if report.group or report.revision:
                 continue
-            lost = report.trust
+            trust = report.trust
             self._windows.setdefault(report.model, []).append(
                 (
                     report.window,
                     report.end_time,
-                    lost is None,
-                    lost.bias if lost is not None else None,
+                    trust is None,
+                    trust.bias if trust is not None else None,
                     report.calibration.version,
                 )
             )
 
-    def of(self, model: str) -> TrustStory:
-        """The story of one model.
+    def story(self, model: str) -> TrustStory:
+        """Return the story of one model.
 
         Raises
         ------
         KeyError
-            No window of it has closed.
+            The model has no closed window.
         """
         windows = self._windows[model]
         losses: list[Loss] = []
@@ -114,13 +114,13 @@ class TrustStories:
 
 
 def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
-    """When trust was lost and regained, and what the recalibrations were worth.
+    """Return a sentence on the losses of trust of a model and on the benefit of its recalibrations.
 
     Parameters
     ----------
     story : TrustStory
     bias, bias_before : float
-        See `lasting_error`: with the recalibrations, and by the calibration on the reference alone.
+        The `lasting_error` with the recalibrations, and with the calibration on the reference alone.
 
     Examples
     --------
@@ -153,19 +153,21 @@ def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
 def trust_sentences(
     models: Sequence[str], stories: TrustStories, lasting: Sequence[tuple[float, float]]
 ) -> Iterator[str]:
-    """One for each model; `lasting` is what `lasting_errors` gives."""
+    """Yield a sentence for each model; `lasting` is the result of `lasting_errors`."""
     for model, (bias, before) in zip(models, lasting, strict=True):
-        yield trust_sentence(stories.of(model), bias, before)
+        yield trust_sentence(stories.story(model), bias, before)
 
 
 def lasting_errors(data: DemoData, charts: Sequence[ControlChartData]) -> list[tuple[float, float]]:
-    """For each model `lasting_error` with the recalibrations, and by the calibration on the reference alone.
+    """Return the pair of lasting errors of each model: with recalibrations, and without.
+
+    The second is that of the calibration on the reference alone. See `lasting_error`.
 
     Parameters
     ----------
     data : DemoData
     charts : sequence of ControlChartData
-        Of the accuracy, a model each, with what turned out in it.
+        One chart of the accuracy for each model, with the true values.
     """
     return [
         (
@@ -177,7 +179,7 @@ def lasting_errors(data: DemoData, charts: Sequence[ControlChartData]) -> list[t
 
 
 def _by_the_reference(data: DemoData, column: int, windows: int) -> Floats:
-    """The estimate of each window by the calibration that was fitted on the reference, (windows,)."""
+    """Return the estimate of each window by the calibration that was fitted on the reference, (windows,)."""
     fitted = IsotonicCalibrator().fit(
         _pair(data.reference_scores[:, column]),
         (data.reference_scores[:, column] > 0.5).astype(np.int64),
@@ -185,8 +187,8 @@ def _by_the_reference(data: DemoData, column: int, windows: int) -> Floats:
     )
     scores = data.scores[: windows * WINDOW_SIZE, column]
     confidence = confidence_of(fitted.apply(_pair(scores)), (scores > 0.5).astype(np.int64))
-    found: Floats = confidence.reshape(windows, WINDOW_SIZE).mean(axis=1)
-    return found
+    means: Floats = confidence.reshape(windows, WINDOW_SIZE).mean(axis=1)
+    return means
 
 
 def _pair(late: Floats) -> Floats:
@@ -194,15 +196,15 @@ def _pair(late: Floats) -> Floats:
 
 
 def lasting_error(estimate: np.ndarray, realised: np.ndarray) -> float:
-    """Mean size of the error of the mean over 20 windows in a row: what weather alone does not explain.
+    """Return the mean absolute error of means over 20 consecutive windows, which average the weather out.
 
     Parameters
     ----------
     estimate, realised : (n,) float64
-        By window, 0 to 1; the mean of all where there are fewer than 20.
+        By window, 0 to 1. With fewer than 20 windows, the mean is over all of them.
     """
-    together = min(_TOGETHER, len(estimate))
-    means = np.convolve(estimate - realised, np.ones(together) / together, mode="valid")
+    width = min(_TOGETHER, len(estimate))
+    means = np.convolve(estimate - realised, np.ones(width) / width, mode="valid")
     return float(np.abs(means).mean())
 
 

@@ -1,4 +1,4 @@
-"""The demo's incident: one airport's feature in another unit, told by the chart before any label."""
+"""The demo's incident: the chart names one airport's feature in another unit before any label."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from monitor.cli.demo.flights import Flights
 from monitor.cli.demo.incident import (
     IncidentStory,
+    alarm_sentence,
     first_label,
     incident_stories,
     incident_time,
-    told,
 )
 from monitor.cli.demo.stream import DemoData, prepare_incident
 from monitor.cli.demo.training import INCIDENT, Scored
@@ -73,7 +73,8 @@ def test_the_alarm_comes_within_a_day_and_names_the_airport_before_the_first_lab
     assert story.alarm.ended_time is not None
     assert repaired < story.alarm.ended_time < repaired + 5 * DAY
     hours = (first_label(weeks) - story.alarm.time) / 3600
-    assert f"The first label came {hours:.0f} hours later; in control again from 1" in told(weeks, story)
+    text = alarm_sentence(weeks, story)
+    assert f"The first label came {hours:.0f} hours later; in control again from 1" in text
 
 
 def test_estimates_fall_where_the_accuracy_does_and_labels_confirm_it(

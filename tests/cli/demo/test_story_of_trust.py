@@ -29,7 +29,7 @@ def test_on_the_real_flights_the_confidences_are_recalibrated_and_the_corrected_
     stories = TrustStories()
     stories.add([from_json(line) for line in (tmp_path / "out/windows.ndjson").read_bytes().splitlines()])
     for model in data.models:
-        story = stories.of(model)
+        story = stories.story(model)
         assert story.calibrations >= 1
         assert story.trusted > 0.9
         assert all(loss.regained is not None for loss in story.losses)
