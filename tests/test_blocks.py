@@ -28,7 +28,7 @@ from monitor.base.records import TaskLayout
 from monitor.base.source import RawBlock
 from monitor.cli.main import app
 from monitor.cli.verify.verifier import Difference, Findings
-from monitor.cli.verifying import told
+from monitor.cli.verifying import findings_table
 from monitor.config.file import config_from, schema
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import RestoreMark
@@ -446,7 +446,7 @@ def test_the_lines_of_the_client_send_what_the_page_says(tmp_path: Path) -> None
 def test_the_findings_of_verify_are_printed_as_its_page_shows() -> None:
     difference = Difference(("toxicity", "erm", ""), 7, "estimates.accuracy.value", "0.913", "0.9131")
     missing = Counter({"predictions.ndjson: after the end of its file": 2})
-    shown = told(Findings(equal=39, different=1, first=[difference], missing=missing))
+    shown = findings_table(Findings(equal=39, different=1, first=[difference], missing=missing))
     assert shown.startswith(one("docs/verify.md", "windows checked"))
 
 

@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
     "monitor/agent",
     "monitor/base",
-    "monitor/cli/check",
-    "monitor/cli/demo",
-    "monitor/cli/verify",
+    "monitor/cli",
     "monitor/config",
     "monitor/export",
     "monitor/notebook",

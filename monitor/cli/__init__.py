@@ -1,1 +1,1 @@
-"""The command line: commands, check, demo, verify."""
+"""The command line: the commands of `blindsight` and the code that only they use."""

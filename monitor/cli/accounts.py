@@ -1,4 +1,4 @@
-"""The account of each record of a replay: the table that ends it, and warnings where too much is not used."""
+"""The account of all records of a replay: its closing table, with warnings if too many are not used."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ FEW = 0.05
 """If a larger share of the answers or labels is not used, the table ends with a warning."""
 
 Waiting = Mapping[str, Keys]
-"""The keys of labels that wait for their answer, by task, as `Engine.waiting_labels` returns them."""
+"""The keys of labels that wait for their answer, by task, from `Engine.waiting_labels`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """The outcomes of the labels that could be read.
+    """The numbers of readable labels, by outcome.
 
     Parameters
     ----------
     matched : int
-        Those that found their answer.
+        Labels that joined their answer.
     unmatched : int
-        Those that found none within the horizon, or name a request of several rows.
+        Labels without an answer within the horizon, and labels that name a request of several rows.
     conflicting, duplicate : int
-        Those that came after another one of their id: with another class, or with the same.
+        Labels after another label of the same id: with a different class, and with the same class.
     """
 
     matched: int = 0
@@ -49,23 +49,23 @@ class LabelCounts:
 
     @property
     def total(self) -> int:
-        """Return the sum of all counts."""
+        """The sum of all counts."""
         return self.matched + self.unmatched + self.conflicting + self.duplicate
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The outcomes of the answers and labels of a replay.
+    """The numbers of answers and labels of a replay, by outcome.
 
     Parameters
     ----------
     used, duplicates : int
-        Answers in windows, and answers that came again.
+        Answers in windows, and repeated answers.
     labels : LabelCounts
     named : int
-        Labels among answers in one file that name a model.
+        Labels that name a model, in a file that also holds answers.
     certain : tuple of (task, model)
-        Those of which each answer has a score of exactly 1, or a confidence of 0 or 1.
+        Models whose answers all have a score of exactly 1, or all a confidence of 0 or 1.
     """
 
     used: int = 0
@@ -87,11 +87,11 @@ def accounts_of(
     ----------
     config : Config
     views : sequence of EngineView
-        At the end.
+        The engines at the end of the replay.
     waiting : sequence of mapping
-        Of the same engines.
+        The waiting labels of the same engines.
     facts : sequence of Facts
-        Of what was read.
+        Facts about the input, from each process that read a part of it.
     """
     certain = sum((each.certain for each in facts), Counter[tuple[str, str]]())
     models = [one for view in views for one in view.series if not one.group]
@@ -111,40 +111,40 @@ def accounts_of(
 def _of_task(
     config: Config, name: str, views: Sequence[EngineView], waiting: Sequence[Waiting]
 ) -> LabelCounts:
-    """Count the labels of one task, which go to every engine that has a model of it."""
-    mine = [
+    """Count the labels of one task. Each label reached every engine with a model of the task."""
+    own = [
         (view, keys.get(name, np.zeros(0, dtype=np.uint64)))
         for view, keys in zip(views, waiting, strict=True)
         if any(task == name for task, _ in view.labels)
     ]
-    if not mine:
+    if not own:
         return LabelCounts()
 
     def count(view: EngineView, *outcomes: LabelOutcome) -> int:
         return sum(view.labels.get((name, outcome), 0) for outcome in outcomes)
 
-    matched = [count(view, LabelOutcome.MATCHED) for view, _ in mine]
-    missed = [count(view, LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS) for view, _ in mine]
-    again = [
-        max(count(view, outcome) for view, _ in mine)
+    matched = [count(view, LabelOutcome.MATCHED) for view, _ in own]
+    missed = [count(view, LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS) for view, _ in own]
+    repeated = [
+        max(count(view, outcome) for view, _ in own)
         for outcome in (LabelOutcome.CONFLICTING, LabelOutcome.DUPLICATE)
     ]
-    left = mine[0][1]
-    for _, keys in mine[1:]:  # what found its answer in one engine waits in the others
+    left = own[0][1]
+    for _, keys in own[1:]:  # a label that joined in one engine still waits in the others
         left = np.intersect1d(left, keys)
-    unmatched = min(missed) + (mine[0][0].labels_waiting.get(name, 0) if len(mine) == 1 else len(left))
+    unmatched = min(missed) + (own[0][0].labels_waiting.get(name, 0) if len(own) == 1 else len(left))
     task = config.scored_tasks.get(name)
-    if len(mine) > 1 and task is not None and task.classes:
+    if len(own) > 1 and task is not None and task.classes:
         total = max(
             m + x + view.labels_waiting.get(name, 0)
-            for m, x, (view, _) in zip(matched, missed, mine, strict=True)
+            for m, x, (view, _) in zip(matched, missed, own, strict=True)
         )
-        return LabelCounts(max(total - unmatched, 0), unmatched, *again)
-    return LabelCounts(sum(matched), unmatched, *again)
+        return LabelCounts(max(total - unmatched, 0), unmatched, *repeated)
+    return LabelCounts(sum(matched), unmatched, *repeated)
 
 
 def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: Counter[str]) -> Iterator[str]:
-    """Yield the lines of the table without empty ones, then the warnings.
+    """Yield the lines of the table, without those of zero, and then the warnings.
 
     Examples
     --------

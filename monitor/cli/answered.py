@@ -1,4 +1,7 @@
-"""Answers and labels in files, as `blindsight labels ask` reads them: all once, and the ids of some again."""
+"""The answers and labels in the files of `blindsight labels ask`.
+
+The files are read twice: first for all answers and labels, then for the ids of the selected answers as text.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,23 @@ from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.reference import Reference
 
-_READ_SECONDS = 0.2  # a file is always ready
-_ANY = ""  # a label of every model's answer
+_READ_SECONDS = 0.2  # never waited for, because a file is always ready
+_ANY = ""  # stands for all models that answered with the label's id
 
 Columns = dict[str, list[np.ndarray]]
 Place = tuple[int, int, int]
-"""Of an answer: the number of its file, its position there, and the key of its id."""
+"""The place of an answer: the number of its file, its position there, and the key of its id."""
 
 
-def opened(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tuple[Config, Answered]:
-    """The configuration, and what the files hold.
+def read_inputs(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tuple[Config, Answered]:
+    """Check the settings, and return the configuration and the contents of the files.
 
     Raises
     ------
     ConfigError
         A setting, the configuration or a file cannot be used.
     SourceError
-        A file turned out to be damaged.
+        A file is damaged.
     """
     if n < 1:
         raise ConfigError(
@@ -71,7 +74,7 @@ _NONE: Keys = np.zeros(0, dtype=np.uint64)
 
 @dataclass(slots=True)
 class Answered:
-    """What the files hold: answers by task and model, the keys labelled already, and what is no use."""
+    """The contents of the files: answers by task and model, keys of labelled ids, and unusable records."""
 
     answers: dict[tuple[str, str], Columns] = field(default_factory=lambda: defaultdict(_columns))
     labelled: dict[tuple[str, str], list[Keys]] = field(default_factory=lambda: defaultdict(list))
@@ -79,6 +82,7 @@ class Answered:
     without_id: int = 0
 
     def add(self, batch: Batch, file: int, by_model: bool) -> None:
+        """Add the answers of a batch from one file, and the keys of those that have a label."""
         self.without_id += int((batch.key == NO_ID).sum())
         for code, model in enumerate(batch.models):
             here = (batch.model == code) & (batch.key != NO_ID)
@@ -93,26 +97,27 @@ class Answered:
             into["file"].append(np.full(int(here.sum()), file))
 
     def add_labels(self, labels: LabelBatch) -> None:
+        """Add the keys of labels."""
         for code, model in ((-1, _ANY), *enumerate(labels.models)):
             self.labelled[labels.task, model].append(labels.key[labels.model == code])
 
     def answers_of(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Those of one model, of each id the first."""
+        """Return the answers of one model, the first for each id."""
         columns = {name: np.concatenate(parts) for name, parts in self.answers[task, model].items()}
         first = np.sort(np.unique(columns["key"], return_index=True)[1])
         return {name: column[first] for name, column in columns.items()}
 
     def open_answers(self, task: str, model: str) -> dict[str, np.ndarray]:
-        """Those of them without a label."""
+        """Return the answers of one model that have no label, the first for each id."""
         columns = self.answers_of(task, model)
         known = [*self.labelled[task, _ANY], *self.labelled[task, model]]
         open_ = ~np.isin(columns["key"], np.concatenate([_NONE, *known]))
         return {name: column[open_] for name, column in columns.items()}
 
     def labelled_of(self, task: str) -> Keys:
-        """Ids with a label of any kind."""
-        every = (keys for (of, _), found in self.labelled.items() if of == task for keys in found)
-        return np.concatenate([_NONE, *every])
+        """Return the ids of a task that have any label."""
+        parts = (keys for (name, _), of_model in self.labelled.items() if name == task for keys in of_model)
+        return np.concatenate([_NONE, *parts])
 
 
 def _columns() -> Columns:
@@ -120,35 +125,35 @@ def _columns() -> Columns:
 
 
 def left_out(pool: Answered) -> Iterator[str]:
-    """Sentences about what nobody can be asked about."""
+    """Yield a sentence on each kind of record that cannot be selected."""
     if pool.without_id:
         yield f"{count(pool.without_id, 'answer')} without an id left out: no label can reach them."
     if pool.rejected:
         yield f"{count(pool.rejected, 'record')} could not be used; `blindsight replay` says why."
 
 
-def chosen(pool: Answered, task: str, model: str) -> list[tuple[str, str]]:
-    """Tasks and models that are asked about.
+def matching_models(pool: Answered, task: str, model: str) -> list[tuple[str, str]]:
+    """Return the pairs of task and model that match the options; ``""`` matches all.
 
     Raises
     ------
     ConfigError
         There are models, but none of this name.
     """
-    found = sorted(each for each in pool.answers if task in ("", each[0]))
-    models = sorted({name for _, name in found})
+    pairs = sorted(each for each in pool.answers if task in ("", each[0]))
+    models = sorted({name for _, name in pairs})
     if model and models and model not in models:
         raise ConfigError(f"--{not_there('model', model, models)}")
-    return [each for each in found if model in ("", each[1])]
+    return [each for each in pairs if model in ("", each[1])]
 
 
 def active_calibration(name: str, task: Task, model: str, reference: Reference | None) -> ActiveCalibration:
-    """The calibration of a model by its reference.
+    """Return the calibration of a model, fitted on its reference.
 
     Raises
     ------
     ConfigError
-        There cannot be one.
+        The reference is not suitable for a calibration.
     """
     try:
         return ActiveCalibration.at_start(task, reference, 0)
@@ -159,23 +164,32 @@ def active_calibration(name: str, task: Task, model: str, reference: Reference |
 def texts_of(
     config: Config, files: Sequence[Path], file: Ints, position: Ints, key: Keys
 ) -> dict[Place, str]:
-    """The ids as text of answers at these places, (m,) each, from a second reading.
+    """Read the files again, and return the ids of answers as text, by place.
+
+    Parameters
+    ----------
+    config : Config
+    files : sequence of Path
+    file, position : (m,) int64
+        Number of the file of each answer, and position there.
+    key : (m,) uint64
+        Key of each answer's id.
 
     Raises
     ------
     ConfigError
-        A file has changed, or a record does not hold its id as one text.
+        A file has changed since the first reading, or a record's id is not a single text.
     """
     ids: dict[Place, str] = {}
     places = list(zip(file.tolist(), position.tolist(), key.tolist(), strict=True))
     for number, path in enumerate(files):
-        wanted = sorted({(at, own) for of, at, own in places if of == number})
-        for at, own, text in _found(config, path, wanted):
+        in_file = sorted({(at, own) for of, at, own in places if of == number})
+        for at, own, text in _ids_at(config, path, in_file):
             ids[number, at, own] = text
     return ids
 
 
-def _found(config: Config, path: Path, wanted: list[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+def _ids_at(config: Config, path: Path, wanted: list[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
     left = list(reversed(wanted))
     wire = wire_for(config, str(path))
     for raws in _raws(config, path) if wanted else ():
@@ -212,7 +226,7 @@ def _read(config: Config, files: Sequence[Path]) -> Answered:
             pool.rejected += chunk.rejected
             for batch in chunk.batches:
                 if batch.task not in config.scored_tasks:
-                    continue  # comparisons, which no label makes right or wrong
+                    continue  # comparisons of an arena, which have no label
                 pool.add(batch, number, by_model=not config.scored_tasks[batch.task].classes)
             for labels in chunk.labels:
                 pool.add_labels(labels)

@@ -1,4 +1,4 @@
-"""The common part of commands that send requests to a running agent, and `blindsight rebaseline`."""
+"""Requests of commands to a running agent, and the request of `blindsight rebaseline`."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ if TYPE_CHECKING:
 
 
 def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float) -> str:
-    """Place a request and wait for the agent's answer; what it says.
+    """Send a request to the agent through its store, and return its answer.
 
     Parameters
     ----------
     config : Config
-        With a store.
+        Must have a store.
     kind : str
         A key of `monitor.cli.state.HANDLERS`.
     body : mapping
     wait_seconds : float
+        The longest wait for the answer.
 
     Returns
     -------
     str
-        What was done; or that no agent runs, so that the request waits for one.
+        The agent's answer; if no agent runs, a sentence that the request waits for one.
 
     Raises
     ------
     ConfigError
-        There is no store, so there is nowhere to ask.
+        The configuration has no store, through which requests reach the agent.
     RequestError
-        The agent refused, with its sentence, or has not answered in time.
+        The agent refused, or has not answered in time.
     """
     if config.store is None:
         raise ConfigError("store: there is none in this configuration; requests reach the agent through it")
     where = store_location(config.store)
-    store, running, folder = _asked(where)
+    store, running, folder = _mailbox(where)
     number = folder.place(kind, body)
     answer = folder.collect(number, wait_seconds if running else 0.0)
     if answer is not None:
@@ -64,8 +65,8 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
     )
 
 
-def _asked(where: Path | Database) -> tuple[object, bool, RequestFolder | RequestTable]:
-    """The name of a store, whether an agent runs on it, and where it is asked."""
+def _mailbox(where: Path | Database) -> tuple[object, bool, RequestFolder | RequestTable]:
+    """Return the name of a store, whether an agent runs on it, and the place for requests to it."""
     if isinstance(where, Path):
         return where.parent, FolderLock.is_held(where.parent), RequestFolder(where.parent)
     from monitor.agent.request_table import RequestTable
@@ -81,12 +82,12 @@ def _asked(where: Path | Database) -> tuple[object, bool, RequestFolder | Reques
 def ask_for_baseline(
     path: str, task: str, model: str, group: str, metric: str, reason: str, wait_seconds: float
 ) -> str:
-    """Ask for a new baseline; what the agent says.
+    """Ask the agent for a new baseline of a chart, and return its answer.
 
     Raises
     ------
     ConfigError, RequestError
-        See `ask`; a task or a metric that the configuration lacks.
+        The configuration lacks the task or the metric, an option cannot be used, or `ask` failed.
     """
     config = load_config(path)
     name = task_named(task, list(config.scored_tasks))

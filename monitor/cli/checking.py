@@ -1,4 +1,4 @@
-"""`blindsight check`: a configuration read as `run` would, and what its charts will do."""
+"""The command `blindsight check`: it reads a configuration as `run` does, and predicts its false alarms."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from monitor.export.sinks.reports_file import why_not_writable
 
 
 def check_file(path: str) -> str:
-    """Read a configuration with the references that it names; what to print of it.
+    """Read a configuration and its references, and return the text to print about them.
 
     Raises
     ------
     ConfigError
-        It cannot be used, and why.
+        The configuration or a reference cannot be used.
     """
     config = load_config(path)
     known = layouts(config.tasks)
     for source in config.sources:
         build_source(source, known)
-    _try_topics(config)
+    _check_topics(config)
     if config.export.otlp is not None:
         OTLP.require("export.otlp")
     tasks, references = config.scored_tasks, tried_references(config)
     report = check(config, reference_windows(config, references), _window_sds(tasks, references))
-    weak = [*surprise_warnings(tasks, references), *calibration_warnings(tasks, references)]
+    weaknesses = [*surprise_warnings(tasks, references), *calibration_warnings(tasks, references)]
     intervals = interval_sentences(tasks, references)
-    here = (*_unwritable(config), *_unusable(config))
-    text = render(replace(report, warnings=(*report.warnings, *weak, *intervals, *here)))
+    unusable = (*_unwritable(config), *_unusable(config))
+    text = render(replace(report, warnings=(*report.warnings, *weaknesses, *intervals, *unusable)))
     chosen = choice_lines(tasks, references)
     return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
 
@@ -60,8 +60,8 @@ def _window_sds(tasks: Mapping[str, Task], references: References) -> Spreads:
     return window_sds(tasks, references)
 
 
-def _try_topics(config: Config) -> None:
-    """Raises where their options cannot be used."""
+def _check_topics(config: Config) -> None:
+    """Build the Kafka topics, which raises `ConfigError` if their options cannot be used."""
     if config.reports and config.reports.kafka:
         build_lines_topic(config.reports.kafka)
     if config.rejects and config.rejects.kafka:
@@ -69,7 +69,10 @@ def _try_topics(config: Config) -> None:
 
 
 def _unwritable(config: Config) -> Iterator[str]:
-    """A warning and no refusal: the agent may run on another machine, or as another user."""
+    """Yield a warning for each file that cannot be written.
+
+    It is a warning and no error, because the agent may run on another machine or as another user.
+    """
     for key, section in (("reports", config.reports), ("rejects", config.rejects)):
         problem = why_not_writable(section.path) if section and section.path else None
         if problem is not None:
@@ -77,7 +80,7 @@ def _unwritable(config: Config) -> Iterator[str]:
 
 
 def _unusable(config: Config) -> Iterator[str]:
-    """Likewise of the files with tokens and certificates, read as `run` will read them."""
+    """Yield a warning for each file of tokens or certificates that cannot be read the way `run` reads it."""
     guarded: list[tuple[str, HttpSourceConfig | Export]] = [("export", config.export)]
     guarded += [(f"sources[{i}]", s) for i, s in enumerate(config.sources) if isinstance(s, HttpSourceConfig)]
     for key, section in guarded:

@@ -1,4 +1,4 @@
-"""`blindsight run`: the agent with its HTTP side, its files, its signals."""
+"""The command `blindsight run`: the agent with its HTTP server, its output files and its signals."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ from monitor.store.opening import store_location
 log = logging.getLogger("blindsight")
 
 _WAKE_SECONDS = 0.2
-_DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the process
-_SWAP_SECONDS = 2.0  # for the engine to come to a reload, and as long again to carry it out
+_DRAIN_SECONDS = 4.0  # the process must end within five seconds of SIGTERM
+_SWAP_SECONDS = 2.0  # until the engine starts a reload, and the same time again until it has ended
 
 Watch = Callable[[Sequence[WindowReport]], None]
 
 
 class Daemon:
-    """The agent and everything around it, from a configuration.
+    """An agent with its sources, sinks, store and HTTP server, built from a configuration.
 
     Parameters
     ----------
     config : Config
     watch : callable, optional
-        Shown the closed windows, in the engine's thread. Without it a `Journal` logs what changes in them,
-        and what could not be used.
+        Called with closed windows in the engine's thread. Without it a `Journal` logs their changes of state
+        and the records that could not be used.
     in_flow : bool
-        Do refits as the windows close with which they are due, and let the stream wait: for one that goes by
-        so fast that a refit beside it would be weeks late.
+        Run each refit before the next window, while the stream waits. Use it for a stream so fast that a
+        refit in another process would come weeks of data late.
     stopping : threading.Event, optional
-        Set to end the wait for a store that another agent has; without it there is no wait.
+        Ends the wait for a store that another agent uses when it is set; without it there is no wait.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Daemon:
         stopping: threading.Event | None = None,
     ) -> None:
         self.config = config
-        self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
+        self._stamps = reference_stamps(config)  # before the files are read, so that a later change is seen
         tried = Tried(config)
         settings = engine_settings(config, in_flow=in_flow, tried=tried)
         journal = Journal()
-        self._opener = ShardOpener(config, settings, journal) if _moves(config) else None
+        self._opener = ShardOpener(config, settings, journal) if _is_partitioned(config) else None
         self._shards = None if self._opener is None else Shards(self._opener, config.sources[0].label)
-        self._state = None if self._shards else _opened(config, settings, stopping)
+        self._state = None if self._shards else _open_state(config, settings, stopping)
         tried.save()
         sinks = SinkSet(self._report_sinks(), reject_queues(config))
         windows, watch_recent = self._windows()
@@ -93,8 +93,8 @@ class Daemon:
         self._retention = retention(config)
         for warning in unmatched_models(config, reference_windows(config, settings.references)):
             log.warning("%s.", warning)
-        for said in interval_sentences(settings.tasks, settings.references):
-            log.info("%s.", said)
+        for sentence in interval_sentences(settings.tasks, settings.references):
+            log.info("%s.", sentence)
         engine = self._shards or (settings.build() if self._state is None else self._state.engine)
         resumed = engine.view()
         journal.resume(resumed)
@@ -109,20 +109,22 @@ class Daemon:
         self.server = exporter(export, self.view, metrics, routes)
 
     def view(self) -> AgentView:
-        """The agent as it is now, with the HTTP side that shows it."""
-        found = self.agent.view()
+        """Return the present state of the agent and of its HTTP server."""
+        agent_view = self.agent.view()
         pushers = [pusher.view for pusher in self._pushers]
         outside = self.config.export.external_url or ""
-        return replace(found, sinks=(*found.sinks, *pushers, self.server.view), external_url=outside)
+        return replace(
+            agent_view, sinks=(*agent_view.sinks, *pushers, self.server.view), external_url=outside
+        )
 
     def _report_sinks(self) -> Sequence[ReportSink]:
-        """Those that the agent has for as long as it runs."""
+        """Return the sinks of reports that live as long as the agent."""
         if self._shards is not None:
             return ()
         return report_queues(self.config) if self._state is None else self._state.followers
 
     def _windows(self) -> tuple[Windows, Watch | None]:
-        """The history behind the page's charts, and what must be shown the windows for it."""
+        """Return the source of windows for the page's charts, and the function that feeds it, if any."""
         shards, opener, store = self._shards, self._opener, self.config.store
         if shards is not None and opener is not None:
 
@@ -137,20 +139,20 @@ class Daemon:
         return recent, recent.add
 
     def _refit_limits(self, task: str) -> ProcessLimits:
-        """As the configuration in force has them; those of a reload hold from the next refit on."""
+        """Return the limits of the current configuration; after a reload they hold from the next refit on."""
         limits = self.config.scored_tasks[task].ssme
         return ProcessLimits(limits.seconds, limits.memory_bytes)
 
     @contextmanager
     def running(self) -> Iterator[Agent]:
-        """Everything started; on the way out, drained and stopped.
+        """Start the agent and everything around it; at the exit, drain and stop all of it.
 
         Raises
         ------
         ConfigError
-            Something that the configuration names cannot be had: a file, a feed, a port that needs rights.
+            A file, a source or a port that the configuration names cannot be used.
         InUseError
-            Another process has a port or a folder.
+            Another process uses a port or a folder.
         """
         with ExitStack() as stack:
             if self._state is not None:
@@ -181,10 +183,10 @@ class Daemon:
             abandon_threads()
 
     def reload(self, path: str) -> None:
-        """Read the configuration again; keep the old one where the new one is wrong, and say so.
+        """Read the configuration again; if it cannot be used, log why and keep the old one.
 
-        A reference file that has changed since it was read is read again: its task begins a new baseline.
-        The new configuration holds once the engine has taken it over, which is waited for.
+        A reference file that has changed since it was read is read again, and its task begins a new baseline.
+        The call waits until the engine uses the new configuration.
         """
         try:
             changes = self._reload(path)
@@ -199,7 +201,7 @@ class Daemon:
             log.info("The configuration was reloaded: %s.", ", ".join(changes) or "no change")
 
     def _reload(self, path: str) -> list[str]:
-        """What changed, once it holds."""
+        """Apply the new configuration, and return its changes."""
         new = load_config(path)
         plan = classify(self.config, new)
         if plan.restart:
@@ -216,7 +218,7 @@ class Daemon:
         return [*plan.at_once, *plan.new_baseline, *files]
 
     def _rewritten(self, new: Config, stamps: Mapping[str, Stamp]) -> dict[str, str]:
-        """By task, the reference files that are the same ones as before but have changed."""
+        """Return the reference files that have the same path as before but new contents, by task."""
         return {
             name: str(new.scored_tasks[name].reference.path)
             for name, stamp in stamps.items()
@@ -225,12 +227,12 @@ class Daemon:
         }
 
     def _swap(self, new: Config, fresh: Collection[str]) -> None:
-        """Have the engine's thread take the new configuration over.
+        """Make the engine's thread use the new configuration.
 
         Raises
         ------
         BlindsightError
-            It has not done so in time: it is busy with one chunk, or its input has ended.
+            The engine has not done so in time, because it is busy with one chunk or its input has ended.
         """
         tried = Tried(new)
         settings = engine_settings(new, tried=tried)
@@ -255,20 +257,20 @@ class Daemon:
 
 
 def _decoders(config: Config, resumed: EngineView) -> Decoders | None:
-    """The processes that decode; None where the agent does."""
+    """Return the processes that decode, or None if the agent itself decodes."""
     return Decoders(config.decoders, decoders_of(config, resumed)) if config.decoders else None
 
 
-def _opened(config: Config, settings: EngineSettings, stopping: threading.Event | None) -> State | None:
-    """The state, once this agent may have it; None without a store."""
+def _open_state(config: Config, settings: EngineSettings, stopping: threading.Event | None) -> State | None:
+    """Open the state, and wait until this agent may use it; return None without a store."""
     if config.store is None:
         return None
     with StandBy(config, stopping) as stand_by:
         return open_state(config, settings, stand_by.wait)
 
 
-def _moves(config: Config) -> bool:
-    """Whether the state moves with partitions."""
+def _is_partitioned(config: Config) -> bool:
+    """Return whether the state moves with partitions."""
     return config.store is not None and config.store.by_partition
 
 
@@ -282,13 +284,13 @@ def _both(first: Watch, second: Watch | None) -> Watch:
 
 
 def run(path: str) -> int:
-    """Run the daemon until a signal or the end of every source; the exit code."""
+    """Run the daemon until a signal or the end of every source, and return the exit code."""
     config = load_config(path)
     if not config.sources:
         raise ConfigError("sources: there are none; `run` needs one, or use `replay` for files")
     stopping, reloading = threading.Event(), threading.Event()
     with signals(stopping, reloading):
-        # Within the handlers' reach: a SIGHUP while references are read must not end the process.
+        # The handlers are set first: a SIGHUP while references are read must not end the process.
         try:
             daemon = Daemon(config, stopping=stopping)
         except StoreError:
@@ -317,7 +319,7 @@ def _why(stopping: threading.Event, agent: Agent) -> str:
 
 @contextmanager
 def signals(stopping: threading.Event, reloading: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT stop, SIGHUP reloads; what was there before is put back."""
+    """Let SIGTERM and SIGINT set `stopping`, and SIGHUP `reloading`; restore the old handlers at the exit."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()

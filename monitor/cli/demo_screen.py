@@ -1,4 +1,4 @@
-"""`blindsight demo`: the agent on a year of real flights, watched live, held against the truth at the end."""
+"""The command `blindsight demo`: the agent on a year of flights, and its estimates beside the truth."""
 
 from __future__ import annotations
 
@@ -50,32 +50,34 @@ from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import WindowReport
 
 PICTURES = {"accuracy": "control-charts.svg", "ece": "control-charts-ece.svg"}
+"""The file name of each metric's control charts."""
 REPORT = "report.html"
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_WHOLE = ".whole"  # of the stream while it grows under its own name
+_WHOLE = ".whole"  # suffix of the full stream while its own name holds the growing copy
 _FRAME_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0
 
 
 def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: bool) -> int:
-    """Prepare the flights, run the agent on them, say how its estimates did; the exit code.
+    """Prepare the flights, run the agent on them, compare its estimates with the truth; return the exit code.
 
     Parameters
     ----------
     folder : Path
-        Of everything that the demo writes.
+        The folder for everything that the demo writes.
     listen : str
+        Address of the page and the metrics.
     seconds : float
-        That the stream takes to grow.
+        The time in which the stream grows to its full size.
     explain : bool
-        Say in words where the estimates were wrong, and why.
+        Print sentences on where the estimates were wrong, and why.
     page : bool
-        Serve the page until Ctrl-C, where somebody sits at a terminal.
+        Serve the page until Ctrl-C if the output is a terminal.
 
     Raises
     ------
     ConfigError
-        `listen` is not an address that can be had; nothing was written.
+        The address cannot be used; nothing was written.
     SinkError
         The folder cannot be written.
     """
@@ -90,20 +92,20 @@ def run_demo(folder: Path, listen: str, seconds: float, explain: bool, page: boo
 def watch(
     console: Console, data: DemoData, listen: str, seconds: float, explain: bool = False, stay: bool = False
 ) -> int:
-    """Run the agent on what was prepared, show it at work, hold it against the truth; the exit code.
+    """Run the agent on the prepared data, show it at work, compare it with the truth; return the exit code.
 
-    With `stay` the page is served until Ctrl-C.
+    With `stay`, serve the page until Ctrl-C.
     """
     period, stories, at_close = Period({TASK: "average_confidence"}), TrustStories(), FirstShown()
 
-    def seen(reports: Sequence[WindowReport]) -> None:
+    def record(reports: Sequence[WindowReport]) -> None:
         period.add(reports)
         stories.add(reports)
         at_close.add(reports)
 
     config = _configured(load_config(data.config), data.stream, listen)
     with _poured(data.stream, seconds) as pour:
-        daemon = Daemon(config, watch=seen, in_flow=True)
+        daemon = Daemon(config, watch=record, in_flow=True)
         with daemon.running() as agent:
             address = f"http://127.0.0.1:{daemon.server.port}/"
             console.print(f"The agent follows {data.stream.name}. Its page: {address}", highlight=False)
@@ -118,7 +120,7 @@ def watch(
 
 
 def _serve_on(console: Console, address: str) -> None:
-    """Wait for Ctrl-C, so that the page can be looked at."""
+    """Wait for Ctrl-C, so that the user can look at the page."""
     with suppress(KeyboardInterrupt):
         console.print(f"The page is still there: {address} (Ctrl-C ends the demo)", highlight=False)
         while True:  # a signal just before an endless wait would not end it
@@ -127,7 +129,7 @@ def _serve_on(console: Console, address: str) -> None:
 
 @contextmanager
 def _poured(stream: Path, seconds: float) -> Iterator[Pour]:
-    """The stream, growing under its own name, so that the positions in the reports stay true of it."""
+    """Let the stream grow under its own name, so that reported positions stay valid for the full stream."""
     whole = stream.with_name(f"{stream.name}{_WHOLE}")
     try:
         stream.replace(whole)
@@ -137,20 +139,20 @@ def _poured(stream: Path, seconds: float) -> Iterator[Pour]:
             yield pour
         finally:
             pour.stop()
-            whole.replace(stream)  # the same bytes, and all of them also where the demo was interrupted
+            whole.replace(stream)  # restores the full stream even if the demo was interrupted
     except OSError as error:
         raise SinkError(cannot_write(str(stream), error)) from error
 
 
 def _configured(config: Config, live: Path, listen: str) -> Config:
-    """The demo's configuration, following the growing file."""
+    """Return the demo's configuration with the growing file as its source."""
     source = FileSourceConfig(kind="file", path=str(live), follow=True)
     export = config.export.model_copy(update={"listen": listen})
     return config.model_copy(update={"sources": (source,), "export": export})
 
 
 def _show(console: Console, agent: Agent, pour: Pour, expected: int) -> None:
-    """Show the agent's view until it has used everything that was poured."""
+    """Show the agent's state until it has used the whole stream."""
     with Live(console=console, refresh_per_second=1 / _FRAME_SECONDS) as live:
         while not agent.wait(_FRAME_SECONDS):
             view = agent.view()
@@ -175,7 +177,7 @@ def _opening(data: DemoData) -> str:
 
 
 def _free(listen: str) -> str:
-    """The address, or a free port on it where somebody has it already."""
+    """Return the address, or the same host with port 0 if the port is in use."""
     try:
         host, port = listen_address(listen)
     except ValueError as error:
@@ -195,7 +197,7 @@ def _free(listen: str) -> str:
 
 
 def _screen(view: AgentView, width: int) -> Group:
-    """The live table: what is left out on a narrow terminal is what the demo can do without."""
+    """Return the live table; a narrow terminal leaves the least important columns out."""
     series = view.engine.series
     columns = {
         "task": [Text(one.task) for one in series],
@@ -233,9 +235,12 @@ def _close(
     at_close: FirstShown,
     explain: bool,
 ) -> None:
-    """Hold the estimates against the truth, in a row a model and in pictures; and in words where asked."""
+    """Print the comparison of estimates and truth, a row for each model, and write the pictures.
+
+    With `explain`, print sentences too.
+    """
     folder = data.config.parent
-    charts = _drawn(data, histories)
+    charts = _write_pictures(data, histories)
     alarms = histories.alarms()
     task = load_config(data.config).tasks[TASK]
     assert isinstance(task, Task)  # the demo's own
@@ -252,7 +257,7 @@ def _close(
     ]
     console.print()
     lasting = lasting_errors(data, charts["accuracy"])
-    console.print(_in_rows(summaries, lasting, console.width))
+    console.print(_comparison_table(summaries, lasting, console.width))
     if explain:
         console.print(_by_month(summaries, console.width))
         trust = trust_sentences(data.models, stories, lasting)
@@ -264,12 +269,12 @@ def _close(
         console.print(SHORT_WHY, highlight=False)
     if data.incident is not None:
         _incident(console, data.incident)
-    for line in _left_behind(folder, data):
+    for line in _list_files(folder, data):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _drawn(data: DemoData, histories: Histories) -> Mapping[str, list[ControlChartData]]:
-    """Return the charts by metric, and leave their pictures behind."""
+def _write_pictures(data: DemoData, histories: Histories) -> Mapping[str, list[ControlChartData]]:
+    """Write the pictures of the charts, and return the charts by metric."""
     charts = {metric: metric_charts(data, histories, metric) for metric in METRICS}
     for metric, name in PICTURES.items():
         path = data.config.parent / name
@@ -281,7 +286,7 @@ def _drawn(data: DemoData, histories: Histories) -> Mapping[str, list[ControlCha
 
 
 def _incident(console: Console, data: DemoData) -> None:
-    """Replay the weeks in which one airport sent a feature in another unit, and tell what was said of it."""
+    """Replay the weeks of the incident, and print what the agent reported on them."""
     out = data.config.parent / "out"
     shutil.rmtree(out, ignore_errors=True)
     replay(str(data.config), [data.stream], out, lambda path, size: None)
@@ -318,8 +323,8 @@ def _print_points(console: Console, heading: str, points: list[str]) -> None:
         console.print(f"* {point}", highlight=False, markup=False)
 
 
-def _left_behind(folder: Path, data: DemoData) -> list[str]:
-    """What the demo leaves on the disk, and how much of it."""
+def _list_files(folder: Path, data: DemoData) -> list[str]:
+    """Return lines with the files that the demo leaves, and their size."""
     kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix != _WHOLE]
     megabytes = sum(path.stat().st_size for path in kept) / 1e6
     pictures = ", ".join(str(folder / name) for name in PICTURES.values())
@@ -332,19 +337,21 @@ def _left_behind(folder: Path, data: DemoData) -> list[str]:
     ]
 
 
-def _in_rows(summaries: Sequence[ModelSummary], lasting: Sequence[tuple[float, float]], width: int) -> Group:
-    """A row a model: what was estimated and what turned out, month by month as a line of blocks."""
+def _comparison_table(
+    summaries: Sequence[ModelSummary], lasting: Sequence[tuple[float, float]], width: int
+) -> Group:
+    """Return a table with a row for each model; estimate and truth by month are a line of blocks each."""
     months = summaries[0].months
-    every = [100 * value for found in summaries for month in found.months for value in month.both]
-    bounds = min(every), max(every)
+    values = [100 * value for summary in summaries for month in summary.months for value in month.both]
+    bounds = min(values), max(values)
     columns = {
-        "model": [Text(found.model) for found in summaries],
-        "estimated": [_blocks([100 * m.estimate for m in found.months], bounds) for found in summaries],
-        "turned out": [_blocks([100 * m.realised for m in found.months], bounds) for found in summaries],
-        "in the\ninterval": [Text(f"{100 * found.covered:.0f} %") for found in summaries],
+        "model": [Text(summary.model) for summary in summaries],
+        "estimated": [_blocks([100 * m.estimate for m in summary.months], bounds) for summary in summaries],
+        "turned out": [_blocks([100 * m.realised for m in summary.months], bounds) for summary in summaries],
+        "in the\ninterval": [Text(f"{100 * summary.covered:.0f} %") for summary in summaries],
         "alarms\naccuracy, ECE": [
-            Text(", ".join(str(len(found.alarms.get(metric, ()))) for metric in METRICS))
-            for found in summaries
+            Text(", ".join(str(len(summary.alarms.get(metric, ()))) for metric in METRICS))
+            for summary in summaries
         ],
         "lasting error,\nlabels mended": [
             Text(f"{100 * without:.1f} → {100 * with_labels:.1f} points") for with_labels, without in lasting
@@ -359,21 +366,21 @@ def _in_rows(summaries: Sequence[ModelSummary], lasting: Sequence[tuple[float, f
 
 
 def _blocks(values: Sequence[float], bounds: tuple[float, float]) -> Text:
-    """A value a column, as high as it lies between the bounds."""
+    """Return a block for each value, as high as the value lies between the bounds."""
     low, high = bounds
     steps = [round((value - low) / max(high - low, 1e-9) * (len(_BLOCKS) - 1)) for value in values]
     return Text("".join(_BLOCKS[step] for step in steps))
 
 
 def _by_month(summaries: list[ModelSummary], width: int) -> Group:
-    """Estimate and truth by month; a gap of two points or more stands out."""
+    """Return a table of estimate and truth by month; a gap of two points or more is red."""
     columns = {"": [Text(month.name[:3]) for month in summaries[0].months]}
-    for found in summaries:
+    for summary in summaries:
         cells = []
-        for month in found.months:
+        for month in summary.months:
             estimate, realised = 100 * month.estimate, 100 * month.realised
             style = "bold red" if abs(estimate - realised) >= 2 else ""
             cells.append(Text(f"{estimate:.1f} → {realised:.1f}", style=style))
-        columns[found.model] = cells
+        columns[summary.model] = cells
     title = Text(f"Accuracy of {TASK} predictions by month, %: estimated → turned out", style="bold")
     return Group(title, series_table.fitted(columns, (), width))

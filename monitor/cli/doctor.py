@@ -1,4 +1,4 @@
-"""`blindsight doctor`: a hundred records of each source, and what would become of them."""
+"""The command `blindsight doctor`: a report on how a hundred records of each source would be used."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from monitor.config.root import Config, SourceConfig
 from monitor.engine.engine import EngineSettings
 from monitor.reports.views import LabelOutcome
 
-_MOST_BYTES = 1 << 24  # of a captured body, packed or not
+_MOST_BYTES = 1 << 24  # the largest captured body, compressed or not
 _START = re.compile(rb"(?:[A-Z]+ \S+ HTTP/[\d.]+|HTTP/[\d.]+ \d{3}[^\r\n]*)\r?\n")
 _HEADERS = re.compile(rb"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*\r?\n)+)\r?\n")
 
 RECORDS = 100
-"""Looked at in each source."""
+"""The number of records that are read from each source."""
 
 
 class _Join(NamedTuple):
-    """Of one task: labels that find their answer, all labels, all answers, labels that name no row."""
+    """Counts of one task: labels that join an answer, all labels, all answers, and labels without a row."""
 
     joined: int
     labels: int
@@ -46,18 +46,18 @@ class _Join(NamedTuple):
 
     def __str__(self) -> str:
         verb = "finds" if self.labels == 1 else "find"
-        told = f"{self.joined} of {self.labels} labels {verb} one of {self.answers} answers looked at"
+        text = f"{self.joined} of {self.labels} labels {verb} one of {self.answers} answers looked at"
         if not self.ambiguous:
-            return told
-        return f"{told}, {self.ambiguous} name a request of several rows: add a colon and the row's number"
+            return text
+        return f"{text}, {self.ambiguous} name a request of several rows: add a colon and the row's number"
 
 
 def examine_sources(path: str) -> tuple[str, bool]:
-    """What the sources of a configuration hold, and whether all is well.
+    """Return a report on the records of a configuration's sources, and whether all of them can be used.
 
-    Nothing is committed, acknowledged or written: topics are read outside the group, files beside whoever
-    follows them, and the store is not opened. A mapping is proposed only after it was tried on the records,
-    and labels have looked for answers with it.
+    Nothing is committed, acknowledged or written: topics are read outside the consumer group, files without
+    effect on other readers, and the store is not opened. A mapping is proposed only after a trial on the
+    records, in which labels were joined to answers too.
 
     Parameters
     ----------
@@ -67,49 +67,49 @@ def examine_sources(path: str) -> tuple[str, bool]:
     Raises
     ------
     ConfigError
-        It cannot be used, names no source, or has a task's classes the wrong way round.
+        The configuration cannot be used, names no source, or has the classes of a task in the wrong order.
     """
     config = load_config(path)
     if not config.sources:
         raise ConfigError("sources: there are none to examine; configure one")
     heads = [f"{source.label} ({source.kind})" for source in config.sources]
-    return _report(config, heads, [_examined(config, source) for source in config.sources])
+    return _report(config, heads, [_examine_source(config, source) for source in config.sources])
 
 
 def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
-    """What an `http` source would make of one captured body, and whether it could use it as it is.
+    """Return a report on one captured body of a post to an `http` source, and whether all of it can be used.
 
     Parameters
     ----------
     path : str
-        The configuration: its tasks, and the mapping of its source of kind `http`, if it has one.
+        The configuration: its tasks, and the mapping of its `http` source if it has one.
     sample : Path
-        The body of a post, JSON or not; perhaps with its headers before it, and a blank line between.
+        The body of a post, JSON or not. Its headers and a blank line may come before it.
 
     Raises
     ------
     ConfigError
-        The configuration or the sample cannot be used, or a task has its classes the wrong way round.
+        The configuration or the sample cannot be used, or the classes of a task are in the wrong order.
     """
     config = load_config(path)
-    headers, body = _captured(sample)
+    headers, body = _read_capture(sample)
     posted = [source for source in config.sources if source.kind == "http"]
     wire = own_wire(posted[0]) if len(posted) == 1 else RECOGNISED
 
     def read(wire: Wire) -> list[Raw]:
         value = wire.posted(headers, body)
-        if value is None:  # what came without headers is read as a message of a topic is
+        if value is None:  # a body without headers is read as if it were a message of a topic
             value = body if headers else wire.message(body, ())
         return [RawMessages([value], sample.name, [0])]
 
     known = layouts(config.tasks, numbered=True)
-    examined = _looked_at(read(wire), known, sample.name, wire, read)
+    examination = _examine_raws(read(wire), known, sample.name, wire, read)
     beside = f" with {len(headers)} headers" if headers else ""
-    return _report(config, [f"{sample.name} (a body{beside})"], [examined])
+    return _report(config, [f"{sample.name} (a body{beside})"], [examination])
 
 
-def _captured(sample: Path) -> tuple[dict[str, str], bytes]:
-    """The headers of a captured post, names in lower case, and its body unpacked."""
+def _read_capture(sample: Path) -> tuple[dict[str, str], bytes]:
+    """Return the headers of a captured post, with names in lower case, and its decompressed body."""
     try:
         with sample.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
@@ -141,53 +141,61 @@ def _captured(sample: Path) -> tuple[dict[str, str], bytes]:
     return headers, body
 
 
-def _report(config: Config, heads: Sequence[str], looked: Sequence[Examination]) -> tuple[str, bool]:
-    """What was found under each head, the mappings proposed, and how labels join; whether all is well."""
-    chosen = _chosen(config, looked)
-    now = _joins(config, [each.chunk for each in looked])
-    chunks = [each.chunk if best is None else best.chunk for each, best in zip(looked, chosen, strict=True)]
-    then = _joins(config, chunks)
-    told = []
-    for head, each, best in zip(heads, looked, chosen, strict=True):
-        lines = [*each.lines, *([] if best is None else _tried(each, best, chunks, now, then))]
-        told.append("\n  ".join([f"{head}:", *lines]))
-    proposed = ", with the mappings proposed" if any(chosen) else ""
-    for task, join in then.items():
-        compared = "" if join.joined else f": {_compared(task, chunks)}"
-        told.append(f"task {task}{proposed}: {join}{compared}")
-    return "\n".join(told), not any(each.wrong for each in looked)
-
-
-def _chosen(config: Config, looked: Sequence[Examination]) -> list[Proposal | None]:
-    """Of each source's mappings the one by which most records are used, most labels join, most ids are known.
-
-    A source's labels may want another source's answers: each is chosen beside what was chosen of the others.
-    """
-    chosen = [
-        max(each.proposals, key=lambda found: (found.used, found.labelled), default=None) for each in looked
+def _report(config: Config, heads: Sequence[str], examinations: Sequence[Examination]) -> tuple[str, bool]:
+    """Return the report on the sources with proposed mappings and joins, and whether all is well."""
+    proposals = _best_proposals(config, examinations)
+    now = _joins(config, [each.chunk for each in examinations])
+    chunks = [
+        each.chunk if best is None else best.chunk for each, best in zip(examinations, proposals, strict=True)
     ]
-    for place, each in enumerate(looked):
+    then = _joins(config, chunks)
+    paragraphs = []
+    for head, each, best in zip(heads, examinations, proposals, strict=True):
+        lines = [*each.lines, *([] if best is None else _trial_lines(each, best, chunks, now, then))]
+        paragraphs.append("\n  ".join([f"{head}:", *lines]))
+    proposed = ", with the mappings proposed" if any(proposals) else ""
+    for task, join in then.items():
+        comparison = "" if join.joined else f": {_compare_ids(task, chunks)}"
+        paragraphs.append(f"task {task}{proposed}: {join}{comparison}")
+    return "\n".join(paragraphs), not any(each.wrong for each in examinations)
+
+
+def _best_proposals(config: Config, examinations: Sequence[Examination]) -> list[Proposal | None]:
+    """Return the best mapping of each source, or None if it has none.
+
+    The best mapping makes the most records usable; then it joins the most labels, then it gives the most ids.
+    A source's labels may belong to another source's answers, so each is judged beside the others' best
+    mappings.
+    """
+    best_of_each = [
+        max(each.proposals, key=lambda proposal: (proposal.used, proposal.labelled), default=None)
+        for each in examinations
+    ]
+    for place, each in enumerate(examinations):
         if len(each.proposals) < 2:
             continue
-        chunks = [one.chunk if best is None else best.chunk for one, best in zip(looked, chosen, strict=True)]
+        chunks = [
+            one.chunk if best is None else best.chunk
+            for one, best in zip(examinations, best_of_each, strict=True)
+        ]
 
         def worth(
-            found: Proposal, chunks: list[Chunk] = chunks, place: int = place
+            proposal: Proposal, chunks: list[Chunk] = chunks, place: int = place
         ) -> tuple[int, int, int, int]:
-            beside = [*chunks[:place], found.chunk, *chunks[place + 1 :]]
+            beside = [*chunks[:place], proposal.chunk, *chunks[place + 1 :]]
             joined = sum(join.joined for join in _joins(config, beside).values())
-            return found.used, joined, found.labelled, found.with_id
+            return proposal.used, joined, proposal.labelled, proposal.with_id
 
-        chosen[place] = max(each.proposals, key=worth)
-    return chosen
+        best_of_each[place] = max(each.proposals, key=worth)
+    return best_of_each
 
 
 def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
-    """By task with answers and labels, how many labels find their answer: by the engine that `run` has."""
+    """Return the joins of each task with answers and labels, counted by an engine like that of `run`."""
     known = [replace(batch, label=np.full(len(batch), -1)) for chunk in chunks for batch in chunk.batches]
-    given = [batch for chunk in chunks for batch in chunk.labels]
+    label_batches = [batch for chunk in chunks for batch in chunk.labels]
     tasks = dict.fromkeys(batch.task for batch in known)
-    # No window closes: an estimator may want an extra, and nobody reads what it says of a sample.
+    # No window closes, because an estimator may need an extra, and no estimate is reported.
     windows = {
         name: task.window.model_copy(update={"size": sys.maxsize})
         for name, task in config.scored_tasks.items()
@@ -197,7 +205,7 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
     }
     engine = EngineSettings(open_ended, event_time=True, arenas=config.arenas, numbered=True).build()
     now = time.time()
-    for chunk in chunks:  # the answers first: a label without a time has that of the newest answer
+    for chunk in chunks:  # the answers first: a label without a time gets the time of the newest answer
         answers = tuple(replace(batch, label=np.full(len(batch), -1)) for batch in chunk.batches)
         engine.absorb(replace(chunk, batches=answers, labels=(), rejects=()), now)
     for chunk in chunks:
@@ -206,23 +214,23 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
     return {
         task: _Join(
             outcomes.get((task, LabelOutcome.MATCHED), 0),
-            sum(len(batch) for batch in given if batch.task == task),
+            sum(len(batch) for batch in label_batches if batch.task == task),
             sum(len(batch) for batch in known if batch.task == task),
             outcomes.get((task, LabelOutcome.AMBIGUOUS), 0),
         )
         for task in tasks
-        if any(batch.task == task for batch in given)
+        if any(batch.task == task for batch in label_batches)
     }
 
 
-def _tried(
-    looked: Examination,
+def _trial_lines(
+    examination: Examination,
     best: Proposal,
     chunks: Sequence[Chunk],
     now: Mapping[str, _Join],
     then: Mapping[str, _Join],
 ) -> Iterable[str]:
-    """What the trial of a proposal gave, and the proposal."""
+    """Return lines with the result of a proposal's trial, and with the proposal."""
     chunk = best.chunk
     tasks = {batch.task for batch in chunk.batches} | {batch.task for batch in chunk.labels}
     here = {task: join for task, join in then.items() if task in tasks}
@@ -239,40 +247,40 @@ def _tried(
         if join.ambiguous or (not join.joined and not _alike(task, chunks))
     ]
     joined = "".join(f"; {join}" for join in here.values())
-    return best.lines(looked.records, joined, losses)
+    return best.lines(examination.records, joined, losses)
 
 
 def _ids(task: str, chunks: Sequence[Chunk]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """By source an id of an answer, and one of a label."""
+    """Return an example of an answer's id and of a label's id from each source that has one, as two lists."""
     ids = [(chunk.source, chunk.ids[task]) for chunk in chunks if task in chunk.ids]
     answers = [(source, each.answer) for source, each in ids if each.answer is not None]
     return answers, [(source, each.label) for source, each in ids if each.label is not None]
 
 
 def _alike(task: str, chunks: Sequence[Chunk]) -> bool:
-    """Whether any label's id has the shape of any answer's."""
+    """Return whether a label's id has the shape of an answer's id."""
     answers, labels = _ids(task, chunks)
     return bool({id_shape(id_) for _, id_ in answers} & {id_shape(id_) for _, id_ in labels})
 
 
-def _compared(task: str, chunks: Sequence[Chunk]) -> str:
-    """What the ids of each source look like."""
+def _compare_ids(task: str, chunks: Sequence[Chunk]) -> str:
+    """Return a sentence that compares the ids of answers and labels in each source."""
     answers, labels = _ids(task, chunks)
     of_answers = " and ".join(f"{source} have {id_look(id_)}" for source, id_ in answers)
     of_labels = " and ".join(f"{source} {id_look(id_)}" for source, id_ in labels)
-    told = f"answers of {of_answers}, labels of {of_labels}"
+    text = f"answers of {of_answers}, labels of {of_labels}"
     if translated := _translated(task, chunks):
-        return f"{told}; {translated}"
+        return f"{text}; {translated}"
     if _alike(task, chunks):
-        return f"{told}; they look alike, and may join beyond these samples"
+        return f"{text}; they look alike, and may join beyond these samples"
     shapes = [{id_shape(id_) for _, id_ in side} for side in (answers, labels)]
     if {"9"} in shapes and {"hex"} in shapes:
-        return f"{told}; a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`"
-    return f"{told}; give labels the id of their answer, or `mapping.id` another path"
+        return f"{text}; a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`"
+    return f"{text}; give labels the id of their answer, or `mapping.id` another path"
 
 
 def _translated(task: str, chunks: Sequence[Chunk]) -> str:
-    """Return the sentence about mapping keys with which a label finds its answer; "" if none helps."""
+    """Return a sentence on the mapping keys with which a label joins its answer, or "" if there are none."""
     answers, labels = _ids(task, chunks)
     batches = [batch for chunk in chunks for batch in chunk.batches if batch.task == task]
     label_batches = [batch for chunk in chunks for batch in chunk.labels if batch.task == task]
@@ -290,43 +298,43 @@ def _translated(task: str, chunks: Sequence[Chunk]) -> str:
     return ""
 
 
-def _examined(config: Config, source: SourceConfig) -> Examination:
+def _examine_source(config: Config, source: SourceConfig) -> Examination:
     try:
-        found = source_class(source).sample(source, RECORDS)
+        sample = source_class(source).sample(source, RECORDS)
     except ConfigError:
         raise
     except BlindsightError as error:
-        return _refused(config, source, str(error))
-    if isinstance(found, str):
-        return _nothing(source, found)
-    if not found:
-        return _nothing(source, "nothing is there yet")
-    return _looked_at(found, layouts(config.tasks, numbered=True), source.label, own_wire(source))
+        return _refusal(config, source, str(error))
+    if isinstance(sample, str):
+        return _without_records(source, sample)
+    if not sample:
+        return _without_records(source, "nothing is there yet")
+    return _examine_raws(sample, layouts(config.tasks, numbered=True), source.label, own_wire(source))
 
 
-def _refused(config: Config, source: SourceConfig, why: str) -> Examination:
-    """Return why a source refuses a table, with mappings that would read it."""
-    looked = _nothing(source, why, wrong=True)
+def _refusal(config: Config, source: SourceConfig, why: str) -> Examination:
+    """Return why a source refuses a table, with mappings that would read the table."""
+    examination = _without_records(source, why, wrong=True)
     with suppress(BlindsightError):
         raws = source_class(source).sample_every_column(source, RECORDS)
         known = layouts(config.tasks, numbered=True)
-        tried = examine(raws, known, source.label, own_wire(source)) if raws else looked
-        looked = replace(tried, lines=looked.lines, wrong=True)
-    return looked
+        tried = examine(raws, known, source.label, own_wire(source)) if raws else examination
+        examination = replace(tried, lines=examination.lines, wrong=True)
+    return examination
 
 
-def _looked_at(
+def _examine_raws(
     raws: Sequence[Raw],
     known: Sequence[TaskLayout],
     name: str,
     wire: Wire,
     read: Callable[[Wire], Sequence[Raw]] | None = None,
 ) -> Examination:
-    found = examine(raws, known, name, wire, read)
+    examination = examine(raws, known, name, wire, read)
     for layout in known:
-        refuse_reversed(found.chunk, layout, name)
-    return found
+        refuse_reversed(examination.chunk, layout, name)
+    return examination
 
 
-def _nothing(source: SourceConfig, why: str, wrong: bool = False) -> Examination:
+def _without_records(source: SourceConfig, why: str, wrong: bool = False) -> Examination:
     return Examination(0, 0, 0, (why,), wrong, Chunk(source.label))

@@ -1,4 +1,4 @@
-"""`blindsight labels ask --for active_testing`: requests to be labelled, drawn one after another."""
+"""The command `blindsight labels ask --for active_testing`: requests to label, drawn in sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import numpy as np
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
-from monitor.cli.answered import Answered, Place, active_calibration, chosen, left_out, opened, texts_of
+from monitor.cli.answered import (
+    Answered,
+    Place,
+    active_calibration,
+    left_out,
+    matching_models,
+    read_inputs,
+    texts_of,
+)
 from monitor.cli.labels_ask import ask
 from monitor.cli.rounds import Begun, read_rounds
 from monitor.cli.settings import read_references
@@ -25,25 +33,25 @@ from monitor.stats.labelled.ssme import SSME
 from monitor.stats.sampling.acquisition import as_if_at_once, draw_in_turn, expected_turn_widths
 
 FOR = ActiveTesting.tag
-"""The possible values of `--for`."""
+"""The only value of `--for`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """The requests of one task from which a round is drawn, N by rising key, and M models' answers.
+    """The N requests of one task from which a round is drawn, sorted by key, with the answers of M models.
 
     Parameters
     ----------
     models : tuple of str
     key : (N,) uint64
     file, position : (N,) int64
-        Where one of the answers stands.
+        Place of one of the request's answers.
     time : (N,) float64
-        Of that answer.
+        Time of that answer.
     scores, calibrated : (N, M, K) float64
-        NaN where a model has no answer.
+        NaN if a model has no answer.
     predicted : (N, M) int64
-        −1 likewise.
+        −1 if a model has no answer.
     """
 
     models: tuple[str, ...]
@@ -59,14 +67,14 @@ class _Requests:
         return len(self.key)
 
     def name(self, task: str, seed: int) -> str:
-        """Of the round that is drawn from them with this seed: other requests have another."""
-        told = hashlib.sha256(json.dumps([task, len(self), *self.models]).encode() + self.key.tobytes())
-        return f"{told.hexdigest()[:12]}-{seed}"
+        """Return the name of the round with this seed; other requests give another name."""
+        digest = hashlib.sha256(json.dumps([task, len(self), *self.models]).encode() + self.key.tobytes())
+        return f"{digest.hexdigest()[:12]}-{seed}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The draws made now: rows of the requests, the chances, and the number of the first."""
+class _Draws:
+    """New draws of a round: rows of the requests, their probabilities, and the number of the first draw."""
 
     task: str
     round: str
@@ -77,7 +85,7 @@ class _Asked:
     probability: Floats
 
 
-def asked_for(
+def ask_for_estimator(
     estimator: str,
     path: str,
     files: Sequence[Path],
@@ -87,12 +95,12 @@ def asked_for(
     seed: int,
     earlier: Sequence[Path],
 ) -> tuple[list[str], list[str]]:
-    """Lines and sentences of `ask`, or of `ask_in_turn` where that is what an estimator needs.
+    """Return the lines and sentences of `ask`, or of `ask_in_turn` if the estimator needs a sequence.
 
     Raises
     ------
     ConfigError
-        No estimator needs labels drawn for it under that name; see also the two.
+        No estimator of this name needs draws in sequence, or `ask` or `ask_in_turn` failed.
     """
     if estimator == FOR:
         return ask_in_turn(path, files, n, task, model, seed, earlier)
@@ -116,64 +124,66 @@ def ask_in_turn(
     seed: int = 0,
     earlier: Sequence[Path] = (),
 ) -> tuple[list[str], list[str]]:
-    """Draw requests to be labelled one after another, n of each task: one sequence for all its models.
+    """Draw n requests of each task in sequence, one sequence for all models of the task.
 
-    Chances are in proportion to the error that a surrogate expects of the models, a tenth of them spread
-    evenly; it is the mean of the calibrated models, or `ssme` fitted on the labels of earlier draws.
+    Probabilities are proportional to the models' error that a surrogate expects, and a tenth of the
+    probability is spread evenly. The surrogate is the mean of the calibrated models, or `ssme` fitted on the
+    labels of earlier draws.
 
     Parameters
     ----------
     path : str
         The configuration, whose reference gives the calibration.
     files : sequence of Path
-        Answers, and labels that are known already, whose requests are left out. They are read twice.
+        Answers, and known labels, whose requests are left out. The files are read twice.
     n : int
-        At least 1; where fewer requests are left, all of them.
+        At least 1. If fewer requests are left, all of them are drawn.
     task, model : str
-        Only this task; draws for this model only. ``""`` for all.
+        Draw for this task and this model only; ``""`` for all.
     seed : int
         The same files, configuration and seed give the same lines.
     earlier : sequence of Path
-        Lines of earlier calls, labelled or not: their rounds go on. The files must be those of then.
+        Lines of earlier calls, labelled or not, whose rounds are continued. The files must be the same as
+        then.
 
     Returns
     -------
     (list of str, list of str)
-        Label records as JSON, with `label` to be filled in; a sentence a task, and what was left out.
+        Label records as JSON, with an empty `label`; and a sentence for each task and for omitted records.
 
     Raises
     ------
     ConfigError
-        A setting, the configuration or a file cannot be used, nothing is left to ask about, or a round
-        cannot go on with these files.
+        A setting, the configuration or a file cannot be used, no request is left, or a round cannot be
+        continued with these files.
     SourceError
-        A file turned out to be damaged.
+        A file is damaged.
     """
-    config, found = opened(path, files, n, task, seed)
-    begun = read_rounds(earlier, config.scored_tasks)
+    config, pool = read_inputs(path, files, n, task, seed)
+    rounds = read_rounds(earlier, config.scored_tasks)
     references = read_references(config)
-    asked: list[tuple[_Asked, _Requests]] = []
-    said: list[str] = []
-    for name, models in _by_task(found, config, task, model):
-        round_ = begun.get(name)
+    draws: list[tuple[_Draws, _Requests]] = []
+    sentences: list[str] = []
+    for name, models in _by_task(pool, config, task, model):
+        round_ = rounds.get(name)
         if earlier and round_ is None:
             continue
-        requests = _requests(config.scored_tasks[name], name, models, found, references.get(name, {}), round_)
+        requests = _requests(config.scored_tasks[name], name, models, pool, references.get(name, {}), round_)
         if len(requests):
-            drawn, sentence = _drawn(name, config.scored_tasks[name], requests, n, seed, round_)
-            asked.append((drawn, requests))
-            said.append(sentence)
-    if not asked:
+            draw, sentence = _draw_round(name, config.scored_tasks[name], requests, n, seed, round_)
+            draws.append((draw, requests))
+            sentences.append(sentence)
+    if not draws:
         raise ConfigError(
             "FILE…: no request in them has an id, an answer with scores and no label yet; give files of "
             "predictions whose records have an id"
         )
-    return _lines(config, files, asked), [*said, *left_out(found)]
+    return _lines(config, files, draws), [*sentences, *left_out(pool)]
 
 
-def _by_task(found: Answered, config: Config, task: str, model: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Tasks with classes, each with its models: of right and wrong alone there is no surrogate."""
-    pairs = chosen(found, task, model)
+def _by_task(pool: Answered, config: Config, task: str, model: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each task with classes and its models; without classes there is no surrogate."""
+    pairs = matching_models(pool, task, model)
     for name in dict.fromkeys(name for name, _ in pairs):
         if config.scored_tasks[name].classes:
             yield name, tuple(who for of, who in pairs if of == name)
@@ -187,13 +197,13 @@ def _requests(
     task: Task,
     name: str,
     models: tuple[str, ...],
-    found: Answered,
+    pool: Answered,
     references: Mapping[str, Reference],
     begun: Begun | None,
 ) -> _Requests:
-    """Those without a label; a label of the round itself is none."""
-    answers = {who: found.answers_of(name, who) for who in models}
-    labelled = found.labelled_of(name)
+    """Return the requests without a label; labels of the round itself do not count."""
+    answers = {model_name: pool.answers_of(name, model_name) for model_name in models}
+    labelled = pool.labelled_of(name)
     if begun is not None:
         labelled = np.setdiff1d(labelled, begun.key)
     key = np.setdiff1d(np.concatenate([rows["key"] for rows in answers.values()]), labelled)
@@ -202,20 +212,20 @@ def _requests(
     predicted = np.full(shape[:2], -1, dtype=np.int64)
     file, position = np.full((2, len(key)), -1)
     time = np.full(len(key), np.nan)
-    for m, (who, rows) in enumerate(answers.items()):
+    for m, (model_name, rows) in enumerate(answers.items()):
         own = np.flatnonzero(np.isin(rows["key"], key))
         at = np.searchsorted(key, rows["key"][own])
-        active = active_calibration(name, task, who, references.get(who))
+        active = active_calibration(name, task, model_name, references.get(model_name))
         scores[at, m], predicted[at, m] = rows["scores"][own], rows["predicted"][own]
         calibrated[at, m] = active.calibration.apply(rows["scores"][own])
         file[at], position[at], time[at] = rows["file"][own], rows["position"][own], rows["time"][own]
     return _Requests(models, key, file, position, time, scores, calibrated, predicted)
 
 
-def _drawn(
+def _draw_round(
     name: str, task: Task, requests: _Requests, n: int, seed: int, begun: Begun | None
-) -> tuple[_Asked, str]:
-    """The next draws of a round, which is a new one where none was begun, and what they will bring."""
+) -> tuple[_Draws, str]:
+    """Return the next draws of a round, new or continued, and a sentence on their expected benefit."""
     done = Begun.nothing() if begun is None else begun
     seed = seed if begun is None else _same_round(name, requests, begun)
     round_, known = requests.name(name, seed), np.searchsorted(requests.key, done.key)
@@ -233,7 +243,7 @@ def _drawn(
     first, last = len(known) + 1, len(known) + len(turns.row)
     picked = as_if_at_once(np.r_[done.probability, turns.probability], len(requests))[len(known) :]
     return (
-        _Asked(name, round_, len(requests), first, turns.row, turns.probability, picked),
+        _Draws(name, round_, len(requests), first, turns.row, turns.probability, picked),
         f"{name}: draws {first:,} to {last:,} of the round {round_}, out of {len(requests):,} requests, by "
         f"the errors that {which} expects. Expected width of {FOR}'s {task.level:.0%} interval of the "
         f"accuracy with {last:,} labels: {_widths(requests, surrogate, chance, last, task.level)}."
@@ -246,23 +256,23 @@ def _drawn(
 
 
 def _widths(requests: _Requests, surrogate: Floats, chance: Floats, labels: int, level: float) -> str:
-    said = []
+    parts = []
     for m, who in enumerate(requests.models):
         own = np.flatnonzero(requests.predicted[:, m] >= 0)
         if len(own):
             error = 1.0 - surrogate[own, requests.predicted[own, m]]
-            found = expected_turn_widths(np.clip(error, 0.0, 1.0), chance[own], labels, level)
-            said.append(f"{who} {found.chosen:.3f} ({found.even:.3f} if drawn evenly)")
-    return ", ".join(said)
+            widths = expected_turn_widths(np.clip(error, 0.0, 1.0), chance[own], labels, level)
+            parts.append(f"{who} {widths.chosen:.3f} ({widths.even:.3f} if drawn evenly)")
+    return ", ".join(parts)
 
 
 def _same_round(name: str, requests: _Requests, begun: Begun) -> int:
-    """The seed of a round that goes on.
+    """Return the seed of the round to be continued.
 
     Raises
     ------
     ConfigError
-        It was drawn from other requests.
+        The round was drawn from other requests.
     """
     seed = begun.seed
     same = (requests.name(name, seed), len(requests)) == (begun.round, begun.pool)
@@ -276,7 +286,7 @@ def _same_round(name: str, requests: _Requests, begun: Begun) -> int:
 
 
 def _surrogate(task: Task, requests: _Requests, labels: Ints) -> tuple[Floats, str]:
-    """Class probabilities (N, K) that the draws are made by, and what they are."""
+    """Return the class probabilities (N, K) that determine the draws, and their name."""
     known = int((labels != UNLABELLED).sum())
     if known:
         spread = np.random.default_rng(0).permutation(np.flatnonzero(labels == UNLABELLED))
@@ -290,7 +300,7 @@ def _surrogate(task: Task, requests: _Requests, labels: Ints) -> tuple[Floats, s
 
 
 def _chances(requests: _Requests, surrogate: Floats) -> Floats:
-    """(N,) of a first draw: the mean over the models of what would be best for each."""
+    """Return the probabilities (N,) of a first draw: the mean of those that are best for each model."""
     chance = np.zeros(len(requests))
     for m in range(len(requests.models)):
         own = np.flatnonzero(requests.predicted[:, m] >= 0)
@@ -300,29 +310,29 @@ def _chances(requests: _Requests, surrogate: Floats) -> Floats:
     return share
 
 
-def _lines(config: Config, files: Sequence[Path], asked: Sequence[tuple[_Asked, _Requests]]) -> list[str]:
+def _lines(config: Config, files: Sequence[Path], draws: Sequence[tuple[_Draws, _Requests]]) -> list[str]:
     places = np.concatenate(
-        [np.stack([r.file[a.row], r.position[a.row], r.key[a.row].view(np.int64)], axis=1) for a, r in asked]
+        [np.stack([r.file[a.row], r.position[a.row], r.key[a.row].view(np.int64)], axis=1) for a, r in draws]
     )
     ids = texts_of(config, files, places[:, 0], places[:, 1], places[:, 2].view(np.uint64))
     return [
         json.dumps(record, ensure_ascii=False)
-        for drawn, requests in asked
-        for record in _records(drawn, requests, ids)
+        for draw, requests in draws
+        for record in _records(draw, requests, ids)
     ]
 
 
-def _records(asked: _Asked, requests: _Requests, ids: dict[Place, str]) -> Iterator[dict[str, object]]:
-    for m, row in enumerate(asked.row.tolist()):
+def _records(draws: _Draws, requests: _Requests, ids: dict[Place, str]) -> Iterator[dict[str, object]]:
+    for m, row in enumerate(draws.row.tolist()):
         record: dict[str, object] = {
             "id": ids[int(requests.file[row]), int(requests.position[row]), int(requests.key[row])],
-            "task": asked.task,
-            "probability": float(asked.probability[m]),
+            "task": draws.task,
+            "probability": float(draws.probability[m]),
             "draw": {
-                "round": asked.round,
-                "number": asked.first + m,
-                "pool": asked.pool,
-                "probability": float(asked.chance[m]),
+                "round": draws.round,
+                "number": draws.first + m,
+                "pool": draws.pool,
+                "probability": float(draws.chance[m]),
             },
         }
         if np.isfinite(requests.time[row]):

@@ -1,4 +1,4 @@
-"""Examines a few records of a source: usable and unusable ones with the reason, and a mapping that helps."""
+"""The examination of a few records of a source: counts, faults, and a mapping that makes more usable."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from monitor.config.mapping import FieldMapping, lookup, parse_field_path
 from monitor.engine.planning import certain_rows
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
-_FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
-_FEWEST_LABELS = 10  # that all are the class with the largest score, before it is said of all of them
-_MOST_NAMES = 10  # of fields that are not read
+_FEWEST = 5  # vectors of scores that are needed to judge whether they are probabilities
+_FEWEST_LABELS = 10  # labels that are needed to judge whether they repeat the predictions
+_MOST_NAMES = 10  # names of fields in one sentence
 _NOTHING = "no mapping is known that reads them: see docs/records.md for what a record needs"
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A mapping that was tried on the records.
+    """A mapping and the result of its trial on the records.
 
     Parameters
     ----------
     mapping : FieldMapping
     chunk : Chunk
-        The records as it reads them.
+        The records read with the mapping.
     before : Chunk
-        As the source reads them now.
+        The records as the source reads them now.
     """
 
     mapping: FieldMapping
@@ -68,45 +68,48 @@ class Proposal:
 
     @property
     def used(self) -> int:
-        """Answers and labels that it gives."""
+        """The number of answers and labels that the mapping makes usable."""
         return _used(self.chunk)
 
     @property
     def answers_first(self) -> tuple[int, int]:
-        """Return the number of answers, then of answers and labels: labels made of answers are no gain."""
+        """The rank of the mapping: its number of answers, then of answers and labels.
+
+        An answer read as a label must not count as a gain.
+        """
         return sum(map(len, self.chunk.batches)), self.used
 
     @property
     def labelled(self) -> int:
-        """Answers with a label beside them."""
+        """The number of answers with a label in the same record."""
         return _labelled(self.chunk)
 
     @property
     def with_id(self) -> int:
-        """Answers with an id, which labels can find."""
+        """The number of answers with an id, which labels can join."""
         return sum(int((batch.key != NO_ID).sum()) for batch in self.chunk.batches)
 
     def losses(self) -> Iterable[str]:
-        """What the source reads now, or holds, and the mapping leaves; nothing of a good one."""
+        """Yield a clause for each kind of record that the mapping loses; a good mapping loses none."""
         now = {(reject.partition, reject.position) for reject in self.before.rejects}
         lost = [each for each in self.chunk.rejects if (each.partition, each.position) not in now]
         if lost:
-            told = f"{_times(len(lost), 'record')} that can be used now cannot any more"
-            yield f"{told} (give them a source of their own; {lost[0].message})"
+            clause = f"{_times(len(lost), 'record')} that can be used now cannot any more"
+            yield f"{clause} (give them a source of their own; {lost[0].message})"
         for left in _left(self.chunk):
             yield f"it {left}; write one row a record"
 
     def lines(self, records: int, joins: str, losses: Sequence[str]) -> Iterable[str]:
-        """What the trial gave, and the mapping; it is called good only where it loses nothing.
+        """Yield the result of the trial and the mapping, which counts as good only if nothing is lost.
 
         Parameters
         ----------
         records : int
-            That it was tried on.
+            The number of records in the trial.
         joins : str
-            What is to be said of labels that find their answers; "" where there are none of one of them.
+            A clause on the labels that join answers; "" without answers or without labels.
         losses : sequence of str
-            What is lost beside records: joins.
+            Clauses on losses other than of records, such as joins.
         """
         answers, labels = (sum(map(len, each)) for each in (self.chunk.batches, self.chunk.labels))
         yield (
@@ -132,22 +135,22 @@ def _times(count: int, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found.
+    """The result of an examination.
 
     Parameters
     ----------
     answers, labels, rejected : int
-        Usable answers and labels, and what cannot be used.
+        Numbers of usable answers, usable labels and unusable records.
     lines : tuple of str
-        What to tell, a sentence each.
+        The sentences to print.
     wrong : bool
-        Whether the source should not be run like this.
+        Whether the source should not be used with its present settings.
     chunk : Chunk
-        The records.
+        The decoded records.
     records : int
-        How many they are.
+        The number of records.
     proposals : tuple of Proposal
-        Mappings that read more of them, in the order in which one is taken before the next.
+        Mappings that make more records usable, the preferred ones first.
     """
 
     answers: int
@@ -167,19 +170,19 @@ def examine(
     wire: Wire,
     read: Callable[[Wire], Sequence[Raw]] | None = None,
 ) -> Examination:
-    """Decode what was read of a source, as `run` would, and say what it is.
+    """Decode records of a source as `run` does, and return their counts, their faults and helpful mappings.
 
     Parameters
     ----------
     raws : sequence of Raw
-        Some records; labels among them are joined by id.
+        Some records; labels among them join answers by id.
     layouts : sequence of TaskLayout
     name : str
-        Of the source.
+        Name of the source.
     wire : Wire
-        As it is configured.
+        The wire that is configured for the source.
     read : callable, optional
-        From another wire to the same records as they would have been read for it, where that differs.
+        Returns the same records for another wire, if the source reads them differently for it.
     """
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
     values = list(records_of(raws, wire))
@@ -210,9 +213,9 @@ def examine(
 
 def _held(chunk: Chunk) -> Iterable[str]:
     answers = sum(map(len, chunk.batches))
-    given = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+    labelled = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
     labels = sum(map(len, chunk.labels))
-    yield f"{answers} answers, {labels + given} labels, {chunk.rejected} records that cannot be used"
+    yield f"{answers} answers, {labels + labelled} labels, {chunk.rejected} records that cannot be used"
     for batch in chunk.batches:
         often = Counter(np.asarray(batch.models)[batch.model].tolist())
         models = ", ".join(f"{model} ({times})" for model, times in often.most_common(5))
@@ -224,7 +227,7 @@ def _held(chunk: Chunk) -> Iterable[str]:
 
 
 def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
-    """Return the sentence about records that are read as labels, but look like answers."""
+    """Return a sentence about records that are read as labels but look like answers."""
     labels = sum(map(len, chunk.labels))
     if chunk.batches or not labels or not looks_scored(values) or named_path("model", values) is None:
         return []
@@ -236,11 +239,11 @@ def _mistaken(chunk: Chunk, values: Sequence[Any]) -> list[str]:
 
 
 def _suspicious(chunk: Chunk) -> Iterable[str]:
-    """Yield what is odd about answers that can be used."""
+    """Yield a sentence on each doubtful property of usable answers."""
     answers = sum(map(len, chunk.batches))
-    if again := repeated_ids(chunk.batches):
+    if repeats := repeated_ids(chunk.batches):
         yield (
-            f"{again} of {answers} answers have the id of an earlier one of their model: they do not count "
+            f"{repeats} of {answers} answers have the id of an earlier one of their model: they do not count "
             "(duplicates); give each answer an id of its own, not that of its user"
         )
     for batch in chunk.batches:
@@ -258,7 +261,7 @@ def _suspicious(chunk: Chunk) -> Iterable[str]:
 
 
 def repeated_ids(batches: Sequence[Batch]) -> int:
-    """Count the answers that have the id of an earlier one of their model."""
+    """Return the number of answers with the id of an earlier answer of their model."""
     repeated = 0
     for batch in batches:
         known = np.flatnonzero(batch.key != NO_ID)
@@ -268,10 +271,10 @@ def repeated_ids(batches: Sequence[Batch]) -> int:
 
 
 def repeats_predictions(batch: Batch) -> bool:
-    """Return whether all labels are what the model predicted, which the truth hardly ever is.
+    """Return whether the labels repeat the model's predictions, which true labels hardly ever do.
 
-    If the order of the classes is not known, it is enough that each predicted class has one label of its
-    own; and of two classes, that a threshold divides the scores by their labels, in many rows. If only one
+    The order of the classes may be unknown. It is therefore enough that each predicted class has one label of
+    its own, or that a threshold on the scores separates the labels of many rows with two classes. If only one
     class occurs, the answer is False.
     """
     known = np.flatnonzero(batch.label >= 0)
@@ -290,7 +293,7 @@ def repeats_predictions(batch: Batch) -> bool:
 
 
 def _unread(raws: Sequence[Raw], values: Sequence[Any], wire: Wire, chunk: Chunk) -> Iterable[str]:
-    """Yield the sentence on fields that records have and nobody reads."""
+    """Yield a sentence on the fields of the records that are not read."""
     if not chunk.batches:
         return
     names = unread_fields(raws, values, wire)
@@ -306,7 +309,7 @@ def unread_fields(raws: Sequence[Raw], values: Sequence[Any], wire: Wire) -> lis
     elif any(isinstance(raw, RawTable) and wire.reads_rows(raw.columns) for raw in raws) or any(
         formats_of(value) and ONE_IS_OURS.isdisjoint(value) for value in values[:1]
     ):
-        return []  # a format of its own, which knows what it needs
+        return []  # a serving stack's format, which reads all the fields that it needs
     else:
         read = frozenset(Record.__struct_fields__)
     tables = any(isinstance(raw, RawTable) for raw in raws)
@@ -321,7 +324,7 @@ def _left(chunk: Chunk) -> Iterable[str]:
 
 
 def faults(chunk: Chunk) -> Iterable[str]:
-    """Yield by reason how many records cannot be used, and what is wrong with the first."""
+    """Yield, for each reason, the number of unusable records and the fault of the first."""
     often = Counter(reject.reason for reject in chunk.rejects)
     for reason, times in often.most_common():
         first = next(reject for reject in chunk.rejects if reject.reason is reason)
@@ -337,7 +340,7 @@ def _labelled(chunk: Chunk) -> int:
 
 
 def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
-    """The records as they are, objects only."""
+    """Yield the records in their own form; values that are not objects are left out."""
     for raw in raws:
         if isinstance(raw, RawTable):
             full = {name: column for name, column in raw.columns.items() if column}
@@ -349,9 +352,9 @@ def records_of(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
 
 
 def answers_in(raws: Sequence[Raw]) -> Iterable[dict[str, Any]]:
-    """Yield the records of a source without a mapping, those of a format under our names.
+    """Yield the records of a source without a mapping; those of a known format get our field names.
 
-    A value that a format cannot read comes unchanged.
+    A value that a format cannot read is yielded unchanged.
     """
     for raw in raws:
         if isinstance(raw, RawTable) and RECOGNISED.reads_rows(raw.columns):
@@ -372,14 +375,14 @@ def _encoded(value: object) -> bytes:
 
 
 def _own_names(line: bytes) -> list[dict[str, Any]]:
-    """Return the records in a value of a format, under our names; [] where it cannot be read."""
+    """Return the records in a value of a format with our field names, or [] if it cannot be read."""
     records = [outcome for _, outcome in RECOGNISED.one(line) if isinstance(outcome, Record)]
     fields = ({name: getattr(each, name) for name in Record.__struct_fields__} for each in records)
     return [{name: value for name, value in each.items() if value is not None} for each in fields]
 
 
 def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
-    """The lines of a block; messages, with what their headers say."""
+    """Return the lines of a block, or the messages combined with their headers."""
     if isinstance(raw, RawBlock):
         return raw.data.splitlines()
     if isinstance(raw, RawMessages):
@@ -388,7 +391,7 @@ def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
 
 
 def _number(cell: object) -> object:
-    """A cell as JSON could have it; a text that is a number as one: CSV holds nothing but text."""
+    """Return a cell as a value of JSON; a text that is a number becomes one, because CSV holds only text."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(cell) if isinstance(cell, str) else json_cell(cell)
@@ -406,13 +409,13 @@ def _objects(text: bytes) -> Iterable[dict[str, Any]]:
 
 
 def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list[str]:
-    """The same sentence of a field under another name, which no mapping is proposed for."""
-    found = {path: rows for layout in layouts for path, rows in vectors(values, layout).items()}
-    return [line for path, rows in found.items() for line in no_probabilities(rows, path)][:1]
+    """Return the sentence of `no_probabilities` for fields of other names, which no mapping can read."""
+    by_path = {path: rows for layout in layouts for path, rows in vectors(values, layout).items()}
+    return [line for path, rows in by_path.items() for line in no_probabilities(rows, path)][:1]
 
 
 def no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
-    """The sentence about scores that are some other function of the model's output."""
+    """Return a sentence on scores that are not probabilities, such as logits, or [] if they are."""
     alone = [[each] if isinstance(each, int | float) else each for each in scores]
     rows = [list(each.values()) if isinstance(each, dict) else each for each in alone]
     vectors = [
@@ -443,50 +446,49 @@ def _proposals(
     chunk: Chunk,
     own: FieldMapping | None,
 ) -> Iterable[Proposal]:
-    """Mappings by which more of the records can be used than now, each tried on them.
+    """Yield the mappings that make more of the records usable than now, each with its trial.
 
-    `own` is the mapping of the source, where it has one.
+    `own` is the source's mapping, if it has one.
     """
     events = compiled(FieldMapping(format="cloudevents", id="id"))
-    in_events = list(
-        records_of(read(events), events)
-    )  # in binary mode what an event says stands beside the value
+    # In binary mode the attributes of an event are in headers beside the value.
+    in_events = list(records_of(read(events), events))
     candidates = list(_candidates(values, in_events if in_events != values else (), layouts))
     translating = [
-        found
+        translated
         for layout in layouts
         for mapping in ([own] if own is not None else [_with_names(each, values) for each in candidates])
-        if (found := _translating(mapping, [*values, *in_events], layout)) is not None
+        if (translated := _translating(mapping, [*values, *in_events], layout)) is not None
     ]
     for mapping in (*candidates, *translating):
         wire = compiled(mapping)
-        tried = Decoder(layouts, name, wire=wire, clock=time.time).decode(read(wire))
-        more_labels = mapping.label_values and _used(tried) == _used(chunk)
+        trial = Decoder(layouts, name, wire=wire, clock=time.time).decode(read(wire))
+        more_labels = mapping.label_values and _used(trial) == _used(chunk)
         if (
-            _used(tried) > _used(chunk)
-            or (not chunk.batches and tried.batches)
-            or (more_labels and _labelled(tried) > _labelled(chunk))
+            _used(trial) > _used(chunk)
+            or (not chunk.batches and trial.batches)
+            or (more_labels and _labelled(trial) > _labelled(chunk))
         ):
-            yield Proposal(mapping, tried, chunk)
+            yield Proposal(mapping, trial, chunk)
 
 
 def _with_names(mapping: FieldMapping, records: Sequence[Any]) -> FieldMapping:
-    """The same with the groups and features that are read without a mapping."""
-    beside = {}
+    """Return the mapping with the groups and features that are read without a mapping."""
+    fields = {}
     for field in ("groups", "features"):
         within = [record[field] for record in records if isinstance(record.get(field), dict)]
         names = dict.fromkeys(name for each in within for name in each if not re.search(r'["\\]', name))
-        beside[field] = {name: f'{field}["{name}"]' for name in names}
-    return mapping.model_copy(update=beside)
+        fields[field] = {name: f'{field}["{name}"]' for name in names}
+    return mapping.model_copy(update=fields)
 
 
 def _translating(mapping: FieldMapping, records: Sequence[Any], layout: TaskLayout) -> FieldMapping | None:
-    """The same with a class for each value of the label that is none; None where it cannot be told."""
+    """Return the mapping with a class for each label that is not a class, or None if none can be derived."""
     if mapping.label is None or not layout.classes:
         return None
     path = parse_field_path(mapping.label)
-    told = (lookup(record, path) for record in records)
-    texts = dict.fromkeys(same_name(text_of(each)) for each in told if isinstance(each, str | int | float))
+    cells = (lookup(record, path) for record in records)
+    texts = dict.fromkeys(same_name(text_of(each)) for each in cells if isinstance(each, str | int | float))
     values = translated_labels([text for text in texts if not is_no_value(text)], layout.classes)
     if not values.keys() - mapping.label_values.keys():
         return None
@@ -496,33 +498,36 @@ def _translating(mapping: FieldMapping, records: Sequence[Any], layout: TaskLayo
 def _candidates(
     values: Sequence[Any], in_events: Sequence[Any], layouts: Sequence[TaskLayout]
 ) -> Iterable[FieldMapping]:
-    """Mappings that may read the records, of each task; the events of serving stacks need no guess.
+    """Yield mappings that may read the records, for each task; formats of serving stacks are tried first.
 
-    The format comes first, as it takes every row of a record; without a model's name, as events may have one.
+    A format's mapping comes first because it reads every row of a record. It comes without a model's name
+    first, because its events may hold one.
     """
     for layout in layouts:
         task = {"task": layout.name} if len(layouts) > 1 else {}
         constants = {"model": layout.models[0] if len(layout.models) == 1 else NAME_OF_MODEL}
-        for told in (task, {**constants, **task}):
-            yield FieldMapping.model_validate({"format": "kserve", "constants": told})
-            yield FieldMapping.model_validate({"format": "kserve", "id": "body", "constants": told})
+        for constants_of_format in (task, {**constants, **task}):
+            yield FieldMapping.model_validate({"format": "kserve", "constants": constants_of_format})
+            yield FieldMapping.model_validate(
+                {"format": "kserve", "id": "body", "constants": constants_of_format}
+            )
         for records, kind in ((values, {}), (in_events, {"format": "cloudevents"})):
             mapping = propose(records, layout, constants) if records else None
             if mapping is None:
                 continue
-            found = {**mapping.model_dump(exclude_defaults=True), **kind}
+            fields = {**mapping.model_dump(exclude_defaults=True), **kind}
             if mapping.task is None:
-                found["constants"] = {**found.get("constants", {}), **task}
-            yield FieldMapping(**found)
+                fields["constants"] = {**fields.get("constants", {}), **task}
+            yield FieldMapping(**fields)
 
 
 def refuse_reversed(chunk: Chunk, layout: TaskLayout, source: str) -> None:
-    """Hold the classes' order against the labels in the sample.
+    """Raise `ConfigError` if the labels of the sample show that the classes are in the wrong order.
 
     Raises
     ------
     ConfigError
-        At least 50 labelled answers tell that they are the wrong way round.
+        At least 50 labelled answers show that the order is wrong.
     """
     known = {
         int(key): int(label)

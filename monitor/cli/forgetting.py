@@ -1,11 +1,11 @@
-"""`blindsight forget`: removes what rests of records with given ids, place by place.
+"""The command `blindsight forget`: it removes the remaining data of records with given ids, place by place.
 
-Every step may be done again, so that a command that was killed in the middle is simply run anew:
+Every step may be repeated, so a command that was killed can be run again:
 
-1. the store: the running agent is asked; where none runs, the file is changed here, under its lock;
-2. the spools of posts: what is not used yet is waited for, or overwritten where no agent runs;
-3. the store once more, for what came out of the spools meanwhile;
-4. the rejects file and its predecessor.
+1. In the store: the running agent is asked. If none runs, the file is changed here, under its lock.
+2. In the spools of posts: the command waits until the agent has used them, or overwrites them if none runs.
+3. In the store again, for records that came out of the spools meanwhile.
+4. In the rejects file and its predecessor.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from monitor.engine.labels.columns import Forgotten
 from monitor.export.sinks.rejects_file import remove_lines
 from monitor.store.opening import is_in_use, open_store, store_location
 
-_KEYS_A_REQUEST = 10_000  # of up to 21 bytes each: a request may have a MiB
+_KEYS_A_REQUEST = 10_000  # keys of up to 21 bytes each; a request may have a MiB
 _LOOK_SECONDS = 0.2
 
 
 def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: float = 60.0) -> Iterator[str]:
-    """Remove what rests of these ids; a line for each place, as soon as it is done.
+    """Remove the remaining data of records with these ids, and yield a line for each place once it is done.
 
     Parameters
     ----------
     path : str
         The configuration.
     ids : sequence of str
-        As in the records; ``-`` alone reads them from standard input, one a line.
+        Ids as in the records; a single ``-`` reads them from standard input, one a line.
     task : str
         ``""`` for every task.
     wait_seconds : float
-        For the agent to answer, and for each spool to be used.
+        The longest wait for the agent's answer and for each spool.
 
     Raises
     ------
     ConfigError
         The configuration cannot be used, or there is no id.
     RequestError
-        There is no such task; the agent refused, or did not get through in time.
+        There is no such task, or the agent refused or did not finish in time.
     StoreError, SourceError, SinkError
         A file cannot be read or written.
     """
     config = load_config(path)
-    given = _from_stdin() if list(ids) == ["-"] else ids
-    wanted = [each for each in dict.fromkeys(given) if each]
+    names = _from_stdin() if list(ids) == ["-"] else ids
+    wanted = [each for each in dict.fromkeys(names) if each]
     if not wanted:
         raise ConfigError("ID: there is none; give at least one id, as in the records")
     if task and task not in config.tasks:
@@ -75,10 +75,10 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
     waited = False
     for source in config.sources:
         if isinstance(source, HttpSourceConfig):
-            found = _from_spool(config, source, records, wait_seconds)
-            waited |= found is None
-            said = "used, and gone" if found is None else f"{count(found, 'line')} removed"
-            yield f"spool of {source.label}: {said}."
+            removed = _from_spool(config, source, records, wait_seconds)
+            waited |= removed is None
+            outcome = "used, and gone" if removed is None else f"{count(removed, 'line')} removed"
+            yield f"spool of {source.label}: {outcome}."
     if waited:
         yield f"store, after what was in the spools: {_from_store(config, wanted, task, wait_seconds)}"
     if config.rejects is not None and config.rejects.path is not None:
@@ -95,7 +95,7 @@ def _from_stdin() -> list[str]:
 
 
 def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: float) -> str:
-    """What was removed of the joins of labels, in a sentence."""
+    """Remove the ids from the joins of labels, and return a sentence on the result."""
     if config.store is None:
         return "none is configured; what an agent holds in memory goes when it stops."
     running = is_in_use(config.store)
@@ -112,8 +112,8 @@ def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: flo
 
 
 def _from_idle(config: Config, section: StoreConfig, keys: Keys, task: str) -> Forgotten:
-    """Remove from a store that no agent uses, as the agent would."""
-    store = open_store(section, keep_reports=sys.maxsize)  # windows are not what this is about
+    """Remove the keys from a store that no agent uses, in the same way as the agent."""
+    store = open_store(section, keep_reports=sys.maxsize)  # no window may be deleted here
     try:
         with store.holding():
             saved = store.load()
@@ -121,16 +121,16 @@ def _from_idle(config: Config, section: StoreConfig, keys: Keys, task: str) -> F
             state = assemble(saved.parts, saved.rings)
             if state is None or (task and task not in tasks):
                 return Forgotten()
-            # Without references, which only a series that was never saved would need: none is saved here.
+            # References are left out: only a series that was never saved needs them, and none is saved here.
             engine = EngineSettings(tasks).build(state)
-            found = engine.forget(np.unique(keys), task)
+            forgotten = engine.forget(np.unique(keys), task)
             for each in config.sources:
-                with suppress(MissingExtraError):  # then no position of it was written here
+                with suppress(MissingExtraError):  # without the extra, no position of the source was saved
                     engine.revise_positions(each.label, partial(source_class(each).without, keys=keys))
             changes = engine.changes()
             kept = {name: part for name, part in changes.parts.items() if not name.startswith("series/")}
             store.commit(Changes(kept, changes.rings))
-            return found
+            return forgotten
     except ValueError as error:
         raise StoreError(
             f"the state in {store.database.name} cannot be read by this version: {error}"
@@ -142,7 +142,10 @@ def _from_idle(config: Config, section: StoreConfig, keys: Keys, task: str) -> F
 def _from_spool(
     config: Config, source: HttpSourceConfig, records: RecordsOf, wait_seconds: float
 ) -> int | None:
-    """Lines overwritten in a spool that no agent uses; None where one does, and is past what was there."""
+    """Return the number of lines overwritten in a spool that no agent uses.
+
+    If an agent uses the spool, wait until it has used all that was in the spool, and return None.
+    """
     if source.spool.path is None:
         return _from_spool_table(config, source, records, wait_seconds)
     folder = Path(source.spool.path)
@@ -157,7 +160,7 @@ def _from_spool(
 def _from_spool_table(
     config: Config, source: HttpSourceConfig, records: RecordsOf, wait_seconds: float
 ) -> int | None:
-    """The same of a spool in the store's database."""
+    """Do the same as `_from_spool` for a spool in the store's database."""
     from monitor.store.postgres import PostgresDatabase, PostgresStore
     from monitor.store.spool_table import SpoolTable, has_posts_before, newest_post
 
@@ -172,9 +175,9 @@ def _from_spool_table(
         assert isinstance(store, PostgresStore)
         with closing(store):
             return SpoolTable(store, source.label, source.spool.max_bytes).erase(records)
-    there = newest_post(database, source.label)
+    newest = newest_post(database, source.label)
     where = f"of {source.label} in {database.name}"
-    _until_used(lambda: not has_posts_before(database, source.label, there), where, wait_seconds)
+    _until_used(lambda: not has_posts_before(database, source.label, newest), where, wait_seconds)
     return None
 
 

@@ -1,6 +1,7 @@
-"""`blindsight init`: a configuration from files of predictions and labels, looked at as `doctor` does.
+"""The command `blindsight init`: it writes a configuration from files of predictions and labels.
 
-What the files do not tell is a placeholder in ``<…>``, which `check` names and refuses.
+It examines the files as `doctor` does. What they do not show becomes a placeholder in ``<…>``, which `check`
+names and refuses.
 """
 
 from __future__ import annotations
@@ -63,21 +64,21 @@ from monitor.engine.planning import certain_rows
 from monitor.reports.window_report import rfc3339
 
 LOOKED_AT = 1000
-"""Records from which fields and classes are told."""
+"""The number of records from which fields and classes are derived."""
 
 MOST_ROWS = 200_000
-"""Records of each file that are counted."""
+"""The largest number of records that are read from each file."""
 
 FEWEST_REFERENCE = 1000
-"""Labelled answers of each model from which their older half becomes a reference."""
+"""The number of labelled answers that each model needs for a reference."""
 
 MOST_VALUES = 20
-"""A group with more values is not proposed: each has windows of its own."""
+"""The largest number of values of a proposed group, because each value gets windows of its own."""
 
 _REFERENCE_WINDOWS = 20
 _FEWEST_IN_WINDOW = 50
-_MOST_NUMBERS = 50  # that name classes
-_MOST_NAMES = 10  # of fields that are not read
+_MOST_NUMBERS = 50  # distinct numbers that may be names of classes
+_MOST_NAMES = 10  # names of fields in one sentence
 _NO_SCORES = (
     "has no scores: expected probabilities from 0 to 1 in fields such as scores, probability or p_<class>, "
     "got the fields {}"
@@ -89,8 +90,8 @@ _REGRESSION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The files to look at, and what is known of them.
+class InitOptions:
+    """The files to examine, and names that the user gave.
 
     Parameters
     ----------
@@ -99,11 +100,11 @@ class Asked:
     labels : Path, optional
         Labels by the ids of the predictions.
     task : str
-        Its name; default that in the records, else that of the file.
+        Name of the task; default the name in the records, else that of the file.
     model : str
-        Name of the one model of records that name none; default that of the file.
+        Name of the model of records that name none; default the name of the file.
     label : str
-        The field, or the path of it, with the true class.
+        The field with the true class, or its path.
     """
 
     predictions: Path
@@ -113,28 +114,28 @@ class Asked:
     label: str = ""
 
 
-def write_configuration(asked: Asked, out: Path) -> tuple[str, bool]:
-    """Look at files and write a configuration for their stream.
+def write_configuration(options: InitOptions, out: Path) -> tuple[str, bool]:
+    """Write a configuration for the stream of which the files are a sample.
 
-    Where enough answers have a label, the older half of them is written beside it as the labelled reference.
+    If enough answers have a label, the older half of them becomes a labelled reference in a file beside it.
 
     Parameters
     ----------
-    asked : Asked
+    options : InitOptions
     out : Path
-        The configuration; neither it nor the reference beside it may exist.
+        The configuration. Neither it nor the reference beside it may exist.
 
     Returns
     -------
     str
-        What the files hold, and what is to be done next.
+        What the files hold, and the next steps.
     bool
-        Whether nothing is left to be filled in.
+        Whether the configuration is complete.
 
     Raises
     ------
     ConfigError
-        A file is there already, or cannot be read, or holds nothing that can be used, and why.
+        An output file exists already, or an input file cannot be read or holds no usable record.
     """
     reference = out.with_name(f"{out.stem}.reference.ndjson")
     for path in (out, reference):
@@ -142,49 +143,50 @@ def write_configuration(asked: Asked, out: Path) -> tuple[str, bool]:
             raise ConfigError(
                 f"--out: {path} exists, and init overwrites no file; move it away, or give another"
             )
-    found = _look(asked)
-    old = found.older_half()
+    contents = _examine_files(options)
+    old = contents.older_half()
     if old is not None:
-        _create(reference, b"".join(line + b"\n" for line in found.lines(old)))
-    text = "\n".join([*_configuration(found, out, reference.name, old), ""])
+        _create(reference, b"".join(line + b"\n" for line in contents.lines(old)))
+    text = "\n".join([*_configuration(contents, out, reference.name, old), ""])
     _create(out, text.encode())
     try:
         load_config(out)
         problem = ""
     except ConfigError as error:
         problem = str(error)
-    lines = _told(found, out, reference if old is not None else None, problem)
+    lines = _summary(contents, out, reference if old is not None else None, problem)
     return "\n".join(lines), not problem
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A file, and how it is read."""
+    """A file and the mapping that reads it."""
 
     path: Path
     mapping: FieldMapping | None
 
     def section(self, folder: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {"kind": "file", "path": os.path.relpath(self.path, folder)}
+        """Return the file's section of `sources`."""
+        keys: dict[str, Any] = {"kind": "file", "path": os.path.relpath(self.path, folder)}
         if self.path.suffix in (".ndjson", ".jsonl", ".log", ".json"):
-            found["follow"] = True
-        return found if self.mapping is None else {**found, "mapping": zoned(self.mapping)}
+            keys["follow"] = True
+        return keys if self.mapping is None else {**keys, "mapping": zoned(self.mapping)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What the files hold."""
+class _Contents:
+    """The contents of the files."""
 
     layout: TaskLayout
     predictions: _Source
     labels: _Source | None
     answers: Batch
     seen: tuple[str, ...] = ()
-    """The classes, where nothing tells their order."""
+    """The classes, if their order is unknown."""
     dropped: tuple[str, ...] = ()
-    """Sentences on what in the files does not count."""
+    """Sentences on records that do not count."""
     notes: tuple[str, ...] = ()
-    """Sentences on what else the user should know."""
+    """Sentences on other things that the user should know."""
 
     @property
     def per_model(self) -> dict[str, Ints]:
@@ -193,24 +195,24 @@ class _Found:
         return {model: np.flatnonzero(codes == model) for model in sorted(set(codes.tolist()))}
 
     def a_day(self, rows: Ints) -> int | None:
-        """Answers a day; see `answers_a_day`."""
+        """Return the number of answers a day; see `answers_a_day`."""
         return answers_a_day(self.answers.time[rows])
 
     def older_half(self) -> Ints | None:
-        """The rows of a reference, in order of time; None where a model has too few labels, or no name."""
-        every = []
+        """Return the rows of a reference, in order of time, or None if a model has too few labels."""
+        parts = []
         for rows in self.per_model.values():
             known = rows[self.answers.label[rows] >= 0]
             if len(known) < FEWEST_REFERENCE:
                 return None
             ordered = known[np.argsort(self.answers.time[known], kind="stable")]
-            every.append(ordered[: len(ordered) // 2] if len(known) >= 2 * FEWEST_REFERENCE else ordered)
-        rows = np.concatenate(every)
-        found: Ints = rows[np.argsort(self.answers.time[rows], kind="stable")]
-        return found
+            parts.append(ordered[: len(ordered) // 2] if len(known) >= 2 * FEWEST_REFERENCE else ordered)
+        rows = np.concatenate(parts)
+        ordered_rows: Ints = rows[np.argsort(self.answers.time[rows], kind="stable")]
+        return ordered_rows
 
     def lines(self, rows: Ints) -> Iterator[bytes]:
-        """Labelled answers as records."""
+        """Yield labelled answers as records."""
         answers, classes = self.answers, self.layout.classes
         for i in rows.tolist():
             row: dict[str, Any] = {"model": answers.models[int(answers.model[i])]}
@@ -230,90 +232,90 @@ class _Found:
 
 
 class _Classes(NamedTuple):
-    """Classes in the order of the scores, and whether the records tell them, and the order."""
+    """The classes in the order of the scores, and whether both their names and their order are known."""
 
     names: tuple[str, ...]
     sure: bool
 
 
-def _look(asked: Asked) -> _Found:
-    predictions, labels = asked.predictions, asked.labels
-    raws = _first(predictions)
+def _examine_files(options: InitOptions) -> _Contents:
+    predictions, labels = options.predictions, options.labels
+    raws = _beginning(predictions)
     values = [_one_model(value) for value in answers_in(raws)]
     if not values:
         raise ConfigError(f"--from: {predictions} holds no record{_why_none(raws)}")
-    beside = [] if labels is None else list(answers_in(_first(labels)))
+    beside = [] if labels is None else list(answers_in(_beginning(labels)))
     stem = predictions.name.split(".")[0]
-    name = asked.task or _task_of(values) or re.sub(r"\W+", "_", stem) or "task"
-    label = _label_of(asked, values)
+    name = options.task or _task_of(values) or re.sub(r"\W+", "_", stem) or "task"
+    label = _label_of(options, values)
     classes = _classes(predictions, raws, values, beside, label)
     layout = TaskLayout(name, classes.names, max(len(classes.names) - 1, 0), groups=tuple(_groups(values)))
-    if asked.model or not _names_models(values):
-        layout = replace(layout, models=(asked.model or stem or "model",))
+    if options.model or not _names_models(values):
+        layout = replace(layout, models=(options.model or stem or "model",))
     mapping, notes = _readable(predictions, raws, values, layout, label)
     of_labels = None
     if labels is not None:
-        by, told = _examined(labels, _first(labels), layout)
-        if not told.labels:
-            why = "; ".join(told.lines[1:])
+        by, examination = _best_mapping(labels, _beginning(labels), layout)
+        if not examination.labels:
+            why = "; ".join(examination.lines[1:])
             raise ConfigError(f"--labels: {labels} has no label that can be used: {why}")
         of_labels = _Source(labels, by)
     source = _Source(predictions, mapping)
     unread = unread_fields(raws, values, RECOGNISED if mapping is None else compiled(mapping))
     if unread:
         notes = (*notes, f"Fields that are not read: {_listed(unread)}.")
-    found = replace(_read_whole(layout, source, of_labels), notes=notes)
+    contents = replace(_read_whole(layout, source, of_labels), notes=notes)
     if not classes.sure:
-        found = _ordered(found, named_path("prediction", values) is not None)
-    return _checked(found, asked)
+        contents = _with_ordered_classes(contents, named_path("prediction", values) is not None)
+    return _with_doubts(contents, options)
 
 
 def _why_none(raws: Sequence[Raw]) -> str:
-    """Return the end of the sentence about a file without records: what is wrong with its first line."""
+    """Return the end of a sentence on a file without records: the fault of its first line."""
     chunk = Decoder([TaskLayout("task", ("0", "1"))], "", wire=RECOGNISED).decode(raws)
     why = next((reject.message for reject in chunk.rejects if not reject.along), "")
     return f": {why.removeprefix('$: ')}" if why else "; give a file of predictions (docs/records.md)"
 
 
 def _of_a_format(raws: Sequence[Raw]) -> str:
-    """Return what is wrong with the first record of a serving stack's format; "" of any other."""
+    """Return the fault of the first record if it has a serving stack's format; otherwise ""."""
     chunk = Decoder([TaskLayout("task", ("0", "1"), models=("model",))], "", wire=RECOGNISED).decode(raws)
     messages = (reject.message for reject in chunk.rejects)
     return next((message for message in messages if message.startswith(("$.response", "$.capture"))), "")
 
 
-def _checked(found: _Found, asked: Asked) -> _Found:
-    """Add notes on labels and scores that cannot be what they seem to be."""
-    notes = list(found.notes)
-    if repeats_predictions(found.answers) and (asked.label or asked.labels):
-        what = asked.label or asked.labels
+def _with_doubts(contents: _Contents, options: InitOptions) -> _Contents:
+    """Return the contents with notes on labels and scores that are doubtful."""
+    notes = list(contents.notes)
+    if repeats_predictions(contents.answers) and (options.label or options.labels):
+        what = options.label or options.labels
         notes.append(
             f"Each label of {what} is the class that was predicted, so the accuracy is 100 %: is it true?"
         )
-    if certain_rows(found.answers.scores).all():
+    if certain_rows(contents.answers.scores).all():
         notes.append(
             "Each score is exactly 0 or 1, so that every answer gets the same confidence; send probabilities "
             "before rounding."
         )
-    return replace(found, notes=tuple(notes))
+    return replace(contents, notes=tuple(notes))
 
 
-def _label_of(asked: Asked, values: Sequence[Any]) -> str:
-    """Return the path of `--label`; "" where it is not given."""
-    if not asked.label:
+def _label_of(options: InitOptions, values: Sequence[Any]) -> str:
+    """Return the path of `--label`, or "" without the option."""
+    if not options.label:
         return ""
     paths = Sample(values).cells
-    for path in (asked.label, f'["{asked.label}"]'):
+    for path in (options.label, f'["{options.label}"]'):
         if path in paths:
             return path
     raise ConfigError(
-        f"--label: {asked.predictions} has no field {asked.label}, or no value in it; it has the fields "
-        f"{_fields(values)}{nearest(asked.label, [*paths])}"
+        f"--label: {options.predictions} has no field {options.label}, or no value in it; it has the "
+        f"fields {_fields(values)}{nearest(options.label, [*paths])}"
     )
 
 
 def _names_models(values: Sequence[Any]) -> bool:
-    """Return whether the records say which model answered."""
+    """Return whether the records name their model."""
     return named_path("model", values) is not None or any(
         isinstance(value.get("models"), dict) for value in values
     )
@@ -325,26 +327,26 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _one_model(value: dict[str, Any]) -> dict[str, Any]:
-    """A record of several models as if it were of one of them."""
+    """Return a record of several models as a record of one of them."""
     models = value.get("models")
     return {**value, "scores": next(iter(models.values()))} if isinstance(models, dict) and models else value
 
 
-def _read_whole(layout: TaskLayout, predictions: _Source, labels: _Source | None) -> _Found:
+def _read_whole(layout: TaskLayout, predictions: _Source, labels: _Source | None) -> _Contents:
     answers, notes = _answers(predictions, layout)
     if labels is not None:
-        answers = _joined(answers, labels, layout)
-    return _Found(layout, predictions, labels, answers, dropped=notes)
+        answers = _with_labels_of(answers, labels, layout)
+    return _Contents(layout, predictions, labels, answers, dropped=notes)
 
 
-def _first(path: Path) -> list[Raw]:
-    """What stands at the beginning of a file, all columns of a table."""
-    found: list[Raw] = []
+def _beginning(path: Path) -> list[Raw]:
+    """Return the beginning of a file, with all columns of a table."""
+    beginning: list[Raw] = []
     for raws in _read(path, EVERY_COLUMN):
-        found += raws
-        if sum(map(records_in, found)) >= LOOKED_AT:
+        beginning += raws
+        if sum(map(records_in, beginning)) >= LOOKED_AT:
             break
-    return found
+    return beginning
 
 
 def _read(path: Path, mapped: Any) -> Iterator[Sequence[Raw]]:
@@ -358,7 +360,7 @@ def _read(path: Path, mapped: Any) -> Iterator[Sequence[Raw]]:
 
 
 def _task_of(values: Sequence[Mapping[str, Any]]) -> str:
-    """The one task that records name, or none."""
+    """Return the name of the task in the records, or "" if they name none."""
     named = {value["task"] for value in values if isinstance(value.get("task"), str)}
     if len(named) > 1:
         listed = ", ".join(sorted(named)[:5])
@@ -371,7 +373,7 @@ def _task_of(values: Sequence[Mapping[str, Any]]) -> str:
 def _classes(
     path: Path, raws: Sequence[Raw], values: Sequence[Any], labels: Sequence[Any], label: str
 ) -> _Classes:
-    """The classes: by the names of the scores, else by the values of labels and predictions."""
+    """Return the classes, from the names of the scores or from the values of labels and predictions."""
     named = shares_of_classes(values)
     if named:
         return _Classes(named, True)
@@ -403,7 +405,7 @@ def _classes(
 
 
 def _named_cells(rows: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The fields that name classes, and what stands there."""
+    """Yield the fields that name classes, with their values."""
     sample = Sample(rows)
     for field in ("prediction", "label"):
         path = named_path(field, rows)
@@ -416,7 +418,7 @@ def _fields(values: Sequence[Any]) -> str:
 
 
 def _natural(name: str) -> tuple[int, float, str]:
-    """Numbers by their size, as scikit-learn orders classes, before words."""
+    """Return a key that sorts numbers by size before words, as scikit-learn orders classes."""
     try:
         return 0, float(name), name
     except ValueError:
@@ -424,7 +426,7 @@ def _natural(name: str) -> tuple[int, float, str]:
 
 
 def _refuse_numbers(path: Path, tables: Sequence[Sequence[Any]]) -> None:
-    """Refuse a regression: predictions or labels that are numbers with fractions, or of too many values."""
+    """Raise `ConfigError` for a regression: fractions, or too many numbers, in place of classes."""
     for rows in tables:
         for field, cells in _named_cells(rows):
             if (problem := regression(field, cells)) is not None:
@@ -432,7 +434,7 @@ def _refuse_numbers(path: Path, tables: Sequence[Sequence[Any]]) -> None:
 
 
 def regression(field: str, cells: Sequence[Any]) -> str | None:
-    """Why these values name no classes: they are numbers with fractions, or of too many values.
+    """Return why values are the numbers of a regression, or None if they may be names of classes.
 
     Examples
     --------
@@ -448,7 +450,7 @@ def regression(field: str, cells: Sequence[Any]) -> str | None:
 
 
 def _groups(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Names in the records' groups that have few values."""
+    """Return the names of the records' groups that have few values."""
     seen: dict[str, set[str]] = {}
     for value in values:
         inner = value.get("groups")
@@ -462,32 +464,35 @@ def _groups(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _readable(
     path: Path, raws: Sequence[Raw], values: Sequence[Any], layout: TaskLayout, label: str
 ) -> tuple[FieldMapping | None, tuple[str, ...]]:
-    """Return the mapping that reads most of a file's records (None: none is needed), and notes."""
-    mapping, looked = _examined(path, raws, layout)
+    """Return the mapping that reads most of a file's records, or None if none is needed, and notes."""
+    mapping, examination = _best_mapping(path, raws, layout)
     own = propose(values, layout, {"model": layout.models[0]} if layout.models else {}, label)
-    tried = None if own is None else _tried(own, raws, layout, path.name)
-    if own is not None and tried is not None:
-        # Where records under our names lack the truth, or its field is named, a mapping reads it.
-        as_many = sum(map(len, tried.batches)) >= looked.answers
+    trial = None if own is None else _decode_with(own, raws, layout, path.name)
+    if own is not None and trial is not None:
+        # A mapping reads the truth if records with our field names lack it, or if --label names its field.
+        as_many = sum(map(len, trial.batches)) >= examination.answers
         if as_many and (
-            label or (mapping is None and not _labelled_rows(looked.chunk) and _labelled_rows(tried))
+            label or (mapping is None and not _labelled_rows(examination.chunk) and _labelled_rows(trial))
         ):
-            mapping, looked = own, replace(looked, answers=sum(map(len, tried.batches)), chunk=tried)
-    if not looked.answers:
-        told = [*faults(tried)] if tried is not None else []  # by the fields that the records have
-        why = "; ".join(told or looked.lines[1:])
+            mapping, examination = (
+                own,
+                replace(examination, answers=sum(map(len, trial.batches)), chunk=trial),
+            )
+    if not examination.answers:
+        messages = [*faults(trial)] if trial is not None else []  # these name the fields of the records
+        why = "; ".join(messages or examination.lines[1:])
         raise ConfigError(f"--from: {path} has no answer that can be used: {why}")
-    if not label and any(map(repeats_predictions, looked.chunk.batches)):
+    if not label and any(map(repeats_predictions, examination.chunk.batches)):
         mapping = mapping or own
     if mapping is None:
         return None, ()
-    return _refined(mapping, looked.chunk, values, label)
+    return _refined(mapping, examination.chunk, values, label)
 
 
 def _refined(
     mapping: FieldMapping, chunk: Chunk, values: Sequence[Any], label: str
 ) -> tuple[FieldMapping, tuple[str, ...]]:
-    """Return a mapping with a predicted label as `prediction` and with features, and notes on it."""
+    """Return a mapping with features, in which a repeated prediction is not read as the truth; and notes."""
     fields = mapping.model_dump(exclude_defaults=True)
     notes = []
     if not label and mapping.label is not None and any(map(repeats_predictions, chunk.batches)):
@@ -523,7 +528,7 @@ def _refined(
 
 
 def _features(mapping: FieldMapping, values: Sequence[Any]) -> dict[str, str]:
-    """Return top-level fields that hold numbers, or texts of few values, and that nothing else reads."""
+    """Return the top-level fields with numbers, or with few distinct texts, that nothing else reads."""
     mapped = {parse_field_path(path)[0] for path in mapping.paths.values()}
     features = {}
     for path, cells in Sample(values).cells.items():
@@ -542,18 +547,20 @@ def _labelled_rows(chunk: Chunk) -> int:
     return sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
 
 
-def _tried(mapping: FieldMapping, raws: Sequence[Raw], layout: TaskLayout, name: str) -> Chunk:
+def _decode_with(mapping: FieldMapping, raws: Sequence[Raw], layout: TaskLayout, name: str) -> Chunk:
     return Decoder([layout], name, wire=compiled(mapping)).decode(raws)
 
 
-def _examined(path: Path, raws: Sequence[Raw], layout: TaskLayout) -> tuple[FieldMapping | None, Examination]:
-    """Return the mapping that most of a file's records need (None: they need none), and its result."""
-    looked = examine(raws, [layout], path.name, RECOGNISED)
-    best = max(looked.proposals, key=lambda each: each.answers_first, default=None)
+def _best_mapping(
+    path: Path, raws: Sequence[Raw], layout: TaskLayout
+) -> tuple[FieldMapping | None, Examination]:
+    """Return the mapping that reads most of a file's records, or None if none is needed, and its result."""
+    examination = examine(raws, [layout], path.name, RECOGNISED)
+    best = max(examination.proposals, key=lambda each: each.answers_first, default=None)
     if best is None:
-        return None, looked
+        return None, examination
     answers, labels = (sum(map(len, each)) for each in (best.chunk.batches, best.chunk.labels))
-    return best.mapping, replace(looked, answers=answers, labels=labels, chunk=best.chunk)
+    return best.mapping, replace(examination, answers=answers, labels=labels, chunk=best.chunk)
 
 
 def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
@@ -568,7 +575,7 @@ def _decoded(source: _Source, layout: TaskLayout) -> Iterator[Chunk]:
 
 
 def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...]]:
-    """Return a file's answers with their labels, each id of a model once, and notes on the others."""
+    """Return a file's answers with their labels, one for each id of a model, and notes on the others."""
     batches, left = list[Batch](), Counter[str]()
     rejects: dict[str, list[Reject]] = {"row": [], "label": []}
     labels = 0
@@ -580,7 +587,7 @@ def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...
             rejects["label" if reject.along else "row"].append(reject)
     answers = join_batches(batches)
     known = np.flatnonzero((answers.label >= 0) & (answers.key != NO_ID))
-    if len(known):  # a label of a request is that of each of its models
+    if len(known):  # the label of a request holds for each of its models
         answers = _labelled(answers, answers.key[known], answers.label[known])
     distinct = _first_of_each_id(answers)
     dropped = []
@@ -596,10 +603,10 @@ def _answers(source: _Source, layout: TaskLayout) -> tuple[Batch, tuple[str, ...
         for path, rows in left.items()
     ]
     if len(distinct) < len(answers):
-        again = len(answers) - len(distinct)
+        duplicates = len(answers) - len(distinct)
         dropped.append(
-            f"{again:,} of {_count(len(answers), 'answer')} have the id of an earlier one of their model, "
-            "and do not count (duplicates): give each answer an id of its own, not that of its user."
+            f"{duplicates:,} of {_count(len(answers), 'answer')} have the id of an earlier one of their "
+            "model, and do not count (duplicates): give each answer an id of its own, not that of its user."
         )
         answers = take(answers, distinct)
     if labels and labels * 20 > len(answers):
@@ -620,8 +627,8 @@ def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def _joined(answers: Batch, source: _Source, layout: TaskLayout) -> Batch:
-    """The answers with the labels of another file, by id."""
+def _with_labels_of(answers: Batch, source: _Source, layout: TaskLayout) -> Batch:
+    """Return the answers with the labels of another file, joined by id."""
     labels = [batch for chunk in _decoded(source, layout) for batch in chunk.labels]
     keys, classes = (np.concatenate([getattr(batch, name) for batch in labels]) for name in ("key", "label"))
     joined = _labelled(answers, keys, classes)
@@ -634,7 +641,7 @@ def _joined(answers: Batch, source: _Source, layout: TaskLayout) -> Batch:
 
 
 def _labelled(answers: Batch, keys: Keys, labels: Ints) -> Batch:
-    """The same with the labels of these keys."""
+    """Return the answers with the labels of these keys."""
     order = np.argsort(keys, kind="stable")
     keys, labels = keys[order], labels[order]
     place = np.minimum(np.searchsorted(keys, answers.key), len(keys) - 1)
@@ -642,42 +649,45 @@ def _labelled(answers: Batch, keys: Keys, labels: Ints) -> Batch:
     return replace(answers, label=np.where(known, labels[place], answers.label))
 
 
-def _ordered(found: _Found, predicted: bool) -> _Found:
-    """With the classes in the order of the scores, where a file tells their names and not their order.
+def _with_ordered_classes(contents: _Contents, predicted: bool) -> _Contents:
+    """Return the contents with the classes in the order of the scores, if the file shows only their names.
 
-    The class of a score is the one that most often is the label, or the class acted on, where that score is
-    the largest. Where too few rows tell, the classes are to be filled in.
+    Each score gets the class that is most often the label, or the predicted class, of the rows where that
+    score is the largest. If there are too few such rows, the classes become placeholders.
     """
-    answers, classes = found.answers, found.layout.classes
+    answers, classes = contents.answers, contents.layout.classes
     known = np.flatnonzero(answers.label >= 0)
     enough = len(known) >= _FEWEST_IN_WINDOW
     if not enough and not predicted:
         names = tuple(PLACEHOLDERS["class"].format(k) for k in range(len(classes)))
-        return replace(found, layout=replace(found.layout, classes=names), seen=classes)
-    told = answers.label[known] if enough else answers.predicted
+        return replace(contents, layout=replace(contents.layout, classes=names), seen=classes)
+    expected = answers.label[known] if enough else answers.predicted
     largest = answers.scores[known if enough else slice(None)].argmax(axis=1)
-    often = np.zeros((len(classes), len(classes)))
-    np.add.at(often, (largest, told), 1)
-    _, order = scipy.optimize.linear_sum_assignment(often, maximize=True)
+    counts = np.zeros((len(classes), len(classes)))
+    np.add.at(counts, (largest, expected), 1)
+    _, order = scipy.optimize.linear_sum_assignment(counts, maximize=True)
     if (order == np.arange(len(classes))).all():
-        return found
-    layout = replace(found.layout, classes=tuple(classes[k] for k in order))
-    again = _read_whole(layout, found.predictions, found.labels)
-    return replace(again, notes=found.notes)
+        return contents
+    layout = replace(contents.layout, classes=tuple(classes[k] for k in order))
+    reread = _read_whole(layout, contents.predictions, contents.labels)
+    return replace(reread, notes=contents.notes)
 
 
-def _window(found: _Found, reference: Ints | None) -> tuple[int, int]:
-    """Rows of a window, and its greatest age in seconds."""
-    per_model = found.per_model
-    rows = reference if reference is not None else np.arange(len(found.answers))
+def _window(contents: _Contents, reference: Ints | None) -> tuple[int, int]:
+    """Return the number of rows of a window, and its maximum age in seconds."""
+    per_model = contents.per_model
+    rows = reference if reference is not None else np.arange(len(contents.answers))
     fewest = min(len(np.intersect1d(rows, own)) for own in per_model.values())
-    rates = [rate for own in per_model.values() if (rate := found.a_day(own)) is not None]
+    rates = [rate for own in per_model.values() if (rate := contents.a_day(own)) is not None]
     size = fitting_size(fewest)
     return size, fitting_age(size, min(rates, default=None))
 
 
 def answers_a_day(times: Floats) -> int | None:
-    """Answers a day, two digits of them; None where times (seconds since the epoch) do not tell."""
+    """Return the number of answers a day with two significant digits, or None if their times do not show it.
+
+    Times are in seconds since the epoch.
+    """
     times = times[np.isfinite(times)]
     span = float(np.ptp(times)) if len(times) > 1 else 0.0
     if span <= 0:
@@ -686,7 +696,7 @@ def answers_a_day(times: Floats) -> int | None:
 
 
 def fitting_size(rows: int) -> int:
-    """The rows of a window with which a reference of so many rows has 20 windows, from 50 to 500.
+    """Return the size of a window with which a reference of `rows` rows has 20 windows, from 50 to 500.
 
     Examples
     --------
@@ -698,7 +708,7 @@ def fitting_size(rows: int) -> int:
 
 
 def fitting_age(size: int, a_day: float | None) -> int:
-    """The greatest age of a window, seconds, at which so many answers a day fill windows of this size.
+    """Return the maximum age of a window, in seconds, in which `a_day` answers a day fill `size` rows.
 
     Examples
     --------
@@ -712,14 +722,14 @@ def fitting_age(size: int, a_day: float | None) -> int:
     return math.ceil(2 * fills / 3600) * 3600
 
 
-def _configuration(found: _Found, out: Path, reference: str, old: Ints | None) -> Iterator[str]:
-    """The lines of the file."""
+def _configuration(contents: _Contents, out: Path, reference: str, old: Ints | None) -> Iterator[str]:
+    """Yield the lines of the configuration."""
     yield "# By `blindsight init`. `blindsight check` says what is missing; config.example.yaml has all keys."
     yield "tasks:"
-    yield f"  {_plain(found.layout.name)}:"
-    yield from (f"    {line}" for line in _task(found, reference, old))
+    yield f"  {_plain(contents.layout.name)}:"
+    yield from (f"    {line}" for line in _task(contents, reference, old))
     yield "sources:"
-    for source in (found.predictions, found.labels):
+    for source in (contents.predictions, contents.labels):
         if source is not None:
             section = yaml.safe_dump([source.section(out.parent)], sort_keys=False, width=1000)
             yield from (f"  {line}" for line in section.splitlines())
@@ -729,15 +739,15 @@ def _configuration(found: _Found, out: Path, reference: str, old: Ints | None) -
     yield "reports: {path: windows.ndjson}   # one line for each closed window"
 
 
-def _task(found: _Found, reference: str, old: Ints | None) -> Iterator[str]:
-    """The lines of its section."""
-    classes, answers = found.layout.classes, found.answers
+def _task(contents: _Contents, reference: str, old: Ints | None) -> Iterator[str]:
+    """Yield the lines of the task's section."""
+    classes, answers = contents.layout.classes, contents.answers
     if classes:
-        seen = f"   # {', '.join(found.seen)}, in the order of the scores" if found.seen else ""
+        seen = f"   # {', '.join(contents.seen)}, in the order of the scores" if contents.seen else ""
         yield f"classes: {_plain(list(classes))}{seen}"
     if len(classes) == 2 and not is_placeholder(classes[1]):
         yield f"positive: {_plain(classes[1])}   # of the two"
-    size, age = _window(found, old)
+    size, age = _window(contents, old)
     slow = "" if age == Window().max_age_seconds else f", max_age_seconds: {age}"
     yield f"window: {{size: {size}{slow}}}   # answers of one model; fewer once it is so old"
     floor = "   # a floor of yours"
@@ -748,9 +758,10 @@ def _task(found: _Found, reference: str, old: Ints | None) -> Iterator[str]:
         floor += f"; the reference's accuracy is {right:.3f}"
         yield f"reference: {{path: {_plain(reference)}}}   # {len(old):,} labelled answers, the oldest"
     yield f"# objective: {{accuracy: {{min: 0.90}}}}{floor}"
-    if found.layout.groups:
-        yield f"groups: {_plain(list(found.layout.groups))}   # each value has windows and charts of its own"
-    rates = {model: found.a_day(rows) for model, rows in found.per_model.items()}
+    if contents.layout.groups:
+        groups = _plain(list(contents.layout.groups))
+        yield f"groups: {groups}   # each value has windows and charts of its own"
+    rates = {model: contents.a_day(rows) for model, rows in contents.per_model.items()}
     if len(rates) <= MOST_VALUES:
         yield "models:   # with their traffic, from which `check` predicts the false alarms a week"
         for model, rate in rates.items():
@@ -758,7 +769,7 @@ def _task(found: _Found, reference: str, old: Ints | None) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
-    """As YAML has it on one line."""
+    """Return a value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")
 
@@ -771,16 +782,16 @@ def _create(path: Path, data: bytes) -> None:
         raise ConfigError(f"--out: {path} cannot be written ({error.strerror}); give another") from error
 
 
-def _told(found: _Found, out: Path, reference: Path | None, problem: str) -> Iterable[str]:
-    known = int((found.answers.label >= 0).sum())
-    more = "" if len(found.answers) < MOST_ROWS else " (the first of the file)"
-    models = ", ".join(itertools.islice(found.per_model, 5))
-    yield f"{out}: {len(found.answers):,} answers{more} of {models}; {known:,} have a label."
-    yield from (*found.dropped, *found.notes)
+def _summary(contents: _Contents, out: Path, reference: Path | None, problem: str) -> Iterable[str]:
+    known = int((contents.answers.label >= 0).sum())
+    more = "" if len(contents.answers) < MOST_ROWS else " (the first of the file)"
+    models = ", ".join(itertools.islice(contents.per_model, 5))
+    yield f"{out}: {len(contents.answers):,} answers{more} of {models}; {known:,} have a label."
+    yield from (*contents.dropped, *contents.notes)
     if reference is not None:
         yield f"{reference}: the oldest labelled answers, as reference. Were the models good then?"
     if problem:
         yield f"Fill in the places in <…>; blindsight check says so of each:\n{problem}"
         return
-    files = " ".join(str(each.path) for each in (found.predictions, found.labels) if each is not None)
+    files = " ".join(str(each.path) for each in (contents.predictions, contents.labels) if each is not None)
     yield f"Next: blindsight check {out}; then blindsight replay {out} {files} --out replayed"

@@ -1,4 +1,4 @@
-"""The raw input of `blindsight verify`: which file is which recorded partition, and reading them."""
+"""The raw input of `blindsight verify`: files, and the recorded partitions that they belong to."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import EndOfSource, Raw, RawMessages
 
 _SHOWN = 5
-_READ_SECONDS = 0.2  # of a pipe only; a file is always ready
+_READ_SECONDS = 0.2  # the longest wait for a pipe; a file is always ready
 _PACKED = (".gz", ".zst")
 
 
 class Reader:
-    """One file, read once from its start.
+    """A file that is read once from its start.
 
     Parameters
     ----------
     raws : iterator of list of Raw
     decoder : Decoder
     name : str
-        The partition, or the topic of several.
+        Name of the partition, or of a topic with several.
     whole : bool
-        Whether it is the one partition from its position 0 on; a dump may begin anywhere.
+        Whether the file is one partition from its position 0 on; a dump may begin anywhere.
     """
 
     def __init__(self, raws: Iterator[Sequence[Raw]], decoder: Decoder, name: str, whole: bool) -> None:
@@ -43,13 +43,13 @@ class Reader:
         self.ended = False
 
     def may_hold(self, partition: str) -> bool:
-        """Whether records of a partition may be in it."""
+        """Return whether the file may hold records of a partition."""
         if partition == self.name:
             return True
         return not self._whole and re.fullmatch(rf"{re.escape(self.name)}-\d+", partition) is not None
 
     def read(self) -> Chunk | None:
-        """What comes next; None at the end."""
+        """Return the next chunk, or None at the end."""
         raws = next(self._raws, None)
         if raws is None:
             self.ended = True
@@ -63,15 +63,15 @@ class Reader:
 
 
 class Inputs:
-    """All files: the feed of a `Verifier`."""
+    """All files, as the input of a `Verifier`."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._readers = readers
 
     def until(self, partition: str, position: int) -> Iterator[Chunk]:
-        """Read on until this position of a partition is passed.
+        """Yield the unread chunks of a partition until its position is passed.
 
-        Of several dumps of one topic those go first that are known to hold the partition.
+        Of several dumps of one topic, those that are known to hold the partition are read first.
         """
         while not self._passed(partition, position):
             waiting = [r for r in self._readers if not r.ended and r.may_hold(partition)]
@@ -83,7 +83,7 @@ class Inputs:
                 yield chunk
 
     def missing(self, partition: str, first: int, last: int) -> str:
-        """Why positions of a partition are not in the files; ``""`` where they are."""
+        """Return why positions of a partition are not in the files, or ``""`` if they are."""
         begins = [r.begins[partition] for r in self._readers if partition in r.begins]
         if not begins:
             return f"{partition}: no file given"
@@ -102,22 +102,22 @@ def open_inputs(
     layouts: Sequence[TaskLayout],
     wire_of: Callable[[str], Wire] = lambda _: PLAIN,
 ) -> Inputs:
-    """Match files to the partitions that reports name.
+    """Open the files, and match them to the partitions that reports name.
 
     Parameters
     ----------
     files : sequence of Path
-        Input files under the path or the name that they had; ``.gz`` or ``.zst`` may have come since.
+        Input files under the path or the name that they had, with or without ``.gz`` or ``.zst``.
     named : sequence of str
-        ``NAME=FILE``: a partition, or a topic with a dump of it.
+        ``NAME=FILE``: a partition, or a topic and a dump of it.
     partitions : collection of str
-        Those in the reports.
+        The partitions in the reports.
     layouts : sequence of TaskLayout
 
     Raises
     ------
     ConfigError
-        A file is not there, or it is not clear which partition it is.
+        A file cannot be read, or cannot be matched to one partition.
     """
     pairs = [(_partition_of(path, partitions), path) for path in files]
     for each in named:
@@ -139,7 +139,7 @@ def open_inputs(
 
 
 def read_file(path: Path, partition: str, mapped: Collection[str]) -> Iterator[Sequence[Raw]]:
-    """A file from its start to its end; `mapped` as in `FileSource`."""
+    """Yield the contents of a file from its start to its end; see `FileSource` for `mapped`."""
     source = FileSource(path, mapped=mapped)
     source.partition = partition
     source.open({})

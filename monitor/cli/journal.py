@@ -1,4 +1,4 @@
-"""The log of `run` about windows and records: one line for each change of state, and a summary of rejects."""
+"""The log of `run` about windows and records: a line for each change of state, and counts of rejects."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from monitor.reports.window_report import WindowReport, rfc3339
 
 log = logging.getLogger("blindsight")
 
-_REJECTS_SECONDS = 60.0  # a feed that is all wrong must not fill the log
+_REJECTS_SECONDS = 60.0  # limits the log if no record of a source can be used
 
 _CALM = (ObjectiveState.MET, ObjectiveState.NOT_PROVEN)
 _Place = tuple[str, str, str, str]
-"""Task, model, group, metric."""
+"""Task, model, group and metric."""
 
 
 @dataclass(slots=True)
 class _Unused:
-    """Records of one source that could not be used, since the last line about them."""
+    """The records of one source that could not be used since the last line about them."""
 
     said_at: float = -float("inf")
     reasons: Counter[str] = field(default_factory=Counter)
@@ -36,15 +36,15 @@ class _Unused:
 
 
 class Journal:
-    """Logs when an alarm is raised or released and an objective changes, and what could not be used.
+    """A log of alarms, changed objectives, changed trust, and records that could not be used.
 
-    What it remembers of a series is whether it is alarmed and how its objectives stand, so its memory is
-    bounded by the cap on series. Nothing that it says is computed here: the reports hold it all.
+    It remembers only the alarms and objectives of each series, so the limit on series bounds its memory. It
+    computes nothing: all values come from the reports.
 
     Parameters
     ----------
     clock : callable
-        Seconds that never fall.
+        Returns seconds, and never runs backwards.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Journal:
         self._unused: dict[str, _Unused] = {}
 
     def resume(self, engine: EngineView) -> None:
-        """Begin where the agent stood before a restart: what was told then is not told again."""
+        """Start from the state before a restart, so that nothing is logged twice."""
         for one in engine.series:
             series = (one.task, one.model, one.group)
             self._alarmed.update((*series, metric) for metric in one.alarmed_since)
@@ -75,9 +75,10 @@ class Journal:
                 self._untrusted.add((*series, "accuracy"))
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
-        """Look at closed windows; called every second also without any, which lets rejects be told of.
+        """Log the changes that closed windows bring, and counts of rejects that are due.
 
-        A revision is passed over: its charts and objectives are those of the time when its window closed.
+        It is called every second even without windows. Revisions are ignored, because their charts and
+        objectives are those of the time when the window closed.
         """
         for report in reports:
             if report.revision:
@@ -87,38 +88,38 @@ class Journal:
             for objective in report.objectives:
                 self._objective(report, objective)
             self._trust(report)
-        self._tell_unused(_REJECTS_SECONDS)
+        self._log_unused(_REJECTS_SECONDS)
 
     def rejects(self, chunk: Chunk) -> None:
-        """Count what could not be used; told at once, then at most once a minute and source."""
+        """Count records that could not be used, and log the counts at most once a minute for each source."""
         unused = self._unused.setdefault(chunk.source, _Unused())
         for reject in chunk.rejects:
             unused.first = unused.first or _place_of(reject)
             unused.reasons[reject.reason.value] += 1
-        self._tell_unused(_REJECTS_SECONDS)
+        self._log_unused(_REJECTS_SECONDS)
 
     def close(self) -> None:
-        """Tell of what has not been told yet."""
-        self._tell_unused(0.0)
+        """Log the rejects that have not been logged yet."""
+        self._log_unused(0.0)
 
     def _chart(self, report: WindowReport, chart: ChartView) -> None:
         place = (report.task, report.model, report.group, chart.metric)
-        alarm, better = chart.verdict.out_of_control, chart.verdict.improved
-        if better != (place in self._improved):
-            (self._improved.add if better else self._improved.discard)(place)
-            self._tell_chart(report, chart, logging.INFO, "Improved" if better else "No longer improved")
+        alarm, improved = chart.verdict.out_of_control, chart.verdict.improved
+        if improved != (place in self._improved):
+            (self._improved.add if improved else self._improved.discard)(place)
+            self._log_chart(report, chart, logging.INFO, "Improved" if improved else "No longer improved")
         if alarm != (place in self._alarmed):
             (self._alarmed.add if alarm else self._alarmed.discard)(place)
             level, words = (logging.WARNING, "raised") if alarm else (logging.INFO, "released")
-            self._tell_chart(report, chart, level, f"Alarm {words}")
+            self._log_chart(report, chart, level, f"Alarm {words}")
         if chart.by_labels is None:
-            self._moved.discard(place)  # alarm and improvement say it
+            self._moved.discard(place)  # alarm and improvement cover it
         elif chart.confidences_moved != (place in self._moved):
             (self._moved.add if chart.confidences_moved else self._moved.discard)(place)
             words = "Confidences moved" if chart.confidences_moved else "Confidences no longer moved"
-            self._tell_chart(report, chart, logging.INFO, words)
+            self._log_chart(report, chart, logging.INFO, words)
 
-    def _tell_chart(self, report: WindowReport, chart: ChartView, level: int, words: str) -> None:
+    def _log_chart(self, report: WindowReport, chart: ChartView, level: int, words: str) -> None:
         verdict = chart.verdict
         log.log(
             level,
@@ -146,7 +147,7 @@ class Journal:
 
     def _objective(self, report: WindowReport, objective: ObjectiveView) -> None:
         place = (report.task, report.model, report.group, objective.metric)
-        # One that is met from its first window on is no news.
+        # An objective that is met from its first window on is not logged.
         before = self._standing.get(place, ObjectiveState.MET)
         if objective.state is None or objective.state is before:
             return
@@ -161,7 +162,7 @@ class Journal:
             objective.bound,
         )
 
-    def _tell_unused(self, pause_seconds: float) -> None:
+    def _log_unused(self, pause_seconds: float) -> None:
         now = self._clock()
         for source, unused in self._unused.items():
             if not unused.reasons or now - unused.said_at < pause_seconds:
@@ -174,18 +175,18 @@ class Journal:
 
 
 def _place_of(reject: Reject) -> str:
-    """Where it stands, and what is wrong with it where that may be told."""
+    """Return the place of a reject, and its fault if that may be logged."""
     return f"{reject.partition}, position {reject.position}{': ' if reject.message else ''}{reject.message}"
 
 
 def _which(report: WindowReport, metric: str) -> str:
-    """The series, the metric and the window."""
+    """Return the series, the metric and the window as text."""
     names = [report.task, report.model, *([report.group] if report.group else []), metric]
     return f"{', '.join(names)}, window {report.window} (until {rfc3339(report.end_time)})"
 
 
 def _what(report: WindowReport, metric: str, estimator: str = AVERAGE_CONFIDENCE) -> str:
-    """The series, the metric, the window and its estimate."""
+    """Return the series, the metric, the window and its estimate as text."""
     value = "unknown"
     for each in report.estimates:
         if (each.metric, each.estimator) == (metric, estimator) and isinstance(each.result, Estimate):
@@ -194,14 +195,14 @@ def _what(report: WindowReport, metric: str, estimator: str = AVERAGE_CONFIDENCE
 
 
 class JournalSinks(AgentSinks):
-    """Sinks that a journal looks on at.
+    """Sinks that also pass all windows and rejects to a journal.
 
     Parameters
     ----------
     sinks : SinkSet
     journal : Journal
     watch : callable, optional
-        As in `AgentSinks`.
+        The same as for `AgentSinks`.
     """
 
     def __init__(
@@ -214,16 +215,16 @@ class JournalSinks(AgentSinks):
         self._journal = journal
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
-        """Take closed windows."""
+        """Log and pass on closed windows."""
         self._journal.windows(reports)
         super().reports(reports)
 
     def rejects(self, chunk: Chunk) -> None:
-        """Take what could not be used."""
+        """Log and pass on records that could not be used."""
         self._journal.rejects(chunk)
         super().rejects(chunk)
 
     def close(self) -> None:
-        """Write what waits, and say what has not been said."""
+        """Log the remaining rejects, and close the sinks."""
         self._journal.close()
         super().close()

@@ -1,4 +1,4 @@
-"""`blindsight labels ask`: which answers to have labelled next, and what that will bring."""
+"""The command `blindsight labels ask`: it selects answers to be labelled, and predicts the benefit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
 from monitor.base.results import Estimate
-from monitor.cli.answered import Place, active_calibration, chosen, left_out, opened, texts_of
+from monitor.cli.answered import Place, active_calibration, left_out, matching_models, read_inputs, texts_of
 from monitor.cli.settings import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
@@ -26,8 +26,8 @@ from monitor.stats.sampling.acquisition import draw, expected_widths, inclusion_
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """The answers of one model that were drawn."""
+class _Selection:
+    """The selected answers of one model."""
 
     task: str
     model: str
@@ -43,53 +43,55 @@ class _Asked:
 def ask(
     path: str, files: Sequence[Path], n: int, task: str = "", model: str = "", seed: int = 0
 ) -> tuple[list[str], list[str]]:
-    """Draw answers to be labelled, n of each model.
+    """Draw n answers of each model that are to be labelled.
 
     Parameters
     ----------
     path : str
         The configuration, whose reference gives the calibration.
     files : sequence of Path
-        Answers, and labels that are known already, whose answers are left out. They are read twice.
+        Answers, and known labels, whose answers are left out. The files are read twice.
     n : int
-        At least 1; where a model has no more answers, all of them.
+        At least 1. If a model has fewer answers, all of them are drawn.
     task, model : str
-        Only this one; ``""`` for all.
+        Draw for this task and this model only; ``""`` for all.
     seed : int
         The same files, configuration and seed give the same lines.
 
     Returns
     -------
     (list of str, list of str)
-        Label records as JSON, with `label` or `correct` to be filled in; a sentence a model, and what was
-        left out.
+        Label records as JSON, with an empty `label` or `correct`; and a sentence for each model and for
+        omitted records.
 
     Raises
     ------
     ConfigError
-        A setting, the configuration or a file cannot be used, or no answer is left to ask about.
+        A setting, the configuration or a file cannot be used, or no answer is left.
     SourceError
-        A file turned out to be damaged.
+        A file is damaged.
     """
-    config, pool = opened(path, files, n, task, seed)
+    config, pool = read_inputs(path, files, n, task, seed)
     references = read_references(config)
-    asked: list[_Asked] = []
-    said: list[str] = []
-    for number, (name, who) in enumerate(chosen(pool, task, model)):
-        rows = pool.open_answers(name, who)
+    selections: list[_Selection] = []
+    sentences: list[str] = []
+    for number, (name, model_name) in enumerate(matching_models(pool, task, model)):
+        rows = pool.open_answers(name, model_name)
         if len(rows["key"]):
             active = active_calibration(
-                name, config.scored_tasks[name], who, references.get(name, {}).get(who)
+                name, config.scored_tasks[name], model_name, references.get(name, {}).get(model_name)
             )
-            drawn, sentence = _drawn(name, who, config.scored_tasks[name], active, rows, n, (seed, number))
-            asked.append(drawn)
-            said.append(sentence)
-    if not asked:
+            selection, sentence = _select(
+                name, model_name, config.scored_tasks[name], active, rows, n, (seed, number)
+            )
+            selections.append(selection)
+            sentences.append(sentence)
+    if not selections:
         raise ConfigError(
             "FILE…: no answer in them has an id and no label yet; give files of predictions whose records "
             "have an id"
         )
-    return _lines(config, files, asked), [*said, *left_out(pool)]
+    return _lines(config, files, selections), [*sentences, *left_out(pool)]
 
 
 def write(lines: Sequence[str], out: Path | None) -> None:
@@ -112,7 +114,7 @@ def write(lines: Sequence[str], out: Path | None) -> None:
         raise ConfigError(f"--out: {cannot_write(str(out), error)}") from error
 
 
-def _drawn(
+def _select(
     name: str,
     model: str,
     task: Task,
@@ -120,13 +122,13 @@ def _drawn(
     rows: dict[str, np.ndarray],
     n: int,
     seed: tuple[int, int],
-) -> tuple[_Asked, str]:
-    """The answers of one model, and what their labels will bring."""
+) -> tuple[_Selection, str]:
+    """Draw answers of one model, and return them with a sentence on the expected benefit of their labels."""
     confidence = confidence_of(active.calibration.apply(rows["scores"]), rows["predicted"])
     probability = inclusion_probabilities(confidence, n)
     at = draw(probability, np.random.default_rng(seed))
     picked = {column: rows[column][at] for column in ("file", "position", "key", "time", "predicted")}
-    asked = _Asked(name, model, confidence=confidence[at], probability=probability[at], **picked)
+    selection = _Selection(name, model, confidence=confidence[at], probability=probability[at], **picked)
     widths = expected_widths(confidence, probability, task.level)
     free = (
         average_confidence(confidence, task.level)
@@ -139,37 +141,39 @@ def _drawn(
         if active.view.version
         else " The confidences are not calibrated: all this is as right as they are."
     )
-    return asked, (
+    return selection, (
         f"{name}, {model}: {len(at):,} of {len(confidence):,} answers. Expected width of the realised "
         f"accuracy's {task.level:.0%} interval: {widths.chosen:.3f} with these labels, {widths.even:.3f} "
         f"with as many drawn evenly; of the estimate without labels: {without}.{raw}"
     )
 
 
-def _lines(config: Config, files: Sequence[Path], asked: Sequence[_Asked]) -> list[str]:
-    """Label records, a model after the other in the order of the files."""
+def _lines(config: Config, files: Sequence[Path], selections: Sequence[_Selection]) -> list[str]:
+    """Return the label records, model by model in the order of the files."""
     file, position, key = (
-        np.concatenate([getattr(each, name) for each in asked]) for name in ("file", "position", "key")
+        np.concatenate([getattr(each, name) for each in selections]) for name in ("file", "position", "key")
     )
     ids = texts_of(config, files, file, position, key)
     return [
-        json.dumps(record, ensure_ascii=False) for each in asked for record in _records(config, each, ids)
+        json.dumps(record, ensure_ascii=False)
+        for each in selections
+        for record in _records(config, each, ids)
     ]
 
 
-def _records(config: Config, asked: _Asked, ids: dict[Place, str]) -> Iterator[dict[str, object]]:
-    classes = config.scored_tasks[asked.task].classes
-    for i in range(len(asked.key)):
+def _records(config: Config, selection: _Selection, ids: dict[Place, str]) -> Iterator[dict[str, object]]:
+    classes = config.scored_tasks[selection.task].classes
+    for i in range(len(selection.key)):
         record: dict[str, object] = {
-            "id": ids[int(asked.file[i]), int(asked.position[i]), int(asked.key[i])],
-            "task": asked.task,
-            "model": asked.model,
-            "probability": float(asked.probability[i]),
+            "id": ids[int(selection.file[i]), int(selection.position[i]), int(selection.key[i])],
+            "task": selection.task,
+            "model": selection.model,
+            "probability": float(selection.probability[i]),
         }
-        if np.isfinite(asked.time[i]):
-            record["answered"] = rfc3339(float(asked.time[i]))
+        if np.isfinite(selection.time[i]):
+            record["answered"] = rfc3339(float(selection.time[i]))
         if classes:
-            record["predicted"] = classes[int(asked.predicted[i])]
-        record["calibrated_confidence"] = round(float(asked.confidence[i]), 6)
+            record["predicted"] = classes[int(selection.predicted[i])]
+        record["calibrated_confidence"] = round(float(selection.confidence[i]), 6)
         record["label" if classes else "correct"] = None
         yield record

@@ -168,9 +168,9 @@ def init(
     label: Annotated[str, typer.Option(metavar="COLUMN", help="The field with the true class.")] = "",
 ) -> None:
     """Write a configuration for the stream that a file of predictions shows."""
-    from monitor.cli.init import Asked, write_configuration
+    from monitor.cli.init import InitOptions, write_configuration
 
-    text, complete = write_configuration(Asked(predictions, labels, task, model, label), out)
+    text, complete = write_configuration(InitOptions(predictions, labels, task, model, label), out)
     typer.echo(text)
     raise typer.Exit(0 if complete else 2)
 
@@ -275,12 +275,12 @@ def labels_ask(
     ] = None,
 ) -> None:
     """Draw the answers to label next, with their probabilities, and predict the width of the interval."""
-    from monitor.cli.drawing import asked_for
+    from monitor.cli.drawing import ask_for_estimator
     from monitor.cli.labels_ask import write
 
-    lines, said = asked_for(estimator, config, files, number, task, model, seed, earlier or [])
+    lines, sentences = ask_for_estimator(estimator, config, files, number, task, model, seed, earlier or [])
     write(lines, out)
-    for sentence in said:
+    for sentence in sentences:
         typer.echo(sentence, err=True)
 
 
@@ -302,12 +302,12 @@ def verify(
     ] = None,
 ) -> None:
     """Recompute the reported windows from the raw input, and compare them with the reports."""
-    from monitor.cli.verifying import told
-    from monitor.cli.verifying import verify as verified
+    from monitor.cli.verifying import findings_table
+    from monitor.cli.verifying import verify as verify_files
 
-    found = verified(config, store, files or [], partition or [])
-    typer.echo(told(found))
-    raise typer.Exit(0 if found.clean else 1)
+    findings = verify_files(config, store, files or [], partition or [])
+    typer.echo(findings_table(findings))
+    raise typer.Exit(0 if findings.clean else 1)
 
 
 @app.command()
@@ -403,7 +403,7 @@ def demo(
 
 
 def main() -> None:
-    """Entry point: errors that a user can correct become a sentence and an exit code."""
+    """Run the command line; an error that a user can correct becomes a sentence and an exit code."""
     postpone_collector()
     one_thread_for_matrices()
     one_heap()

@@ -1,4 +1,4 @@
-"""What a daemon puts out: queues before files and topics, alerts, and the page with the metrics."""
+"""The outputs of a daemon: queues before files and topics, alerts, and the page with the metrics."""
 
 from __future__ import annotations
 
@@ -29,30 +29,31 @@ from monitor.export.sinks.reports_file import QUEUED_REPORTS, ReportWriter
 from monitor.reports.views import AgentView
 
 OTLP = Extra("otlp", ("opentelemetry.proto", "google.protobuf"))
+"""The extra that `export.otlp` needs."""
 
 
 def report_queues(config: Config) -> list[QueuedSink[bytes]]:
-    """Of closed windows, where no store keeps them: past their bound the oldest are dropped."""
-    found: list[QueuedSink[bytes]] = []
+    """Return the queues of closed windows without a store; a full queue drops its oldest entries."""
+    queues: list[QueuedSink[bytes]] = []
     if config.reports and config.reports.path:
         writer = ReportWriter(
             config.reports.path, max_bytes=config.reports.max_bytes, keep=config.reports.keep
         )
-        found.append(writer)
+        queues.append(writer)
     if config.reports and config.reports.kafka:
         topic = build_lines_topic(config.reports.kafka)
-        found.append(QueuedSink(topic, QUEUED_REPORTS, drop_oldest=True))
-    return found
+        queues.append(QueuedSink(topic, QUEUED_REPORTS, drop_oldest=True))
+    return queues
 
 
 def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
-    """Of records that could not be used: past their bound further ones are dropped."""
-    found: list[QueuedSink[Rejected]] = []
+    """Return the queues of records that could not be used; a full queue drops new entries."""
+    queues: list[QueuedSink[Rejected]] = []
     if config.rejects and config.rejects.path:
-        found.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))
+        queues.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))
     if config.rejects and config.rejects.kafka:
-        found.append(QueuedSink(build_rejects_topic(config.rejects.kafka), QUEUED_REJECTS))
-    return found
+        queues.append(QueuedSink(build_rejects_topic(config.rejects.kafka), QUEUED_REJECTS))
+    return queues
 
 
 def exporter(
@@ -61,12 +62,12 @@ def exporter(
     metrics: CollectorRegistry,
     routes: Mapping[str, Handler],
 ) -> HttpServer:
-    """The server of the page and of the metrics, guarded as the configuration says.
+    """Return the server of the page and the metrics, with the configured tokens and certificates.
 
     Raises
     ------
     ConfigError
-        A file of a token or of a certificate cannot be used.
+        A file of tokens or certificates cannot be used.
     """
     try:
         gate = Gate(export.tokens)
@@ -78,7 +79,7 @@ def exporter(
 
 
 def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPusher]:
-    """One for each Alertmanager that is told directly."""
+    """Return a pusher for each Alertmanager of the configuration."""
     settings = config.alertmanager
     if settings is None:
         return []
@@ -101,12 +102,12 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
 
 
 def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
-    """The one that posts the metrics to a collector, where there is one.
+    """Return the pusher that posts the metrics to a collector, if one is configured.
 
     Raises
     ------
     MissingExtraError
-        The protocol's definitions are an extra that is not installed.
+        The extra with the protocol's definitions is not installed.
     """
     if config.export.otlp is None:
         return []
@@ -118,7 +119,7 @@ def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
 
 
 def retention(config: Config) -> RejectsRetention | None:
-    """What keeps the rejects file from growing old; None where it may."""
+    """Return the thread that removes old lines from the rejects file, or None if they may stay."""
     rejects = config.rejects
     if rejects is None or rejects.path is None or rejects.retention_days is None or is_pipe(rejects.path):
         return None

@@ -1,4 +1,4 @@
-"""Settings of the whole process, made by the commands and by no library code."""
+"""Settings of the whole process, which commands make and library code never does."""
 
 from __future__ import annotations
 
@@ -13,57 +13,59 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # of glibc's malloc.h
+_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # from glibc's malloc.h
 _LARGE_BYTES = 1 << 20
 _TRIM_SECONDS = 10.0
 _PRELOADED = ["monitor.cli.main", "monitor.cli.replay_worker", "scipy.special"]
 
 BYTES_A_PROCESS = 32 << 20
-"""Of input that make a further process worth its start: some two thirds of a second of work."""
+"""Bytes of input for which a further process is worth its start: about two thirds of a second of work."""
 
 _abandoned = threading.Event()
 
 
 def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Keep OpenBLAS to one thread, unless the environment says otherwise. Call it before numpy is imported.
+    """Limit OpenBLAS to one thread, unless the environment sets a number. Call it before numpy's import.
 
-    The matrices of a window are small: more threads only take cores from the model being watched, and
-    make the replay of a million records some 15 % slower.
+    The matrices of a window are small. More threads would only take cores from the watched model, and slow
+    the replay of a million records by about 15 %.
     """
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def print_any_text() -> None:
-    """Have standard output and errors escape what their encoding lacks, as a column's name of other bytes."""
+    """Make standard output and errors escape characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def put_off_imports() -> None:
-    """Have numpy's compiler for Fortran and its testing imported when used: a tenth of the start.
+    """Make numpy import its Fortran compiler and test tools when they are used. Saves a tenth of the start.
 
-    `scipy.special` asks numpy for all that it has, these among it, and uses neither. Call it before that.
+    `scipy.special` requests all parts of numpy, these included, and uses neither. Call this before its
+    import.
     """
     for name in ("f2py", "testing"):
-        found = importlib.util.find_spec(f"numpy.{name}")
-        if found is None or found.loader is None or found.name in sys.modules:
+        spec = importlib.util.find_spec(f"numpy.{name}")
+        if spec is None or spec.loader is None or spec.name in sys.modules:
             continue
-        found.loader = importlib.util.LazyLoader(found.loader)
-        module = importlib.util.module_from_spec(found)
-        sys.modules[found.name] = module
-        found.loader.exec_module(module)
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
         setattr(sys.modules["numpy"], name, module)
 
 
 def one_heap() -> None:
-    """Have glibc keep one heap for all threads, and large arrays out of it. Call it before threads start.
+    """Make glibc use one heap for all threads, and keep large arrays out of it. Call it before threads start.
 
-    Each thread would get a heap of its own, and blocks are handed from thread to thread: of what was free
-    in one, no other could make use, and what is resident would creep up for hours
-    (`tests/bench/bench_memory.py`). Python runs one thread at a time, so that they do not wait for it.
-    Arrays of a MiB and more go back to the system as they are freed: left to itself, glibc takes blocks of
-    up to 32 MiB into the heap after the first one was freed, where small ones then settle between them.
+    By default each thread has its own heap. Blocks pass from thread to thread here, so memory that is free in
+    one heap could not be used by another thread, and resident memory would grow for hours
+    (`tests/bench/bench_memory.py`). Threads do not wait for the heap, because Python runs one at a time.
+
+    Arrays of a MiB or more return to the system when they are freed. By default glibc moves blocks of up to
+    32 MiB into the heap after the first one was freed, where small blocks then settle between them.
     """
     with suppress(OSError, AttributeError, TypeError):  # another C library has no such thing
         library = ctypes.CDLL(None)
@@ -73,13 +75,11 @@ def one_heap() -> None:
 
 @cache
 def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
-    """Give the heap's free pages back to the system from time to time, for as long as the process lives.
+    """Return free pages of the heap to the system from time to time, as long as the process lives.
 
-    Asked again, it goes on as it does.
-
-    A burst (a long chunk, a refit's rows, a checkpoint) leaves free pages amid used ones, which glibc would
-    keep for good: what is resident would be the sum of all that ever happened to come together. One call
-    takes a few milliseconds, in a thread of its own.
+    Calling it again has no effect. A burst (a long chunk, a refit's rows, a checkpoint) leaves free pages
+    between used ones, which glibc would keep, so that resident memory would be the sum of all bursts. One
+    call takes a few milliseconds, in a thread of its own.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
     Returns
     -------
     bool
-        False where the C library has no such thing (musl, macOS); then nothing is started.
+        False if the C library cannot do this (musl, macOS); no thread is started then.
     """
     try:
         trim = ctypes.CDLL(None).malloc_trim
@@ -106,12 +106,13 @@ def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
 
 
 def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The cores that this process may use: those it is bound to, or as many as its container's share makes.
+    """Return the number of cores that this process may use, by its affinity and its container's quota.
 
     Parameters
     ----------
     limit : Path
-        Of the second version of Linux' cgroups: microseconds of the processor in so many of the clock.
+        The quota file of Linux' cgroups, version 2: microseconds of processor time in a period of
+        microseconds.
 
     Examples
     --------
@@ -119,25 +120,25 @@ def cores(limit: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     True
     """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # elsewhere there is none, and "max" is no number
+    with suppress(OSError, ValueError):  # other systems have no such file; "max" means no limit
         quota, period = map(int, limit.read_text(encoding="ascii").split())
         return max(1, min(bound, quota // period))
     return bound
 
 
-def processes_for(files: Sequence[Path], asked: int | None = None) -> int:
-    """How many processes are to read and compute files: as many as were asked for.
+def processes_for(files: Sequence[Path], requested: int | None = None) -> int:
+    """Return the number of processes that read and compute files: the requested number, if any.
 
-    Left out, the cores that this process may use, but no more than one for each `BYTES_A_PROCESS`.
+    The default is the number of cores, but at most one process for each `BYTES_A_PROCESS`.
     """
     size = sum(path.stat().st_size for path in files if path.is_file())
-    return max(1, min(cores(), size // BYTES_A_PROCESS)) if asked is None else asked
+    return max(1, min(cores(), size // BYTES_A_PROCESS)) if requested is None else requested
 
 
 def start_fork_server() -> None:
-    """Have another process import what those of a replay need, of which they are then forks.
+    """Start a process that imports the modules of a replay, from which its worker processes are then forked.
 
-    It does so beside the imports of this one, if it is begun before them.
+    If it is started before the imports of this process, both import at the same time.
     """
     from multiprocessing import forkserver, get_all_start_methods, get_context
 
@@ -147,16 +148,16 @@ def start_fork_server() -> None:
 
 
 def abandon_threads() -> None:
-    """Say that a thread still computes and is not waited for: `leave_if_abandoned` then ends the process."""
+    """Record that a computing thread is not waited for, so that `leave_if_abandoned` ends the process."""
     _abandoned.set()
 
 
 def leave_if_abandoned(code: int) -> None:
-    """End the process at once where a thread was abandoned; otherwise do nothing.
+    """End the process at once if a thread was abandoned; otherwise do nothing.
 
-    Once the main thread has ended, Python ends any other as that next asks for the interpreter. Where it
-    stands in C++ code then, as Fourier transforms are, the whole process is aborted: SIGABRT and a core dump
-    for what was an orderly end.
+    When the main thread has ended, Python ends any other thread as soon as that asks for the interpreter. If
+    the thread is in C++ code then, such as a Fourier transform, the whole process aborts with SIGABRT and a
+    core dump, although it ended in order.
 
     Parameters
     ----------
@@ -165,11 +166,11 @@ def leave_if_abandoned(code: int) -> None:
 
     Examples
     --------
-    >>> leave_if_abandoned(0)  # no thread was
+    >>> leave_if_abandoned(0)  # no thread was abandoned
     """
     if not _abandoned.is_set():
         return
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # the reader has closed it
             stream.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""`blindsight replay`: the daemon's computation over files, as fast as it goes on one core."""
+"""The command `blindsight replay`: it computes the windows of files as fast as one process can."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ REPORTS = "windows.ndjson"
 REJECTS = "rejects.ndjson"
 PAGE = "report.html"
 OURS = (REPORTS, REJECTS, f"{REJECTS}.1", PAGE)
-_NAME_BYTES = 150  # file systems allow 255; the ending and a number come on top
-_READ_SECONDS = 0.2  # of a pipe only; a file is always ready
-_WRITE_SECONDS = 60.0  # a replay waits for its disk: a missing line would be worse than a late one
+_NAME_BYTES = 150  # file systems allow 255, and an ending and a number are added
+_READ_SECONDS = 0.2  # the longest wait for a pipe; a file is always ready
+_WRITE_SECONDS = 60.0  # a replay waits for its disk, because a late line is better than a missing one
 
 Labelled = dict[tuple[str, str, str], dict[int, WeightedCounts]]
 
 Progress = Callable[[Path, int], None]
-"""Told the file that is being read, and how many bytes of it have been, where that is known."""
+"""A function that is called with a file and the number of its bytes just read, if it is known."""
 
 
 @dataclass(slots=True)
 class Unused:
-    """What could not be used.
+    """The records that could not be used.
 
     Parameters
     ----------
     answers, labels : Counter of str
-        By reason.
+        Counts by reason.
     first : list of str
-        The first messages: the file, the place in it, what was wrong.
+        The first messages, each with file, place and fault.
     received : int
-        Answers and labels, used or not.
+        The number of all answers and labels, used or not.
     rows_left : Counter of str
-        Rows that a mapping did not read, by the path of the one beside them that it read.
+        Counts of rows that a mapping did not read, by the path of the row beside them that it read.
     """
 
     answers: Counter[str] = field(default_factory=Counter)
@@ -74,31 +74,31 @@ class Unused:
 
     @property
     def everything(self) -> bool:
-        """Whether records came and not one was used."""
+        """Return whether there were records, and none could be used."""
         return 0 < self.received == self.answers.total() + self.labels.total()
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did.
+    """The result of a replay.
 
     Parameters
     ----------
     view : EngineView
         The engine at the end.
     windows : int
-        Closed windows written, each counted once however often it was revised.
+        The number of closed windows that were written, without revisions.
     pictures : tuple of Path
     alarms : mapping of (task, model, group) to mapping of metric to tuple of Alarm
     unused : Unused
     rejects : Path or None
-        Where those were written; None where the configuration has no `rejects`.
+        The file of unused records; None if the configuration has no `rejects`.
     accounts : Accounts
-        What became of the answers and labels that could be used.
+        The outcomes of the answers and labels that could be read.
     notes : tuple of str
-        What else whoever runs it should know, as sentences.
+        Further sentences for the user.
     seconds : tuple of float
-        Of the processor, by process, where others than this one read and computed.
+        Processor time of each worker process, if there were any.
     """
 
     view: EngineView
@@ -113,20 +113,20 @@ class Replayed:
 
 
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
-    """Compute the windows of files, one file after the other in the order given.
+    """Compute the windows of files, one file after the other in the order of `files`.
 
-    Windows age by the records' own times, so that the same files give the same bytes. What could not be
-    used goes to the folder too where the configuration has a `rejects` section, whatever path that names:
-    a replay must not write among the daemon's rejects.
+    Windows age by the records' own times, so that the same files give the same bytes. If the configuration
+    has a `rejects` section, rejects are written to the same folder. The section's path is ignored, so that
+    they do not mix with the daemon's rejects.
 
     Raises
     ------
     ConfigError
         The configuration, a file or the folder cannot be used; nothing was written.
     SourceError
-        A file turned out to be damaged.
+        A file is damaged.
     SinkError
-        The disk did not take everything.
+        The disk did not accept all lines.
     """
     from monitor.engine.planning import Facts
 
@@ -161,26 +161,26 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
 
 
 def order_notes(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
-    """Return notes on the order of files, if any label found its answer."""
+    """Return notes on the order of files if any label joined its answer."""
     from monitor.engine.planning import notes_of_order
 
     return tuple(notes_of_order(facts)) if accounts.labels.matched else ()
 
 
 class Written:
-    """The files of a replay, begun anew, and what the pictures need.
+    """The output files of a replay, emptied at the start, and the data of its pictures.
 
     Parameters
     ----------
     config : Config
     out : Path
-        Their folder.
+        The folder of the files.
 
     Attributes
     ----------
     period : Period
     windows : int
-        Closed windows written, revisions not counted.
+        The number of closed windows that were written, without revisions.
 
     Raises
     ------
@@ -203,25 +203,25 @@ class Written:
                 raise
 
     def closed(self, reports: Sequence[WindowReport]) -> None:
-        """Write windows."""
+        """Write closed windows, and add them to `period`."""
         self.lines(map(to_json, reports), sum(not report.revision for report in reports))
         self.period.add(reports)
 
     def lines(self, lines: Iterable[bytes], windows: int) -> None:
-        """Write lines, so many of windows that closed, of which `period` learns elsewhere."""
+        """Write lines that hold `windows` closed windows, without adding them to `period`."""
         for line in lines:
             self._reports.write(line, wait_seconds=_WRITE_SECONDS)
         self.windows += windows
 
     def rejected(self, rejects: Iterable[Rejected]) -> None:
-        """Write what could not be used, where that is wanted."""
+        """Write rejects if the configuration has a `rejects` section."""
         if self._rejects is None:
             return
         for rejected in rejects:
             self._rejects.write(rejected, wait_seconds=_WRITE_SECONDS)
 
     def close(self) -> bool:
-        """Whether every line is on the disk."""
+        """Write the remaining lines, and return whether every line is on the disk."""
         complete = self._reports.close(_WRITE_SECONDS) and not self._reports.lost
         if self._rejects is None:
             return complete
@@ -229,25 +229,25 @@ class Written:
 
 
 def period_of(config: Config) -> Period:
-    """What takes the windows that a configuration closes, for their pictures."""
+    """Return an empty period for the windows of a configuration, from which pictures are drawn."""
     judged = {name: task.chart.estimator for name, task in config.scored_tasks.items()}
     return Period(judged, external_url=config.export.external_url or "")
 
 
 def check_files(files: Sequence[Path], out: Path) -> None:
-    """Look at every file before the first is read: the last may be hours away.
+    """Check that every file can be read before the first is, because the last may be hours away.
 
     Raises
     ------
     ConfigError
-        One cannot be read, or would be replaced.
+        A file cannot be read, or would be replaced by the output.
     """
     for path in files:
         problem = why_not_a_file(path)
         if problem is not None:
             raise ConfigError(problem)
         if is_pipe(path):
-            continue  # opened and closed again, its writer would take us for gone
+            continue  # if it were opened and closed, its writer would see a reader that went away
         source = FileSource(path)
         try:
             source.open({})
@@ -263,7 +263,7 @@ def check_files(files: Sequence[Path], out: Path) -> None:
 
 
 def _begin(writer: QueuedSink[Any], path: Path) -> None:
-    """Begin a file of the folder anew."""
+    """Remove a file of an earlier replay, and start the writer."""
     out = path.parent
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out: {str(out)!r} is not a folder; give another path")
@@ -280,7 +280,7 @@ def _begin(writer: QueuedSink[Any], path: Path) -> None:
 
 
 def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterator[tuple[Chunk, str]]:
-    """What each read brought, and what its positions count."""
+    """Yield each decoded chunk, with the unit of its positions."""
     known = layouts(config.tasks, numbered=config.numbers_rows)
     for path in files:
         wire = wire_for(config, str(path))
@@ -305,14 +305,14 @@ def _bytes_read(raws: Sequence[Raw]) -> int:
 def series_of(
     config: Config, views: Sequence[EngineView], models: Iterable[tuple[str, str]]
 ) -> tuple[SeriesView, ...]:
-    """The series of engines in one order: by task, its models before their groups.
+    """Return the series of engines in a fixed order: by task, and a task's models before their groups.
 
     Parameters
     ----------
     config : Config
     views : sequence of EngineView
     models : iterable of (task, model)
-        In their order; others, which never answered, come after them.
+        In their order. Models that are missing, because they never answered, come last.
     """
     tasks = {name: number for number, name in enumerate(config.tasks)}
     places = {name: number for number, name in enumerate(models)}
@@ -325,33 +325,33 @@ def series_of(
 
 
 def arenas_of(config: Config, views: Sequence[EngineView]) -> tuple[ArenaView, ...]:
-    """The arenas of engines in the order of the configuration."""
-    found = {one.task: one for view in views for one in view.arenas}
-    return tuple(found[name] for name in config.arenas if name in found)
+    """Return the arenas of engines in the order of the configuration."""
+    by_name = {one.task: one for view in views for one in view.arenas}
+    return tuple(by_name[name] for name in config.arenas if name in by_name)
 
 
 def unused_of(facts: Sequence[Facts]) -> Unused:
-    """What could not be used of the parts of a stream, in their order."""
+    """Return the unused records of the parts of a stream, which are in order."""
     from monitor.engine.planning import MESSAGES_KEPT
 
-    found = Unused()
+    unused = Unused()
     for each in facts:
-        found.answers.update(each.answers_rejected)
+        unused.answers.update(each.answers_rejected)
         for (_, reason), count in each.labels_rejected.items():
-            found.labels[reason] += count
-        found.first += each.first[: MESSAGES_KEPT - len(found.first)]
-        found.received += each.received
-        found.rows_left.update(each.rows_left)
-    return found
+            unused.labels[reason] += count
+        unused.first += each.first[: MESSAGES_KEPT - len(unused.first)]
+        unused.received += each.received
+        unused.rows_left.update(each.rows_left)
+    return unused
 
 
 def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
-    """A picture a model, and one a group, beside the reports; and all of them in one page.
+    """Write a picture for each model and group beside the reports, and a page with all of them.
 
     Parameters
     ----------
     labelled : mapping
-        As `Engine.labelled` gives it.
+        The result of `Engine.labelled`.
     period : Period
     out : Path
         The folder.
@@ -359,7 +359,7 @@ def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
     paths: list[Path] = []
     for series, charts in period.histories.charts(labelled).items():
         path = out / f"{file_name(*series)}.svg"
-        if path in paths:  # two names that differ only in what a file's name may not hold
+        if path in paths:  # two names may differ only in characters that a file's name must not have
             path = path.with_name(f"{path.stem}-{len(paths)}.svg")
         try:
             path.write_text(stacked_svg(charts), encoding="utf-8")
@@ -371,7 +371,7 @@ def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
 
 
 def file_name(task: str, model: str, group: str) -> str:
-    """A file's name for a series: no separators, nothing hidden, at most 150 bytes in UTF-8.
+    """Return a file name for a series: no separators, not hidden, at most 150 bytes of UTF-8.
 
     Examples
     --------

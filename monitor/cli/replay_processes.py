@@ -1,9 +1,10 @@
-"""`blindsight replay --processes N`: the same bytes from many cores of one machine.
+"""The command `blindsight replay --processes N`: it writes the same bytes with many cores of one machine.
 
-This process hands out the work and writes what comes of it; the others (`replay_worker`) each do one order
-after another. They read pieces of the input in any order. Once it is known what lies before a piece, those
-get it that its models belong to. A process that has a piece to compute does that first: so all are busy
-whether reading or computing takes longer, and what is read and not yet computed is bounded.
+This process gives orders and writes the results; worker processes (`replay_worker`) carry out one order after
+another. They read pieces of the input in any order. When everything before a piece is known, its shares go to
+the workers that own its models. A worker computes waiting pieces before it reads more. All workers are
+therefore busy whether reading or computing takes longer, and the amount that is read but not yet computed is
+bounded.
 """
 
 from __future__ import annotations
@@ -76,15 +77,15 @@ from monitor.engine.planning import (
 from monitor.reports.views import EngineView
 
 _MOST_PROCESSES = 1024
-_SAMPLED = 16  # files of which the first MiB is looked at, to share out the models
-_COMPUTED_AT_ONCE = 4  # an engine's step costs some 0.3 ms, and so does an order
+_SAMPLED = 16  # files whose first MiB is read to distribute the models
+_COMPUTED_AT_ONCE = 4  # pieces in one order; a step of an engine takes about 0.3 ms, and so does an order
 _ENDS_SECONDS = 5.0
 
 
 def replay_on_cores(
     config_path: str, files: Sequence[Path], out: Path, progress: Progress, processes: int | None = None
 ) -> Replayed:
-    """Compute the windows of files as `monitor.cli.replay.replay` does, on several cores.
+    """Compute the windows of files as `monitor.cli.replay.replay` does, with several processes.
 
     `out` gets the same bytes.
 
@@ -95,15 +96,15 @@ def replay_on_cores(
     out : Path
     progress : callable
     processes : int, optional
-        Those that read and compute, beside this one; left out, the cores that this process may use, but
-        no more than one for each `monitor.cli.process.BYTES_A_PROCESS` of the input.
+        The number of worker processes. The default is the number of cores, but at most one worker for each
+        `monitor.cli.process.BYTES_A_PROCESS` of the input.
 
     Raises
     ------
     ConfigError, SourceError, SinkError
-        As `replay`.
+        The same as for `replay`.
     ClusterError
-        A process was killed, or died.
+        A worker was killed, or died.
     """
     if processes is not None and not 1 <= processes <= _MOST_PROCESSES:
         raise ConfigError(
@@ -112,10 +113,10 @@ def replay_on_cores(
         )
     config = load_config(config_path)
     number = processes_for(files, processes)
-    why = why_alone(files) if number > 1 else None
-    if number == 1 or why:
+    reason = why_alone(files) if number > 1 else None
+    if number == 1 or reason:
         done = replay(config_path, files, out, progress)
-        return done if why is None else replace(done, notes=(*done.notes, why))
+        return done if reason is None else replace(done, notes=(*done.notes, reason))
     start_fork_server()
     settings = engine_settings(config, event_time=True)
     check_files(files, out)
@@ -124,14 +125,14 @@ def replay_on_cores(
     while True:
         with tempfile.TemporaryDirectory(prefix="blindsight-replay-") as folder:
             job = WorkerJob(config, settings, splits, Path(folder))
-            found = _attempt(job, files, out, progress, number, whole)
-        if isinstance(found, Replayed):
-            return found
-        whole = found
+            outcome = _attempt(job, files, out, progress, number, whole)
+        if isinstance(outcome, Replayed):
+            return outcome
+        whole = outcome
 
 
 def why_alone(files: Sequence[Path]) -> str | None:
-    """Why one process must do all, as a sentence; None where several can."""
+    """Return a sentence on why one process must compute everything, or None if several can."""
     for path in files:
         if is_pipe(path):
             return f"One process computed everything: {path} is a pipe, which only one process can read."
@@ -141,31 +142,31 @@ def why_alone(files: Sequence[Path]) -> str | None:
 def _attempt(
     job: WorkerJob, files: Sequence[Path], out: Path, progress: Progress, number: int, whole: dict[str, str]
 ) -> Replayed | dict[str, str]:
-    """The replay; or, where the models of a task turn out not to be independent, which tasks are whole."""
+    """Return the replay, or all tasks whose models must stay together if some of them are not independent."""
     owners = Owners(job.settings, number, _sampled(job, files), whole)
     written = Written(job.config, out)
-    told: Counter[Path] = Counter()
+    reported: Counter[Path] = Counter()
 
     def progressed(path: Path, size: int) -> None:
-        told[path] += size
+        reported[path] += size
         progress(path, size)
 
     try:
         with _started(job, owners) as workers:
             run = Scheduler(job, workers, owners, written, progressed)
             ended = run.run()
-    except Together as found:
-        for path, size in told.items():
+    except Together as error:
+        for path, size in reported.items():
             progress(path, -size)
-        return owners.whole | found.tasks
+        return owners.whole | error.tasks
     finally:
         complete = written.close()
     if not complete:
         raise SinkError(f"{out}: the disk did not take every line; make room and run it again")
-    return _told(job.config, out, owners, run, ended, written)
+    return _result(job.config, out, owners, run, ended, written)
 
 
-def _told(
+def _result(
     config: Config, out: Path, owners: Owners, run: Scheduler, ended: Sequence[EndedStream], written: Written
 ) -> Replayed:
     labelled = {series: rows for one in ended for series, rows in one.labelled.items()}
@@ -194,8 +195,8 @@ def _told(
 
 
 def _sampled(job: WorkerJob, files: Sequence[Path]) -> list[Facts]:
-    """What the input may hold, from the first MiB of each file: models with their answers, and labels."""
-    found = []
+    """Return facts on the input from the first MiB of each file: models with their answers, and labels."""
+    facts_of_files = []
     caps = most_groups(job.settings)
     first = {split.path: split for split in reversed(job.splits)}
     for path in list(dict.fromkeys(files))[:_SAMPLED]:
@@ -208,17 +209,17 @@ def _sampled(job: WorkerJob, files: Sequence[Path]) -> list[Facts]:
             note_share(facts, share, 0, caps[share.task])
         models = {name: [place, int(rows * times)] for name, (place, rows) in facts.models.items()}
         labels = Counter({name: int(count * times) for name, count in facts.labels.items()})
-        found.append(replace(facts, models=models, labels=labels))
-    return found
+        facts_of_files.append(replace(facts, models=models, labels=labels))
+    return facts_of_files
 
 
 class Together(Exception):  # noqa: N818 - it is no error: everything is begun anew
-    """Models are not independent that were shared out.
+    """An exception that starts the replay again: models in different processes are not independent.
 
     Parameters
     ----------
     tasks : mapping of str to str
-        Theirs, each with the reason.
+        The tasks of these models, each with the reason.
     """
 
     def __init__(self, tasks: Mapping[str, str]) -> None:
@@ -227,24 +228,24 @@ class Together(Exception):  # noqa: N818 - it is no error: everything is begun a
 
 
 class Owners:
-    """Which process computes which models.
+    """The assignment of models to processes.
 
-    A task's labels go to every process that has a model of it, from the first on. So once labels have
-    come, a model that is new goes to one of those.
+    The labels of a task go to every process that owns one of its models, from the first label on. A model
+    that first appears after labels is therefore given to one of these processes.
 
     Parameters
     ----------
     settings : EngineSettings
     processes : int
     sampled : sequence of Facts
-        What is expected of the stream.
+        Facts on samples of the input.
     whole : mapping of str to str
-        Tasks whose models go together, and why.
+        Tasks whose models must stay in one process, each with the reason.
 
     Attributes
     ----------
     order : dict of (task, model) to int
-        Every model and its process: the configured ones, then the others as they came.
+        Every model and its process: first the configured models, then the others as they appear.
     whole : dict of str to str
     """
 
@@ -275,40 +276,43 @@ class Owners:
         return process
 
     def models(self, process: int) -> dict[str, list[str]]:
-        """By task, the configured models of a process."""
+        """Return the configured models of a process, by task."""
         return {
             name: [model for model in models if self.order[name, model] == process]
             for name, models in configured(self.settings).items()
         }
 
-    def own(self, process: int, told: int) -> tuple[tuple[str, str], ...]:
-        """The models of a process but for the first so many of all; none is ever taken from it."""
-        later = itertools.islice(self.order.items(), told, None)
+    def own(self, process: int, known: int) -> tuple[tuple[str, str], ...]:
+        """Return the models of a process, without the first `known` models of all processes.
+
+        A model never moves to another process.
+        """
+        later = itertools.islice(self.order.items(), known, None)
         return tuple(name for name, owner in later if owner == process)
 
     def routed(self, piece: Piece) -> dict[int, tuple[Slice, ...]]:
-        """The shares of a piece by process."""
+        """Return the shares of a piece, by process; new models get a process."""
         for (task, model), (_, rows) in sorted(piece.facts.models.items(), key=lambda item: item[1][0]):
             if (task, model) not in self.order:
                 self.order[task, model] = self._place(task, rows)
-        found: dict[int, list[Slice]] = {}
+        by_process: dict[int, list[Slice]] = {}
         for share in piece.shares:
             if share.model:
-                found.setdefault(self.order[share.task, share.model], []).append(share)
+                by_process.setdefault(self.order[share.task, share.model], []).append(share)
                 continue
             if not self._homes.get(share.task):
                 self._place(share.task, 0)
             self._labelled.add(share.task)
-            # What came along with an answer is there with that answer.
+            # Labels that came in an answer's record are already in the share with the answer.
             own = self.order[share.task, share.besides] if share.besides else None
             for process in self._homes[share.task]:
                 if process != own:
-                    found.setdefault(process, []).append(share)
-        return {process: tuple(shares) for process, shares in found.items()}
+                    by_process.setdefault(process, []).append(share)
+        return {process: tuple(shares) for process, shares in by_process.items()}
 
 
 def _configured(settings: EngineSettings) -> Facts:
-    """The models that the configuration names, before any answer."""
+    """Return facts with the models that the configuration names, without answers."""
     return Facts(
         models={(name, model): [0, 0] for name, models in configured(settings).items() for model in models}
     )
@@ -321,13 +325,13 @@ class _Worker:
     connection: Connection
     order: Order | None = None
     reading: int | None = None
-    told: int = 0
-    computing: list[_Placed] = field(default_factory=list)
-    waiting: deque[_Placed] = field(default_factory=deque)
+    known_models: int = 0
+    computing: list[_PlacedPiece] = field(default_factory=list)
+    waiting: deque[_PlacedPiece] = field(default_factory=deque)
 
 
 @dataclass(slots=True, eq=False)
-class _Placed:
+class _PlacedPiece:
     """A piece whose place in the stream is known."""
 
     path: Path
@@ -339,7 +343,7 @@ class _Placed:
 
 @contextmanager
 def _started(job: WorkerJob, owners: Owners) -> Iterator[list[_Worker]]:
-    """The processes; they are killed at the end, as they hold nothing that would be lost."""
+    """Start the workers; kill them at the exit, as they hold nothing that would be lost."""
     context: Any = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
     with ExitStack() as stack:
         workers = []
@@ -358,7 +362,7 @@ def _started(job: WorkerJob, owners: Owners) -> Iterator[list[_Worker]]:
 
 
 class Scheduler:
-    """Hands out orders, puts the answers in the order of the stream, and writes them.
+    """The main process: it gives orders to the workers, sorts their lines as in the stream, and writes them.
 
     Parameters
     ----------
@@ -371,9 +375,9 @@ class Scheduler:
     Attributes
     ----------
     facts : Facts
-        What has been read up to the last piece whose place is known.
+        Facts on the input up to the last piece whose place is known.
     series : dict of (task, model, group)
-        Those that have closed a window, in the order in which each closed its first.
+        The series with a closed window, in the order of their first closed windows.
     """
 
     def __init__(
@@ -387,7 +391,7 @@ class Scheduler:
         self._unread = deque(range(len(job.splits)))
         self._head = 0
         self._read: dict[int, deque[Piece]] = {}
-        self._placed: deque[_Placed] = deque()
+        self._in_place: deque[_PlacedPiece] = deque()
         self._segments: deque[Segment] = deque()
         self._placing: Piece | None = None
         self._begins = each_begin(self._next_segments(), lambda _: self._times())
@@ -397,23 +401,23 @@ class Scheduler:
         self.series: dict[tuple[str, str, str], None] = {}
 
     def run(self) -> list[EndedStream]:
-        """Everything; what became of each process.
+        """Compute everything, and return the final result of each worker.
 
         Raises
         ------
         Together
-            Models that were shared out are not independent.
+            Models in different processes are not independent.
         """
-        while self._head < len(self._job.splits) or self._placed:
+        while self._head < len(self._job.splits) or self._in_place:
             self._hand_out()
             for worker in self._answered():
                 self._take(worker, worker.order, self._answer(worker))
         for worker in self._workers:
             self._send(worker, EndStream())
         ended = [self._answer(worker) for worker in self._workers]
-        found = [one for one in ended if isinstance(one, EndedStream)]
-        self._write([line for one in found for line in one.lines])
-        return found
+        results = [one for one in ended if isinstance(one, EndedStream)]
+        self._write([line for one in results for line in one.lines])
+        return results
 
     def _hand_out(self) -> None:
         for worker in self._workers:
@@ -421,11 +425,11 @@ class Scheduler:
                 self._give(worker)
 
     def _give(self, worker: _Worker) -> None:
-        """An order for a process that has none: first to compute, so that less is held."""
+        """Give an order to an idle worker: first to compute, so that less has to be held."""
         if worker.waiting:
-            some = [worker.waiting.popleft() for _ in range(min(len(worker.waiting), _COMPUTED_AT_ONCE))]
-            worker.computing = some
-            pieces = tuple(PlacedShares(one.path, one.begin, one.shares[worker.number]) for one in some)
+            batch = [worker.waiting.popleft() for _ in range(min(len(worker.waiting), _COMPUTED_AT_ONCE))]
+            worker.computing = batch
+            pieces = tuple(PlacedShares(one.path, one.begin, one.shares[worker.number]) for one in batch)
             self._send(worker, ComputePieces(pieces, frozenset(self._owners.whole)))
             return
         split = worker.reading
@@ -435,15 +439,15 @@ class Scheduler:
             if worker.reading is None:
                 worker.reading = self._unread.popleft()
             file = self._files.pop() if self._files else next(self._new_files)
-            own = self._owners.own(worker.number, worker.told)
-            worker.told = len(self._owners.order)
+            own = self._owners.own(worker.number, worker.known_models)
+            worker.known_models = len(self._owners.order)
             self._send(worker, ReadPiece(split, file, own))
 
     def _may_read(self, split: int) -> bool:
-        """Whether there is room; for what all wait for there always is."""
-        held = len(self._placed) + sum(map(len, self._read.values()))
+        """Return whether there is room for a piece; the piece that all wait for always has room."""
+        held = len(self._in_place) + sum(map(len, self._read.values()))
         under_way = sum(isinstance(worker.order, ReadPiece) for worker in self._workers)
-        return held + under_way < self._most_held or (split == self._head and not self._placed)
+        return held + under_way < self._most_held or (split == self._head and not self._in_place)
 
     def _answered(self) -> list[_Worker]:
         busy = {worker.connection: worker for worker in self._workers}
@@ -488,11 +492,11 @@ class Scheduler:
             self._read.setdefault(answer.split, deque()).append(answer)
             self._place_what_follows()
         elif isinstance(answer, list):
-            begins = [placed.begin.sequence for placed in worker.computing]
+            begins = [piece_in_place.begin.sequence for piece_in_place in worker.computing]
             for line in answer:
                 worker.computing[bisect_right(begins, line.position.sequence) - 1].lines.append(line)
-            for placed in worker.computing:
-                placed.missing -= 1
+            for piece_in_place in worker.computing:
+                piece_in_place.missing -= 1
         self._write_what_is_complete()
 
     def _place_what_follows(self) -> None:
@@ -504,7 +508,7 @@ class Scheduler:
                 self._head += 1
 
     def _place(self, piece: Piece) -> None:
-        """Tell a piece's processes of it, now that its place in the stream is known."""
+        """Queue a piece for its workers, now that its place in the stream is known."""
         self._segments.append(piece.facts.stretch)
         self._placing = piece
         begin = next(self._begins)
@@ -512,10 +516,10 @@ class Scheduler:
         self._refuse(why_whole(self._owners.settings, [self.facts]))
         self._written.rejected((reject, piece.source) for reject in piece.rejects)
         shares = self._owners.routed(piece)
-        placed = _Placed(piece.path, begin, shares, len(shares))
-        self._placed.append(placed)
+        piece_in_place = _PlacedPiece(piece.path, begin, shares, len(shares))
+        self._in_place.append(piece_in_place)
         for process in shares:
-            self._workers[process].waiting.append(placed)
+            self._workers[process].waiting.append(piece_in_place)
 
     def _next_segments(self) -> Iterator[Segment]:
         while True:
@@ -531,13 +535,13 @@ class Scheduler:
             raise Together(more)
 
     def _write_what_is_complete(self) -> None:
-        while self._placed and not self._placed[0].missing:
-            placed = self._placed.popleft()
-            self._files.append(placed.path)
-            self._write(placed.lines)
+        while self._in_place and not self._in_place[0].missing:
+            piece_in_place = self._in_place.popleft()
+            self._files.append(piece_in_place.path)
+            self._write(piece_in_place.lines)
 
     def _write(self, lines: list[ComputedLine]) -> None:
-        """Write the lines of a piece in the order in which one process would."""
+        """Write the lines of a piece in the order in which a single process would."""
         tasks = self._owners.settings.names
 
         def place(line: ComputedLine) -> tuple[Any, ...]:
@@ -547,7 +551,7 @@ class Scheduler:
         closed = [line for line in lines if not line.revision]
         self._written.lines((line.line for line in lines), len(closed))
         for line in closed:
-            if line.window == 0:  # it may have begun anew
+            if line.window == 0:  # the series may have started again
                 self.series.pop(line.series, None)
             self.series.setdefault(line.series)
             self._windows[line.series[0]] += 1

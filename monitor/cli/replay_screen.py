@@ -1,4 +1,4 @@
-"""A replay in the terminal: a progress bar, a line a model, its alarms, and what could not be used."""
+"""The output of a replay on the terminal: progress, a table of models, alarms and the account of records."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def replay_with_progress(
     spark: OnSpark | None = None,
     processes: int | None = None,
 ) -> None:
-    """Replay files, here or on Spark, and say what came out.
+    """Replay files, in processes or on Spark, and print the results.
 
     Raises
     ------
     SourceError
-        Not one record could be used. Some that could not are told, and are no failure.
+        Not one record could be used. Single records that could not be used are printed and are no failure.
     """
     done = (
         _here(config, files, out, processes) if spark is None else replay_on_spark(config, files, out, spark)
@@ -62,7 +62,7 @@ def replay_with_progress(
 
 def _here(config: str, files: Sequence[Path], out: Path, processes: int | None) -> Replayed:
     console = Console(stderr=True)
-    if not console.is_terminal:  # a disabled bar of an older rich ends with an empty line all the same
+    if not console.is_terminal:  # older versions of rich print an empty line even for a disabled bar
         return replay_on_cores(config, files, out, lambda _path, _size: None, processes)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -73,7 +73,7 @@ def _here(config: str, files: Sequence[Path], out: Path, processes: int | None) 
 
 
 def _size(path: Path) -> int | None:
-    """Bytes to come, where the file says: a compressed one does not."""
+    """Return the size of a file, or None if it is compressed or a pipe."""
     return path.stat().st_size if path.suffix in _PLAIN and path.is_file() else None
 
 
@@ -93,7 +93,7 @@ def _table(done: Replayed, width: int) -> Table:
 
 
 def _of_series(done: Replayed) -> Iterator[str]:
-    """What the table's figures are, and the objectives, for whose column there may be no room."""
+    """Yield lines that explain the table, and the objectives, whose column may not fit."""
     if done.view.series:
         yield "Realised is of the newest window that labels have reached, and of how many labels."
     yield from _of_audits(done)
@@ -109,14 +109,14 @@ def _of_series(done: Replayed) -> Iterator[str]:
 
 
 def _of_audits(done: Replayed) -> Iterator[str]:
-    """How often the confidences alone told what the labelled rows turned out to be."""
+    """Yield lines on how often confidences alone agreed with the labelled rows."""
     audited = [(one, one.coverage) for one in done.view.series if one.coverage is not None]
     if audited:
         yield "Newest batches of 30 labelled rows within the exact interval of their confidences:"
-    for one, found in audited:
+    for one, coverage in audited:
         yield (
-            f"  {_name(one.task, one.model)}: {100 * found.ratio:.0f} % of {found.rows // BATCH_ROWS} "
-            f"(right confidences: {100 * found.level:g} % or more)"
+            f"  {_name(one.task, one.model)}: {100 * coverage.ratio:.0f} % of {coverage.rows // BATCH_ROWS} "
+            f"(right confidences: {100 * coverage.level:g} % or more)"
         )
 
 
@@ -125,15 +125,15 @@ def _name(*series: str) -> str:
 
 
 def _of_alarms(done: Replayed) -> Iterator[str]:
-    found = [
+    lines = [
         f"  {_name(*series)}: {len(raised)} {metric} "
         f"alarm{'s' if len(raised) > 1 else ''}, the first in window {raised[0].window} "
         f"(to {_time(raised[0].time)})"
         for series, metrics in done.alarms.items()
         for metric, raised in metrics.items()
     ]
-    yield "Alarms:" if found else "No alarm was raised."
-    yield from found
+    yield "Alarms:" if lines else "No alarm was raised."
+    yield from lines
 
 
 def _time(seconds: float) -> str:

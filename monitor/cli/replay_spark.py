@@ -1,4 +1,4 @@
-"""`blindsight replay --engine spark`: the same lines from many cores, in files that are whole or absent."""
+"""The command `blindsight replay --engine spark`: the same lines, in files that are complete or absent."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _ASIDE = ".unfinished"
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
-    """Where a replay runs.
+    """The settings of a replay on Spark.
 
     Parameters
     ----------
     master : str
-        ``local[*]``: every core of this machine.
+        ``local[*]`` for every core of this machine.
     settings : sequence of str
-        Of Spark, as ``key=value``.
+        Settings of Spark, as ``key=value``.
     split_bytes : int or None
-        Of a file that are read at once; `connectors.splits.SPLIT_BYTES` where left out.
+        Bytes of a file that one task reads; the default is `connectors.splits.SPLIT_BYTES`.
     """
 
     master: str = "local[*]"
@@ -61,19 +61,20 @@ class OnSpark:
 def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: OnSpark) -> Replayed:
     """Compute the windows of files, and of all files in folders, on Spark.
 
-    `out` gets what a replay in one process writes, byte for byte, and the lines as a table. They are written
-    aside and put in place at the end, the mark `_SUCCESS` last: without it nothing there is whole.
+    `out` gets the same bytes as from a replay in one process, and the lines as a table. The files are written
+    in a folder beside, and moved at the end; the mark `_SUCCESS` comes last, and without it no file is
+    complete.
 
     Raises
     ------
     ConfigError, MissingExtraError
         The configuration, a file, the folder, Spark or Java cannot be used; nothing was written.
     SourceError
-        A file turned out to be damaged.
+        A file is damaged.
     SinkError
-        The disk did not take everything.
+        The disk did not accept all lines.
     ClusterError
-        Spark could not be reached, or gave up.
+        Spark could not be reached, or failed.
     """
     from connectors.spark.session import check_ready, settings_from, started
 
@@ -125,7 +126,7 @@ def _replayed(
 
 
 def _begin(out: Path, files: Sequence[Path]) -> Path:
-    """A folder aside for what is not whole yet; what an earlier replay left is taken away."""
+    """Create a folder for incomplete files, remove the files of an earlier replay, and return the folder."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out: {str(out)!r} is not a folder; give another path")
     for name in (*OURS, TABLE):
@@ -143,7 +144,7 @@ def _begin(out: Path, files: Sequence[Path]) -> Path:
 
 
 def _write(config: Config, done: SparkReplay, aside: Path) -> tuple[Period, int]:
-    """Lines, table and rejects."""
+    """Write lines, table and rejects, and return their period and the number of windows."""
     from connectors.spark.tables import WindowTable
 
     written = Written(config, aside)

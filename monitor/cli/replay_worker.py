@@ -1,8 +1,8 @@
-"""One process of a replay on several: it reads pieces of the input, and computes the models that are its own.
+"""A worker process of a replay: it reads pieces of the input, and computes the models that it owns.
 
-It does one order after another, and keeps nothing between them but the split that it has begun to read, its
-engines, and what it has read of its own models. The rest of that lies in a file until the processes have
-computed it that it belongs to.
+It carries out one order after another. Between orders it keeps the split that it is reading, its engines, and
+the answers of its own models that it has read. All else that it has read lies in files until the workers that
+own it have computed it.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 
 PIECE_BYTES = BLOCK_BYTES
-"""As much as one process reads at once, and cut at the same places.
+"""The size of a piece. One process reads as much at once, and cuts the input at the same places.
 
-Where a join is full, what it lets go of depends on where the stream is cut (`LabelJoin`). And to decode
-four times as many records at once takes a fifth longer each.
+What a full join of labels forgets depends on where the stream is cut (`LabelJoin`). Larger pieces would
+not be faster: with four times as many records in a chunk, decoding takes a fifth longer for each record.
 """
 
-_READS_OF_PIECE = 3  # a piece ends where a line does, so it may be longer than a read
+_READS_OF_PIECE = 3  # a piece ends at the end of a line, so it may be longer than a read
 
 Labelled = Mapping[tuple[str, str, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """What every process of a replay is told.
+    """The job that all workers of a replay share.
 
     Parameters
     ----------
     config : Config
     settings : EngineSettings
-        Of all tasks.
+        Settings of all tasks.
     splits : tuple of Split
         In the order of the stream.
     folder : Path
-        For what is read and not yet computed.
+        Folder for shares that are read and not yet computed.
     """
 
     config: Config
@@ -75,16 +75,16 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadPiece:
-    """An order: read and decode the next piece of a split, into a file, over what it may hold.
+    """An order: decode the next piece of a split, and write its shares to a file, which may exist.
 
-    Answers of models that are its own a process keeps in its memory, until it computes them.
+    Answers of models that the worker owns stay in its memory until it computes them.
 
     Parameters
     ----------
     split : int
     path : Path
     own : tuple of (task, model)
-        Models that have become its own since the order before.
+        Models that the worker has come to own since its last order.
     """
 
     split: int
@@ -94,9 +94,9 @@ class ReadPiece:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Where in a piece's file a share lies; `task`, `model` and `besides` as of `Partition`.
+    """The place of a share in a piece's file; see `Partition` for `task`, `model` and `besides`.
 
-    Nowhere, and as long as nothing, if the process that has read it keeps it.
+    Its length is zero if the worker that read the share keeps it in memory.
     """
 
     task: str
@@ -106,7 +106,7 @@ class Slice:
     stop: int
 
     def read(self, file: BinaryIO) -> Any:
-        """What was written there."""
+        """Return the value that was written at the place."""
         file.seek(self.start)
         return pickle.loads(file.read(self.stop - self.start))
 
@@ -119,20 +119,20 @@ class Piece:
     ----------
     split : int
     last : bool
-        Whether the split ends with it.
+        Whether the piece is the last of its split.
     path : Path
-        The file with its shares.
+        The file with the piece's shares.
     facts : Facts
-        Its `stretch` is the piece.
+        Facts on the piece; their `stretch` is the whole piece.
     shares : tuple of Slice
     times : Slice
-        Where the times of its records lie.
+        Place of the records' times.
     size : int
-        Bytes that were read, of lines.
+        The number of bytes read, if the file has lines.
     rejects : tuple of Reject
-        As far as they are to be kept.
+        Empty if the configuration has no `rejects`.
     source : str
-        The name of their source.
+        Name of the rejects' source.
     """
 
     split: int
@@ -148,13 +148,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShares:
-    """What a process is to take of a piece.
+    """The shares of a piece that one worker computes.
 
     Parameters
     ----------
     path : Path
     begin : Begin
-        Where in the stream the piece begins.
+        The beginning of the piece in the stream.
     shares : tuple of Slice
     """
 
@@ -164,7 +164,7 @@ class PlacedShares:
 
 
 class ComputedLine(NamedTuple):
-    """A line of the reports, and what the first process must know of it; its report stays where it is."""
+    """A line of the reports with the data that sort it; the report itself stays in the worker."""
 
     position: StreamPosition
     line: bytes
@@ -173,8 +173,8 @@ class ComputedLine(NamedTuple):
     series: tuple[str, str, str]
 
     @classmethod
-    def of(cls, ordered: OrderedReport) -> ComputedLine:
-        """The line of a report."""
+    def from_report(cls, ordered: OrderedReport) -> ComputedLine:
+        """Return the line of a report."""
         report = ordered.report
         names = report.task, report.model, report.group
         return cls(ordered.position, to_json(report), report.window, report.revision, names)
@@ -182,13 +182,14 @@ class ComputedLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ComputePieces:
-    """An order: take these, in the order of the stream; the answer is a list of `ComputedLine`.
+    """An order: compute these shares, in the order of the stream; the answer is a list of `ComputedLine`.
 
     Parameters
     ----------
     pieces : tuple of PlacedShares
     one_by_one : frozenset of str
-        Tasks of which each piece is taken by itself, as one process does; of the others all at once.
+        Tasks whose pieces are absorbed one after another, as in a single process; other tasks absorb all at
+        once.
     """
 
     pieces: tuple[PlacedShares, ...]
@@ -197,28 +198,28 @@ class ComputePieces:
 
 @dataclass(frozen=True, slots=True)
 class EndStream:
-    """An order: close what is open, and say what became of it; the answer is an `EndedStream`."""
+    """An order: close the open windows, and return the results; the answer is an `EndedStream`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedStream:
-    """What a process has computed.
+    """The results of a worker.
 
     Parameters
     ----------
     lines : list of ComputedLine
-        Those that the end brought.
+        Lines of the windows that the end closed.
     period : Period
-        All windows of this process.
+        All windows of this worker.
     views : list of EngineView
     waiting : list of mapping
-        As `Engine.waiting_labels` gives them.
+        Results of `Engine.waiting_labels`.
     labelled : mapping
-        As `Engine.labelled` gives it.
+        Results of `Engine.labelled`.
     resident : int
-        The most bytes of memory that it ever held; 0 where the system does not say.
+        The largest number of bytes of memory that the worker held; 0 if the system does not report it.
     seconds : float
-        Of the processor.
+        Processor time.
     """
 
     lines: list[ComputedLine]
@@ -235,35 +236,35 @@ Answer = Piece | list[ComputedLine] | EndedStream
 
 
 def serve(connection: Connection, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
-    """Answer orders until the other end is closed; what goes wrong is an answer too.
+    """Answer orders until the other end closes the connection; an error is an answer too.
 
     Parameters
     ----------
     connection : Connection
     job : WorkerJob
     models : mapping of str to sequence of str
-        By task, those of its configured models that are this process's own.
+        The configured models that this worker owns, by task.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal it goes to all: the first process ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one ends this one
     one_heap()
     tune_collector()
     worker = ReplayWorker(job, models)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the first process has gone
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the main process has ended
         while True:
             order = connection.recv()
             try:
                 answer: object = worker.do(order)
             except SourceError as error:
-                answer = SourceError(str(error))  # a kind of it may not be made anew from its text
+                answer = SourceError(str(error))  # a subclass may not be created from its text alone
             except SinkError as error:
                 answer = error
-            except Exception:  # noqa: BLE001 - the first process raises it
+            except Exception:  # noqa: BLE001 - the main process raises it
                 answer = RuntimeError(f"in a process of the replay:\n{traceback.format_exc()}")
             connection.send(answer)
 
 
 class ReplayWorker:
-    """What a process does; see `serve`."""
+    """The state of a worker process; see `serve`."""
 
     def __init__(self, job: WorkerJob, models: Mapping[str, Sequence[str]]) -> None:
         self._job = job
@@ -275,7 +276,7 @@ class ReplayWorker:
         self._kept: dict[tuple[Path, str, str], Partition] = {}
 
     def do(self, order: Order) -> Answer:
-        """Carry out one order."""
+        """Carry out one order, and return its answer."""
         if isinstance(order, ReadPiece):
             return self._read(order)
         if isinstance(order, ComputePieces):
@@ -298,9 +299,9 @@ class ReplayWorker:
             with piece.path.open("rb") as file:
                 for share in piece.shares:
                     name = piece.path, share.task, share.model
-                    found = share.read(file) if share.stop else self._kept.pop(name)
+                    partition = share.read(file) if share.stop else self._kept.pop(name)
                     step = share.task, number if share.task in order.one_by_one else 0
-                    together.setdefault(step, []).append((found, piece.begin))
+                    together.setdefault(step, []).append((partition, piece.begin))
         return [
             line
             for (task, _), shares in together.items()
@@ -309,7 +310,7 @@ class ReplayWorker:
 
     def _lines(self, reports: Sequence[OrderedReport]) -> list[ComputedLine]:
         self._period.add([ordered.report for ordered in reports])
-        return [ComputedLine.of(ordered) for ordered in reports]
+        return [ComputedLine.from_report(ordered) for ordered in reports]
 
     def _engine(self, name: str) -> Engine:
         if name not in self._engines:
@@ -321,7 +322,7 @@ class ReplayWorker:
     def _end(self) -> EndedStream:
         for name, own in self._models.items():
             if own:
-                self._engine(name)  # models that never answered show, as silent
+                self._engine(name)  # so that models that never answered are listed as silent
         engines = self._engines.values()
         lines = [line for engine in engines for line in self._lines(engine.end())]
         labelled = {series: rows for engine in engines for series, rows in engine.labelled().items()}
@@ -331,7 +332,7 @@ class ReplayWorker:
 
 
 def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
-    """What a split is read and decoded with."""
+    """Return the source and the decoder of a split."""
     wire = wire_for(config, split.path)
     source = FileSource(split.path, mapped=columns_of(wire))
     known = layouts(config.tasks, numbered=config.numbers_rows)
@@ -339,13 +340,13 @@ def decoder_of(config: Config, split: Split) -> tuple[FileSource, Decoder]:
 
 
 class SplitReader:
-    """Reads a split a piece at a time.
+    """A split that is read a piece at a time.
 
     Parameters
     ----------
     job : WorkerJob
     number : int
-        Of the split.
+        Number of the split.
     """
 
     def __init__(self, job: WorkerJob, number: int) -> None:
@@ -362,7 +363,7 @@ class SplitReader:
     ) -> tuple[Piece, dict[tuple[str, str], Partition]]:
         """Decode the next reads, and write their shares to a file; an empty split is one empty piece.
 
-        The answers of `own` models, by task and name, are given back instead.
+        Return the piece, and the answers of `own` models, which are not written.
         """
         raws = self._next or ()
         chunk = self._decoder.decode(raws)
@@ -370,7 +371,7 @@ class SplitReader:
         facts.note(chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
         shares, kept = [], {}
         try:
-            # Bytes that are there are written over: the system need not find memory for them anew.
+            # An existing file is overwritten in place, so that the system allocates no new memory for it.
             with path.open("r+b" if path.exists() else "wb") as file:
                 for share in sharing.share(chunk):
                     if isinstance(share.records, Batch) and (share.task, share.model) in own:
@@ -402,11 +403,11 @@ def _written(file: BinaryIO, value: object, task: str = "", model: str = "", bes
 
 
 def used() -> tuple[int, float]:
-    """The most bytes of memory that this process ever held, and the processor time that it has used."""
+    """Return the largest number of bytes of memory that this process held, and its processor time."""
     try:
         import resource
     except ImportError:  # Windows
         return 0, 0.0
-    found = resource.getrusage(resource.RUSAGE_SELF)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     unit = 1 if sys.platform == "darwin" else 1024
-    return found.ru_maxrss * unit, found.ru_utime + found.ru_stime
+    return usage.ru_maxrss * unit, usage.ru_utime + usage.ru_stime

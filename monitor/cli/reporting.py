@@ -1,4 +1,4 @@
-"""`blindsight report`: a period of a store as one HTML file."""
+"""The command `blindsight report`: it writes a period of a store to one HTML file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from monitor.store.opening import locate_store
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
-    """Write the report of a store, which an agent may be using; returns how many lines it rests on.
+    """Write the report of a store, which an agent may be using, and return its number of lines.
 
     Parameters
     ----------
     store : Path
         The store's folder, a backup, or a configuration that names it.
     out : Path
-        The file, replaced where it is there.
+        The file; an existing one is replaced.
     since, until : str
-        Dates or times; ``""`` for the beginning, and the end.
+        Dates or times; ``""`` for the beginning and the end of the store.
     external_url : str
-        The address of the agent's page, for links to the pages of the models; no links if empty.
+        Address of the agent's page, to which the models' names link; no links if empty.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def write_report(path: Path, text: str) -> None:
     Raises
     ------
     SinkError
-        It cannot be written; the sentence says why.
+        The file cannot be written; the message gives the reason.
     """
     try:
         path.write_bytes(text.encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""Rounds of draws that were begun: lines that `labels ask --for active_testing` wrote, labelled or not."""
+"""Rounds of draws to continue, read from lines of `labels ask --for active_testing`, labelled or not."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _WRITTEN = "give files that `labels ask --for active_testing` wrote, labels fill
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A round, M draws of it in their order.
+    """A round of M draws, in order.
 
     Parameters
     ----------
     round : str
     pool : int
-        Requests before the first draw.
+        The number of requests before the first draw.
     key : (M,) uint64
-        Of the ids.
+        Keys of the ids.
     probability : (M,) float64
     label : (M,) int64
-        −1 where none was filled in.
+        −1 without a label.
     """
 
     round: str
@@ -46,25 +46,25 @@ class Begun:
 
     @classmethod
     def nothing(cls) -> Begun:
-        """Of no draws."""
+        """Return a round without draws."""
         return cls("", 0, id_keys([]), np.zeros(0), np.zeros(0, dtype=np.int64))
 
     @property
     def seed(self) -> int:
-        """With which it was begun, by its name; 0 for a name that says none."""
+        """The seed of the round, from its name; 0 if the name holds none."""
         tail = self.round.rpartition("-")[2]
         return int(tail) if tail.isdecimal() else 0
 
 
 def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, Begun]:
-    """The rounds that files hold the lines of, by task.
+    """Read the rounds from files, and return them by task.
 
-    A draw may stand in several lines, filled in in one of them.
+    A draw may have several lines, one of them with a label.
 
     Raises
     ------
     ConfigError
-        A file cannot be read, a line is no such line, a task is of two rounds, or draws are missing.
+        A file cannot be read, a line is not a draw, a task has two rounds, or draws are missing.
     """
     lines: dict[str, list[dict[str, Any]]] = {}
     for path in paths:
@@ -81,7 +81,7 @@ def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, B
 
 
 def _record(line: bytes, tasks: Mapping[str, Task], where: str) -> dict[str, Any]:
-    """A line, its label as the number of a class."""
+    """Return a line as a record, with its label as the number of a class."""
     try:
         record = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

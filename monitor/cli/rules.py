@@ -1,4 +1,4 @@
-"""`blindsight rules`: the alert rules of a configuration, printed or written to a folder."""
+"""The command `blindsight rules`: it prints the alert rules of a configuration or writes them to a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.export.rules import Format, RuleSettings, paces, rendered, rule_gro
 def settings_of(
     config: str | None, selector: str, runbooks: str, dashboard: str, time_scale: float
 ) -> RuleSettings:
-    """The options of the command, with what a configuration file says: its tasks' paces, its page's address.
+    """Return the settings of the rules, from the command's options and the tasks and page of a configuration.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def settings_of(
 
 
 def rules_text(settings: RuleSettings, form: Format, out: Path | None) -> str:
-    """What to print: the rules, or where they were written.
+    """Return the rules, or a sentence with the file that they were written to.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`blindsight run --engine spark`: a stream from Kafka on Spark, its metrics served by the driver."""
+"""The command `blindsight run --engine spark`: a stream from Kafka on Spark, with the driver's metrics."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("blindsight")
 
 _WAKE_SECONDS = 0.2
-_LOOK_SECONDS = 1.0  # whether windows have grown old while nothing comes
+_LOOK_SECONDS = 1.0  # the shortest time between checks for old windows in a stream without messages
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
-"""Spark's reader of Kafka, of the installed pyspark's version."""
+"""Spark's reader of Kafka; its version is that of the installed pyspark."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOnSpark:
-    """Where and how a stream runs.
+    """The settings of a stream on Spark.
 
     Parameters
     ----------
     checkpoint : Path
         Folder of the state.
     out : Path or None
-        Folder of the windows; None where they go to a topic alone.
+        Folder of the windows; None if they go to a topic only.
     master : str
     settings : sequence of str
-        Of Spark, as ``key=value``.
+        Settings of Spark, as ``key=value``.
     batch : int
-        Messages of a batch, at most.
+        The largest number of messages in a batch.
     every_seconds : float
-        From a batch's start to the next one's.
+        Time between the starts of two batches.
     once : bool
-        End when all is read that was there at the start.
+        End after the messages that were there at the start.
     """
 
     checkpoint: Path
@@ -71,16 +71,16 @@ class StreamOnSpark:
 
 
 def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
-    """Read the configured topics until a signal, or to their end with `once`; the exit code.
+    """Read the configured topics until a signal, or to their end with `once`; return the exit code.
 
     Raises
     ------
     ConfigError, MissingExtraError
         The configuration, a folder, Spark or Java cannot be used; nothing was read.
     SinkError
-        A batch's windows could not be written. The next start takes that batch again.
+        A batch's windows could not be written. The next start computes the batch again.
     ClusterError
-        Spark could not be reached, or gave up.
+        Spark could not be reached, or failed.
     """
     config = load_config(config_path)
     source = only_source(config)
@@ -124,7 +124,10 @@ def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
 def _wait(
     steps: Steps, session: Any, query: Any, stopping: threading.Event, every_seconds: float | None
 ) -> None:
-    """Until the stream ends or is to stop; time passes for it, looked at so often, unless never."""
+    """Wait until the stream ends or must stop; every `every_seconds` close windows that have become old.
+
+    With None, no window closes because of its age.
+    """
     from connectors.spark.streaming import Quiet, lag_of
 
     quiet, look_at = Quiet(), 0.0
@@ -135,12 +138,12 @@ def _wait(
 
 
 def only_source(config: Config) -> KafkaSourceConfig:
-    """The one Kafka source of a configuration that can be computed on Spark.
+    """Return the only source of a configuration, which must be a Kafka source.
 
     Raises
     ------
     ConfigError
-        It has another source, or several.
+        There are several sources or none, or the source is of another kind.
     """
     kinds = [source.kind for source in config.sources]
     source = config.sources[0] if len(config.sources) == 1 else None
@@ -153,10 +156,10 @@ def only_source(config: Config) -> KafkaSourceConfig:
 
 
 def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
-    """What is served: the last committed batch.
+    """Return the state of the stream after the last committed batch.
 
-    The labels of a task whose models are computed side by side are seen by each of them, so that no sum of
-    theirs is how many there were; their outcomes are left out, but for the rejected ones.
+    If the models of a task are computed separately, each of them sees the task's labels, so that no sum of
+    theirs is the number of labels. The outcomes of these labels are left out, except the rejected ones.
     """
     from connectors.spark.streaming import SEED
 
@@ -195,19 +198,19 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
 def _labels_of(
     committed: Committed, config: Config, whole: Sequence[EngineView]
 ) -> dict[tuple[str, LabelOutcome], int]:
-    found = {key: count for view in whole for key, count in view.labels.items()}
+    counts = {key: count for view in whole for key, count in view.labels.items()}
     only = next(iter(config.tasks)) if len(config.tasks) == 1 else ""
     for task, count in committed.labels_rejected.items():
         key = (task or only, LabelOutcome.REJECTED)
-        found[key] = found.get(key, 0) + count
-    return found
+        counts[key] = counts.get(key, 0) + count
+    return counts
 
 
-def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found = Counter[str]()
-    for each in counts:
-        found.update(each)
-    return dict(found)
+def _summed(mappings: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    sums = Counter[str]()
+    for each in mappings:
+        sums.update(each)
+    return dict(sums)
 
 
 def _served(steps: Steps, query: Any, recent: RecentWindows, outputs: Outputs) -> HttpServer:
@@ -217,9 +220,9 @@ def _served(steps: Steps, query: Any, recent: RecentWindows, outputs: Outputs) -
     config = steps.stream.config
 
     def view() -> AgentView:
-        found = view_of(steps, lag_of(query), query.isActive)
+        agent_view = view_of(steps, lag_of(query), query.isActive)
         outside = config.export.external_url or ""
-        return replace(found, sinks=(*outputs.views, server.view), external_url=outside)
+        return replace(agent_view, sinks=(*outputs.views, server.view), external_url=outside)
 
     metrics = registry(view, config.export.max_series, distributions=config.export.distributions)
     server = exporter(config.export, view, metrics, page_routes(view, recent))
@@ -240,7 +243,7 @@ def _locked(folder: Path) -> FolderLock:
 
 
 def _with_kafka(settings: dict[str, str]) -> dict[str, str]:
-    """Spark's settings with its reader of Kafka, from Maven where no jars are named."""
+    """Return Spark's settings with its reader of Kafka, from Maven unless they name jars."""
     import pyspark
 
     if settings.keys() & {"spark.jars", "spark.jars.packages"}:

@@ -1,4 +1,4 @@
-"""The models as a table that fits the terminal: whole columns are left out before anything is cut."""
+"""A table of models that fits the terminal: it leaves out whole columns before it folds a cell."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from monitor.reports.views import MetricEstimate, SeriesState, SeriesView
 from monitor.reports.window_view import leading_estimate
 
 WIDE = 160
-"""Columns to print where the output is no terminal and nobody said how wide it is."""
+"""The width of the output if it is not a terminal and the environment sets none."""
 
-_GAP = 2  # between columns: one of padding, one of the box
+_GAP = 2  # characters between columns: one of padding, one of the box
 _STYLES = {
     SeriesState.IN_CONTROL: "green",
     SeriesState.OUT_OF_CONTROL: "bold red",
@@ -28,7 +28,7 @@ _STYLES = {
 
 
 def output() -> Console:
-    """Standard output, wide where it is a file or a pipe: rich would take 80 columns then."""
+    """Return standard output as a console, wide for a file or pipe, where rich would use 80 columns."""
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = max(console.width, WIDE)
@@ -36,17 +36,17 @@ def output() -> Console:
 
 
 def fitted(columns: Mapping[str, Sequence[Text]], expendable: Sequence[str], width: int) -> Table:
-    """A table no wider than a terminal.
+    """Return a table that is no wider than a terminal.
 
     Parameters
     ----------
     columns : mapping of str to sequence of Text
         Cells by heading; a heading may have two lines.
     expendable : sequence of str
-        Columns that may go, the first of them first. Where even the rest does not fit, cells are folded:
-        no letter is lost.
+        Columns that may be left out, in this order. If the rest does not fit either, cells are folded, so
+        that no letter is lost.
     width : int
-        Of the terminal, in columns.
+        Width of the terminal in columns.
 
     Examples
     --------
@@ -78,43 +78,45 @@ def _widest(text: Text) -> int:
 
 
 def expendable(series: Sequence[SeriesView], *more: str) -> list[str]:
-    """Which columns go first; the task last where there are several, as it then tells models apart."""
+    """Return the columns that may be left out, in order; the task comes last if there are several tasks."""
     several = len({one.task for one in series}) > 1
     return [*more, "task"] if several else ["task", *more]
 
 
 def state(series: SeriesView) -> Text:
-    """The state, and by which metrics it is so: ``out of control: ece``, ``in control, improved: f1``.
+    """Return a model's state with its metrics: ``out of control: ece``, ``in control, improved: f1``.
 
-    Where labels decide on the alarm, it also says that the confidences moved.
+    If labels decide on the alarm, the text also tells whether the confidences moved.
     """
     words = series.state.value.replace("_", " ")
     latched = [chart.metric for chart in series.charts if chart.verdict.out_of_control]
     if series.state is SeriesState.OUT_OF_CONTROL and latched:
         words = f"{words}: {', '.join(latched)}"
-    better = [chart.metric for chart in series.charts if chart.verdict.improved]
-    if series.state is SeriesState.IN_CONTROL and better:
-        words = f"{words}, improved: {', '.join(better)}"
+    improved = [chart.metric for chart in series.charts if chart.verdict.improved]
+    if series.state is SeriesState.IN_CONTROL and improved:
+        words = f"{words}, improved: {', '.join(improved)}"
     if any(chart.confidences_moved for chart in series.charts):
         words = f"{words}, confidences moved"
     return Text(words, style=_STYLES[series.state])
 
 
 def objective(series: SeriesView) -> Text:
-    """Where each objective stands, named where there are several: ``accuracy at risk, ece met``."""
-    found = [(o.metric, o.state.value.replace("_", " ") if o.state else "unknown") for o in series.objectives]
-    if len(found) == 1:
-        return Text(found[0][1])
-    return Text(", ".join(f"{metric} {words}" for metric, words in found) or "–")
+    """Return the state of each objective, named if there are several: ``accuracy at risk, ece met``."""
+    states = [
+        (o.metric, o.state.value.replace("_", " ") if o.state else "unknown") for o in series.objectives
+    ]
+    if len(states) == 1:
+        return Text(states[0][1])
+    return Text(", ".join(f"{metric} {words}" for metric, words in states) or "–")
 
 
 def newest_accuracy(series: SeriesView) -> Text:
-    """The accuracy as `accuracy` has it, by labels where there are any."""
+    """Return the newest accuracy and its interval, by labels if there are any."""
     return _words(leading_estimate(series.estimates, "accuracy"))
 
 
 def accuracy(series: SeriesView, estimator: str) -> Text:
-    """The accuracy by one estimator in percent, with its interval: ``91.3 (88.8–93.6)``; or why unknown."""
+    """Return the accuracy by an estimator in percent, ``91.3 (88.8–93.6)``, or why it is unknown."""
     return _words(_accuracy(series, estimator))
 
 
@@ -123,15 +125,15 @@ def _words(result: MetricEstimate | None) -> Text:
         return Text("–")
     if not isinstance(result.result, Estimate):
         return Text(result.result.reason)
-    found = result.result
-    return Text(f"{100 * found.value:.1f} ({100 * found.lower:.1f}–{100 * found.upper:.1f})")
+    estimate = result.result
+    return Text(f"{100 * estimate.value:.1f} ({100 * estimate.lower:.1f}–{100 * estimate.upper:.1f})")
 
 
 def realised(series: SeriesView) -> Text:
-    """What labels say of the newest window that they have reached, and how many do: ``… of 100``."""
-    words, found = accuracy(series, "realised"), _accuracy(series, "realised")
-    if found is not None and isinstance(found.result, Estimate):
-        words.append(f" of {found.result.n:,}")
+    """Return the accuracy by labels of the newest window with any, and their number: ``… of 100``."""
+    words, metric_estimate = accuracy(series, "realised"), _accuracy(series, "realised")
+    if metric_estimate is not None and isinstance(metric_estimate.result, Estimate):
+        words.append(f" of {metric_estimate.result.n:,}")
     return words
 
 

@@ -1,6 +1,6 @@
-"""The input of a configuration's engine: its sections, and their labelled references.
+"""The settings of a configuration's engine: its sections, and their labelled references.
 
-The engine, and what it computes with, is imported only where a reference has to be read or an engine built.
+The engine and its algorithms are imported only when a reference is read or an engine is built.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def read_references(config: Config, only: Callable[[Task], bool] = lambda task: True) -> References:
-    """The references of every task that names a file, by task and model; or of some tasks.
+    """Read the references of all tasks that name a file, or of those that `only` accepts, by task and model.
 
     Raises
     ------
@@ -37,26 +37,21 @@ def read_references(config: Config, only: Callable[[Task], bool] = lambda task: 
     from connectors.formats.files.reference import read_reference
     from monitor.engine.reference import split_by_model
 
-    found: dict[str, Mapping[str, Reference]] = {}
+    references: dict[str, Mapping[str, Reference]] = {}
     for layout in layouts(named):
         path = named[layout.name].reference.path
         assert path is not None
-        found[layout.name] = split_by_model(read_reference(path, layout))
-        if not found[layout.name]:
+        references[layout.name] = split_by_model(read_reference(path, layout))
+        if not references[layout.name]:
             raise ConfigError(
                 f"tasks.{layout.name}.reference.path: {path} has no labelled answer; each line needs "
                 "`label` in addition to `model` and `scores`"
             )
-    return found
+    return references
 
 
 def refuse_missing_extras(config: Config) -> None:
-    """Refuse estimators whose extra is not installed.
-
-    Raises
-    ------
-    MissingExtraError
-    """
+    """Raise `MissingExtraError` if the extra of an estimator is not installed."""
     for name, task in config.scored_tasks.items():
         for tag in task.estimators:
             if (extra := ESTIMATORS[tag].extra) is not None:
@@ -70,17 +65,17 @@ def engine_settings(
     tried: Tried | None = None,
     references: References | None = None,
 ) -> EngineSettings:
-    """What the engine of a configuration is built from, its references read, unless they are given.
+    """Return the settings of a configuration's engine, with its references read unless they are passed.
 
-    Everything is tried here that the engine would otherwise do as models appear: what a reference or a
-    chart cannot carry must be known before the start, and not stop the agent when the first answer comes;
-    but for what `tried` knows.
+    Everything that the engine would compute when a model first appears is tried here, except what `tried`
+    knows. A reference or chart that cannot work is thus an error at the start, and does not stop the agent
+    later.
 
     Raises
     ------
     ConfigError
-        A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
-        way round; a chart cannot keep its promise.
+        A reference cannot be used, does not allow its calibration, or has two classes in the wrong order; or
+        a chart cannot reach its rate of false alarms.
     MissingExtraError
         An estimator needs an extra that is not installed.
     """
@@ -91,7 +86,7 @@ def engine_settings(
         return EngineSettings(
             config.scored_tasks, references, arenas=config.arenas, numbered=config.numbers_rows
         )
-    # A replay must give the same bytes, however fast it goes.
+    # Refits run in the engine, so that a replay gives the same bytes at any speed.
     from monitor.engine.refit.fit import refit
     from monitor.engine.refit.recalibration import recalibrate
 
@@ -104,7 +99,7 @@ def engine_settings(
 def tried_references(
     config: Config, tried: Tried | None = None, references: References | None = None
 ) -> References:
-    """The references; what the engine could not use is refused as `engine_settings` says."""
+    """Return the references after a trial, which raises the errors of `engine_settings`."""
     refuse_missing_extras(config)
     references = read_references(config) if references is None else references
     if references:
@@ -116,7 +111,7 @@ def tried_references(
 
 
 def reference_windows(config: Config, references: References) -> dict[str, dict[str, int]]:
-    """Windows in each task's reference file, by model."""
+    """Return the number of windows in each task's reference file, by task and model."""
     return {
         name: {
             model: len(reference.labels) // config.scored_tasks[name].window.size

@@ -1,4 +1,4 @@
-"""The output of a stream on Spark: a file of windows for each batch, a topic, or both."""
+"""The outputs of a stream on Spark: a file of windows for each batch, a topic, or both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLOSE_SECONDS = 1.0
 
 
 class OutFolder:
-    """The windows of each batch as a file of their own, and its rejects.
+    """A folder with a file of windows, and a file of rejects, for each batch.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class OutFolder:
     Raises
     ------
     ConfigError
-        It cannot be made, or holds windows although none are committed.
+        The folder cannot be created, or holds windows although no batch is committed.
     """
 
     def __init__(self, folder: Path, config: Config, begins: bool) -> None:
@@ -52,17 +52,17 @@ class OutFolder:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--out: {cannot_write(str(folder), error)}") from error
-        # The first batch may have been written and not committed; it will be again.
+        # The first batch may have been written and not committed; it is then written again.
         if begins and any(path.name != name_of(0) for path in folder.glob("windows-*.parquet")):
             raise ConfigError(f"--out: {folder} has windows of another checkpoint; give an empty folder")
 
     def write(self, batch: MicroBatch) -> None:
-        """Put a batch's files in place, each at once; a batch without windows has none.
+        """Write the files of a batch, each atomically; a batch without windows has no file of windows.
 
         Raises
         ------
         SinkError
-            The disk did not take them.
+            The disk did not accept the files.
         """
         from connectors.spark.tables import WindowTable
 
@@ -84,7 +84,9 @@ class OutFolder:
 
 
 def name_of(batch: int, turn: int = 0) -> str:
-    """The file of the windows of a batch, or of those that closed because time passed after it.
+    """Return the name of the file with the windows of a batch.
+
+    With `turn`, the file holds the windows that closed by age after the batch.
 
     Examples
     --------
@@ -95,19 +97,19 @@ def name_of(batch: int, turn: int = 0) -> str:
 
 
 class OutTopic:
-    """The windows of all batches as messages of a topic, each once, whatever was killed when.
+    """A topic with the windows of all batches as messages, each exactly once even after a crash.
 
-    Each message bears the stream's identity and its line's number. A batch that is written again after a
-    crash finds what is there, and sends the rest: a reader needs neither transactions nor to drop
-    repetitions. While the brokers are away the batch waits, and so does the stream.
+    Each message has the stream's identity and its line's number. A batch that is written again after a crash
+    reads which messages are in the topic, and sends the rest, so that a reader needs neither transactions nor
+    a filter of repetitions. If the brokers cannot be reached, the batch waits, and so does the stream.
 
     Parameters
     ----------
     topic : FollowedDestination
     saved : mapping of str to (int, int)
-        Its marks as of the last commit.
+        The topic's marks at the last commit.
     stopping : threading.Event
-        Ends a wait for the brokers.
+        Ends a wait for the brokers when it is set.
     """
 
     def __init__(
@@ -120,12 +122,12 @@ class OutTopic:
         self._since: float | None = None
 
     def open(self) -> None:
-        """See that its certificates are there; raises `SinkError`."""
+        """Check the topic's certificates; raise `SinkError` if they cannot be read."""
         self._topic.open()
 
     @property
     def view(self) -> SinkView:
-        """How it stands."""
+        """The state of the topic."""
         refused = self._topic.refused
         return SinkView(
             name=self._topic.name,
@@ -137,24 +139,24 @@ class OutTopic:
         )
 
     def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
-        """Send a batch's windows that are not there yet, and wait until all are; the marks to commit.
+        """Send the windows of a batch that the topic lacks, wait for them, and return the marks to commit.
 
         Raises
         ------
         SinkError
-            The stream is to stop, and the brokers do not answer.
+            The stream must stop, and the brokers do not answer.
         """
         rows = list(enumerate(batch.lines, batch.first))
         while rows:
             self._waiting = len(rows)
-            done = self._tried(rows[:_AT_ONCE])
+            done = self._deliver(rows[:_AT_ONCE])
             self._delivered += done
             rows = rows[done:]
         self._waiting = 0
         return self._topic.marks if self._resumed else self._saved
 
-    def _tried(self, rows: Sequence[Row]) -> int:
-        """How many of these are there; tried until some are."""
+    def _deliver(self, rows: Sequence[Row]) -> int:
+        """Deliver rows, with retries until some of them succeed, and return the number in the topic."""
         while True:
             try:
                 if not self._resumed:
@@ -190,7 +192,7 @@ class OutTopic:
 
 
 class Outputs:
-    """All places that a stream's windows go to.
+    """All outputs of a stream's windows.
 
     Parameters
     ----------
@@ -203,9 +205,9 @@ class Outputs:
     Raises
     ------
     ConfigError
-        There is none, or the folder cannot be used, or is needed for rejects.
+        There is no output, or the folder cannot be used, or a folder is missing for rejects.
     SinkError
-        The topic's certificates are not there.
+        The topic's certificates cannot be read.
     """
 
     def __init__(
@@ -223,16 +225,16 @@ class Outputs:
 
     @property
     def views(self) -> tuple[SinkView, ...]:
-        """How the topic stands, where there is one."""
+        """The state of the topic, if there is one."""
         return () if self._topic is None else (self._topic.view,)
 
     def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
-        """Put a batch's windows in every place; the topic's marks.
+        """Write the windows of a batch to every output, and return the topic's marks.
 
         Raises
         ------
         SinkError
-            One did not take them.
+            An output did not accept the windows.
         """
         if self._folder is not None:
             self._folder.write(batch)
@@ -244,13 +246,13 @@ class Outputs:
             self._topic.interrupt()
 
     def close(self) -> None:
-        """Let go of the topic."""
+        """Close the topic."""
         if self._topic is not None:
             self._topic.close()
 
 
 def refuse_nowhere(out: Path | None, config: Config) -> None:
-    """Raise `ConfigError` where windows, or rejects, would have no place to go to."""
+    """Raise `ConfigError` if windows or rejects have no output."""
     if out is None and (config.reports is None or config.reports.kafka is None):
         raise ConfigError("--engine spark needs --out FOLDER or a topic in reports.kafka for its windows")
     if out is None and config.rejects is not None:

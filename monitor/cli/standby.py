@@ -1,4 +1,4 @@
-"""A daemon that waits for its store: it says so over HTTP, and takes nothing in."""
+"""The HTTP side of a daemon that waits for its store and reads no records yet."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _LOOK_SECONDS = 0.5
 
 
 class StandBy:
-    """What a stand-by is to the outside. A context manager: its port is free again outside.
+    """A context manager that serves the health of a waiting daemon. At its exit the port is free again.
 
-    Its `/-/healthy` answers 200, its `/-/ready` 503 with the reason. Its metrics have no model, so that
-    nothing of it is taken for the state of one.
+    `/-/healthy` answers 200, and `/-/ready` answers 503 with the reason. The metrics hold no model, so that
+    no reader mistakes them for a model's state.
 
     Parameters
     ----------
     config : Config
     stopping : threading.Event or None
-        Ends the wait; None for no wait at all.
+        Ends the wait when it is set; None for no wait at all.
     """
 
     def __init__(self, config: Config, stopping: threading.Event | None) -> None:
@@ -45,7 +45,7 @@ class StandBy:
         self._open.close()
 
     def wait(self, reason: str) -> bool:
-        """Wait a moment, as `monitor.cli.state.Wait`."""
+        """Wait a moment, and return whether to try again; see `monitor.cli.state.Wait`."""
         if self._stopping is None:
             return False
         first = not self._view.reasons

@@ -1,4 +1,4 @@
-"""The durable state of a daemon: the store, the engine that it holds, and the sinks of reports behind it."""
+"""The durable state of a daemon: the store, the engine resumed from it, and the sinks of its reports."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline, FORGET: forget}
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An opened store with what hangs on it.
+    """An opened store, with the engine and the sinks that depend on it.
 
     Parameters
     ----------
     engine : Engine
-        Resumed from it.
+        Resumed from the store.
     kept : Kept
-        For the agent.
+        The agent's part of the state.
     followers : list of ReportFollower
-        Deliver the reports: one a configured destination.
+        Each delivers the reports to one configured destination.
     readers : list of StoreReader
-        One a follower.
+        The connection of each follower.
     requests : RequestFolder or PolledRequests
-        Where commands ask.
+        The place of requests from commands.
     spools : Spools or None
-        Where posts can be kept; None in a folder.
+        The function that opens spools of posts in the store's database; None if the store is a folder.
     """
 
     engine: Engine
@@ -73,28 +73,28 @@ class State:
     spools: Spools | None = None
 
     def close(self) -> None:
-        """Save what is under way, and let go of the store."""
+        """Save the last checkpoint, and close the store."""
         for reader in self.readers:
-            reader.close()  # first: the last to close tidies up, which a reader may not
+            reader.close()  # first, because the last connection to close cleans up, and a reader cannot
         self.kept.keeper.close(_CLOSE_SECONDS)
         if not isinstance(self.requests, RequestFolder):
             self.requests.close(_CLOSE_SECONDS)
 
 
 class ShardOpener:
-    """Opens the state of one partition number after another, each in tables and a reports file of its own.
+    """A function that opens the state of a partition number, with tables and a reports file of its own.
 
     Parameters
     ----------
     config : Config
-        With `store.by_partition`.
+        Must have `store.by_partition`.
     settings : EngineSettings
     journal : Journal
 
     Raises
     ------
     ConfigError
-        The database cannot be used; one that is away is waited for.
+        The database cannot be used. A database that cannot be reached now is no error.
     """
 
     def __init__(self, config: Config, settings: EngineSettings, journal: Journal) -> None:
@@ -109,13 +109,13 @@ class ShardOpener:
             raise ConfigError(str(error)) from error
 
     def section(self, number: int) -> StoreConfig:
-        """The store of a partition number."""
+        """Return the section of the store of a partition number."""
         assert self.config.store is not None
         return self.config.store.for_partition(number)
 
     @contextmanager
     def using(self, config: Config, settings: EngineSettings) -> Iterator[None]:
-        """Open with these from now on; as before where the block raises."""
+        """Use another configuration from now on; restore the old one if the block raises."""
         before = self.config, self.settings
         self.config, self.settings = config, settings
         try:
@@ -125,7 +125,7 @@ class ShardOpener:
             raise
 
     def __call__(self, number: int) -> OpenedShard:
-        """See `monitor.agent.shards.Shards`."""
+        """Open the state of a partition number; see `monitor.agent.shards.Shards`."""
         reports = self.config.reports
         if reports is not None and reports.path is not None:
             reports = reports.model_copy(update={"path": path_of_partition(reports.path, number)})
@@ -147,7 +147,7 @@ class ShardOpener:
 
 
 def path_of_partition(path: str, number: int) -> str:
-    """The reports file of a partition; a pipe is shared.
+    """Return the reports file of a partition; all partitions share a pipe.
 
     Examples
     --------
@@ -159,11 +159,11 @@ def path_of_partition(path: str, number: int) -> str:
 
 
 Wait = Callable[[str], bool]
-"""Told why the store cannot be had yet, waits a moment; whether to try again."""
+"""A function that gets the reason for a wait, waits a moment, and returns whether to try again."""
 
 
-def _awaited(section: StoreConfig, wait: Wait | None) -> StateStore:
-    """The store, once it can be had."""
+def _wait_for_store(section: StoreConfig, wait: Wait | None) -> StateStore:
+    """Open the store, and wait while a database cannot be used yet."""
     while True:
         try:
             store = open_store(section)
@@ -171,42 +171,42 @@ def _awaited(section: StoreConfig, wait: Wait | None) -> StateStore:
                 log.info("The state is in %s.", store.database.name)
             return store
         except (InUseError, StoreAwayError) as error:
-            # A folder's lock ends with its holder: to wait for it hides that two agents are told to use it.
+            # A folder's lock ends with its holder, so a wait would hide that two agents share a folder.
             if wait is None or section.postgres is None or not wait(str(error)):
                 raise
 
 
 def open_state(config: Config, settings: EngineSettings, wait: Wait | None = None) -> State:
-    """Open the configured store and resume the engine from it.
+    """Open the configured store, and resume the engine from it.
 
     Parameters
     ----------
     config : Config
     settings : EngineSettings
     wait : callable, optional
-        Called while another agent has the database, or it is away; without it neither is waited for.
+        Called while another agent uses the database, or it cannot be reached; without it there is no wait.
 
     Raises
     ------
     ConfigError
-        The store cannot be used, and why.
+        The store cannot be used; the message gives the reason.
     InUseError
-        Another agent has it.
+        Another agent uses the store.
     StoreAwayError
         The database cannot be reached.
     """
     assert config.store is not None
     try:
-        store = _awaited(config.store, wait)
+        store = _wait_for_store(config.store, wait)
     except (InUseError, StoreAwayError):
         raise
     except StoreError as error:
         raise ConfigError(str(error)) from error
     try:
         with store.holding():
-            resumed, saved_config = _resumed(store, settings)
+            resumed, saved_config = _resume_engine(store, settings)
             followers, readers = _followers(config, store)
-            requests = _requests(store)
+            requests = _open_requests(store)
     except BaseException as error:
         store.close()
         if isinstance(error, StoreError) and not isinstance(error, (StoreAwayError, LeaseLostError)):
@@ -227,8 +227,8 @@ def open_state(config: Config, settings: EngineSettings, wait: Wait | None = Non
     return State(resumed.engine, kept, followers, readers, requests, spools_of(store))
 
 
-def _resumed(store: StateStore, settings: EngineSettings) -> tuple[Resumed, str]:
-    """The engine, from what is saved, and the configuration that this was saved under."""
+def _resume_engine(store: StateStore, settings: EngineSettings) -> tuple[Resumed, str]:
+    """Return the engine resumed from the saved state, and the configuration of that state."""
     saved = store.load()
     if saved.backup_time:
         store.mark_restore(restore_marks(saved))
@@ -242,7 +242,7 @@ def _resumed(store: StateStore, settings: EngineSettings) -> tuple[Resumed, str]
     return resumed, saved.config
 
 
-def _requests(store: StateStore) -> RequestFolder | PolledRequests:
+def _open_requests(store: StateStore) -> RequestFolder | PolledRequests:
     if isinstance(store, Store):
         return RequestFolder(store.folder)
     from monitor.agent.request_table import PolledRequests
@@ -253,7 +253,7 @@ def _requests(store: StateStore) -> RequestFolder | PolledRequests:
 
 
 def spools_of(store: StateStore) -> Spools | None:
-    """Makes spools in the store's database; None where the store is a folder."""
+    """Return the function that opens spools in the store's database, or None if the store is a folder."""
     if isinstance(store, Store):
         return None
     from monitor.store.postgres import PostgresStore
@@ -264,7 +264,7 @@ def spools_of(store: StateStore) -> Spools | None:
 
 
 def _followers(config: Config, store: StateStore) -> tuple[list[ReportFollower], list[StoreReader]]:
-    """One for each place that reports go to, with a connection of its own to the store."""
+    """Return a follower for each destination of reports, and the connections of the followers."""
     destinations: list[FollowedDestination] = []
     if config.reports and config.reports.path:
         file = ReportsFile(config.reports.path, config.reports.max_bytes, config.reports.keep)
@@ -280,7 +280,7 @@ def _followers(config: Config, store: StateStore) -> tuple[list[ReportFollower],
 
 
 def back_up(config_path: str, target: Path) -> str:
-    """Copy the configured store; what to print of it.
+    """Copy the configured store, and return a sentence on the copy.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Tries what references and charts must carry before the start, unless a store's agent has already."""
+"""The trial of references and charts before the start, without those that passed it at an earlier start."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from monitor.engine.series import SeriesSettings
 log = logging.getLogger("blindsight")
 
 FILE = "references.json"
-"""In the store's folder."""
+"""The name of the cache in the store's folder."""
 
 Stamp = tuple[int, int] | None
-"""When a file was last changed, in nanoseconds, and its bytes; None where it cannot be looked at."""
+"""Time of a file's last change in nanoseconds, and its size in bytes; None if it cannot be examined."""
 
 
 def reference_stamps(config: Config) -> dict[str, Stamp]:
-    """By task that has one, what its reference file looks like: another stamp is another reference."""
+    """Return the stamp of each task's reference file; a changed stamp means a changed reference."""
     paths = {name: task.reference.path for name, task in config.scored_tasks.items()}
     return {name: _stamp(path) for name, path in paths.items() if path is not None}
 
 
 def _stamp(path: str) -> Stamp:
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 class Tried:
-    """Which tasks were tried with just this configuration and file, by this version, and without a warning.
+    """The tasks that passed the trial without a warning, with the same configuration, reference and version.
 
-    To try a model's reference is to calibrate on it and to draw its charts, a fifth of a second for 10,000
-    rows; a restart must not pay that for each of a hundred models. It is a cache: where the file is missing
-    or cannot be read or written, all is tried.
+    The trial of a model calibrates on its reference and computes its charts, which takes a fifth of a second
+    for 10,000 rows; a restart must not repeat that for a hundred models. This is a cache: if its file cannot
+    be read or written, everything is tried.
 
     Parameters
     ----------
     config : Config
-        Its reference files are looked at now, before they are read: one that changes meanwhile counts as
-        another at the next start.
+        The stamps of its reference files are taken now, before the files are read, so that a file that
+        changes meanwhile counts as changed at the next start.
     """
 
     def __init__(self, config: Config) -> None:
@@ -64,34 +64,34 @@ class Tried:
         self._good: set[str] = set()
 
     def knows(self, task: str) -> bool:
-        """Whether it need not be tried again."""
+        """Return whether a task has passed the trial."""
         known = task in self._digests and self._known.get(task) == self._digests[task]
         if known:
             self._good.add(task)
         return known
 
     def note(self, task: str) -> None:
-        """Remember that nothing is wrong with it."""
+        """Record that a task has passed the trial."""
         self._good.add(task)
 
     def save(self) -> None:
-        """Write what is known to the store's folder, once that is there."""
-        found = {name: digest for name, digest in self._digests.items() if name in self._good}
-        if self._file is None or found == self._known:
+        """Write the passed tasks to the store's folder, if the folder exists."""
+        passed = {name: digest for name, digest in self._digests.items() if name in self._good}
+        if self._file is None or passed == self._known:
             return
         draft = self._file.with_suffix(".new")
         with suppress(OSError):
-            draft.write_text(json.dumps(found), encoding="utf-8")
+            draft.write_text(json.dumps(passed), encoding="utf-8")
             draft.replace(self._file)
 
     def _read(self) -> Mapping[str, str]:
         if self._file is None:
             return {}
         try:
-            found = json.loads(self._file.read_bytes())
+            passed = json.loads(self._file.read_bytes())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return passed if isinstance(passed, dict) else {}
 
 
 def _digest(task: str, stamp: tuple[int, int]) -> str:
@@ -101,7 +101,7 @@ def _digest(task: str, stamp: tuple[int, int]) -> str:
 def try_references(
     tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]], tried: Tried | None = None
 ) -> None:
-    """Do what the engine would otherwise do as models appear.
+    """Compute what the engine would otherwise compute when a model first appears.
 
     Parameters
     ----------
@@ -109,13 +109,13 @@ def try_references(
     references : mapping of str to mapping of str to Reference
         By task and model.
     tried : Tried, optional
-        Tells which tasks need not be tried, and hears which are good.
+        Its tasks are not tried, and new passed ones are recorded in it.
 
     Raises
     ------
     ConfigError
-        A reference cannot carry its calibration, or says that two classes are the wrong way round; a chart
-        cannot keep its promise.
+        A reference does not allow its calibration, or has two classes in the wrong order; or a chart cannot
+        reach its rate of false alarms.
     """
     for name, task in tasks.items():
         if tried is not None and tried.knows(name):
@@ -129,9 +129,9 @@ def try_references(
 def window_sds(
     tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """How much windows of each model vary in the reference, by task, model and metric: `Judge.window_sds`.
+    """Return the `Judge.window_sds` of each model's reference, by task, model and metric.
 
-    Of references that `try_references` has tried.
+    The references must have passed `try_references`.
     """
     return {
         name: {
@@ -143,29 +143,29 @@ def window_sds(
 
 
 def _try_model(name: str, task: Task, model: str, reference: Reference) -> bool:
-    """Whether something was warned of."""
+    """Return whether the trial of a model logged a warning."""
     charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
     groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
     refuse_one_class(name, task, model, reference)
     refuse_reversed_classes(name, task.classes, model, reference)
     series = [SeriesSettings(name, model, group, task) for group in ("", *groups)]
-    return sum(_try_series(each, reference) for each in series) > 0  # each of them is warned of
+    return sum(_try_series(each, reference) for each in series) > 0  # not any(): each may log a warning
 
 
 def _try_series(settings: SeriesSettings, reference: Reference) -> bool:
-    """Whether something was warned of."""
+    """Return whether the trial of a series logged a warning."""
     try:
-        built = settings.build(reference)
+        trial = settings.build(reference)
     except (ValueError, ConfigError) as error:
-        who = " ".join(filter(None, ("model", settings.model, settings.group)))
-        raise ConfigError(f"tasks.{settings.task_name}.reference, {who}: {error}") from error
-    if built.without_baseline:
+        name = " ".join(filter(None, ("model", settings.model, settings.group)))
+        raise ConfigError(f"tasks.{settings.task_name}.reference, {name}: {error}") from error
+    if trial.without_baseline:
         log.warning(
             "tasks.%s.reference, %s %s: %s. Its charts wait for the stream's first %d windows.",
             settings.task_name,
             settings.model,
             settings.group,
-            built.without_baseline,
+            trial.without_baseline,
             settings.judge.baseline_windows,
         )
-    return bool(built.without_baseline)
+    return bool(trial.without_baseline)

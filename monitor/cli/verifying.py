@@ -1,4 +1,4 @@
-"""`blindsight verify`: whether what was reported follows from the raw input."""
+"""The command `blindsight verify`: it checks that the reported windows follow from the raw input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
     Raises
     ------
     ConfigError
-        The configuration cannot be used, or it is not clear what a file is.
+        The configuration cannot be used, or a file cannot be matched to a partition.
     StoreError
         There is no store, or it cannot be read.
     SourceError
@@ -46,7 +46,7 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
             names.update((line.model, line.version, line.group.partition("=")[2]))
         if not partitions and (arenas := history.count_arena_windows()):
             return Findings(not_checkable=Counter({OF_ARENAS: arenas}))
-        # An older version took long names.
+        # An older version accepted long names.
         known = layouts(config.tasks, long_names(names), config.numbers_rows)
         feed = open_inputs(files, named, partitions, known, lambda name: wire_for(config, name))
         references = read_references(config, only=lambda task: task.adapts)
@@ -55,37 +55,41 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
         history.close()
 
 
-def told(found: Findings) -> str:
-    """The findings as a table, for people."""
+def findings_table(findings: Findings) -> str:
+    """Return the findings as a table for a terminal."""
     lines = [
-        f"windows checked  {found.checked:>9,}",
-        f"  equal          {found.equal:>9,}",
-        f"  different      {found.different:>9,}",
-        f"rows missing     {found.missing.total():>9,}{_reasons(found.missing)}",
-        f"not checkable    {found.not_checkable.total():>9,}{_reasons(found.not_checkable)}",
+        f"windows checked  {findings.checked:>9,}",
+        f"  equal          {findings.equal:>9,}",
+        f"  different      {findings.different:>9,}",
+        f"rows missing     {findings.missing.total():>9,}{_reasons(findings.missing)}",
+        f"not checkable    {findings.not_checkable.total():>9,}{_reasons(findings.not_checkable)}",
     ]
-    for each in found.first:
-        who = ", ".join(filter(None, each.series))
+    for each in findings.first:
+        series = ", ".join(filter(None, each.series))
         lines.append(
-            f"{who}, window {each.window}: {each.field} was reported as {each.reported}, recomputed as "
+            f"{series}, window {each.window}: {each.field} was reported as {each.reported}, recomputed as "
             f"{each.recomputed}"
         )
-    if found.untimed:
+    if findings.untimed:
         lines.append(
-            f"Times of {found.untimed:,} windows were not compared: some of their records name no time."
+            f"Times of {findings.untimed:,} windows were not compared: some of their records name no time."
         )
     lines.append(
         "Recomputed: size, times, positions and the estimates of average_confidence. Not: charts, objectives"
-        + (f", the ends of {count(found.informed, 'interval')} that labels moved" if found.informed else "")
-        + (f", {count(found.rivals, 'estimate')} of {_COMPARISONS}" if found.rivals else "")
-        + (f", {count(found.realised, 'estimate')} from labels." if found.realised else ".")
-    )
-    if found.corrected:
-        lines.append(
-            f"Not recomputed: {count(found.corrected, 'estimate')} of corrected. A line does not say which "
-            "labels were known when its window closed, and those of earlier windows have a part."
+        + (
+            f", the ends of {count(findings.informed, 'interval')} that labels moved"
+            if findings.informed
+            else ""
         )
-    if not found.checked:
+        + (f", {count(findings.rivals, 'estimate')} of {_COMPARISONS}" if findings.rivals else "")
+        + (f", {count(findings.realised, 'estimate')} from labels." if findings.realised else ".")
+    )
+    if findings.corrected:
+        lines.append(
+            f"Not recomputed: {count(findings.corrected, 'estimate')} of corrected. A line does not say "
+            "which labels were known when its window closed, and those of earlier windows have a part."
+        )
+    if not findings.checked:
         lines.append("Nothing could be checked.")
     return "\n".join(lines)
 

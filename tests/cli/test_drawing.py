@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError
-from monitor.cli.drawing import asked_for
+from monitor.cli.drawing import ask_for_estimator
 from monitor.stats.labelled.active_testing import expected_error, lure_weights
 from tests.daemon import DaemonProcess, command_here, configuration, ndjson, read_windows, write_configuration
 from tests.engine.turns import BEGIN, MODELS, N, lure, requests, wrong
@@ -49,7 +49,7 @@ def file(folder: Path, records: list[Record], name: str = "in.ndjson") -> Path:
 
 def asked(path: str, files: list[Path], n: int, earlier: list[Path] | None = None, **more: Any) -> Any:
     given = {"task": "", "model": "", "seed": 0} | more
-    lines, said = asked_for(FOR, path, files, n, earlier=earlier or [], **given)
+    lines, said = ask_for_estimator(FOR, path, files, n, earlier=earlier or [], **given)
     return [json.loads(line) for line in lines], said
 
 
@@ -218,9 +218,9 @@ def test_a_round_that_cannot_go_on_says_why(tmp_path: Path) -> None:
 def test_what_is_asked_wrongly_is_told(tmp_path: Path) -> None:
     path, where = file(tmp_path, requests(np.random.default_rng(10), 60)[0]), config(tmp_path)
     with pytest.raises(ConfigError, match=r"--for: expected active_testing, got 'ssme'; others take labels"):
-        asked_for("ssme", where, [path], 5, "", "", 0, [])
+        ask_for_estimator("ssme", where, [path], 5, "", "", 0, [])
     with pytest.raises(ConfigError, match=r"--continue: expected --for active_testing beside it, got none"):
-        asked_for("", where, [path], 5, "", "", 0, [path])
+        ask_for_estimator("", where, [path], 5, "", "", 0, [path])
     with pytest.raises(ConfigError, match=r"-n: expected at least 1 label, got 0"):
         asked(where, [path], 0)
     with pytest.raises(ConfigError, match=r"FILE…: no request in them has an id, an answer with scores"):

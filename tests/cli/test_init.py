@@ -14,7 +14,7 @@ import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.cli.checking import check_file
-from monitor.cli.init import FEWEST_REFERENCE, Asked
+from monitor.cli.init import FEWEST_REFERENCE, InitOptions
 from monitor.cli.init import write_configuration as written
 from monitor.config.file import load_config
 from monitor.config.root import Task
@@ -25,7 +25,7 @@ N = 2 * FEWEST_REFERENCE
 
 def write_configuration(predictions: Path, labels: Path | None, out: Path, **asked: str) -> str:
     """Return the text that init prints on the files."""
-    return written(Asked(predictions, labels, **asked), out)[0]
+    return written(InitOptions(predictions, labels, **asked), out)[0]
 
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)

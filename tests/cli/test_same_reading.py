@@ -19,7 +19,7 @@ import yaml
 
 from monitor.base.errors import ConfigError
 from monitor.cli.doctor import examine_sources
-from monitor.cli.init import Asked, write_configuration
+from monitor.cli.init import InitOptions, write_configuration
 from monitor.cli.replay import Replayed, replay
 from monitor.config.file import load_config
 from tests.daemon import DaemonProcess
@@ -175,7 +175,7 @@ def test_what_init_reads_replay_and_doctor_read_with_the_same_counts(
     records, labelled = SHAPES[shape]
     name, write = FILES[kind]
     data, out = write(tmp_path / name, records), tmp_path / "c.yaml"
-    told, _ = write_configuration(Asked(data), out)
+    told, _ = write_configuration(InitOptions(data), out)
     config = filled(out)
     assert (counts(told, "answers of"), counts(told, "have a label")) == (N, labelled), told
     done = read(config, data, tmp_path)
@@ -202,7 +202,7 @@ def test_run_reads_with_the_counts_of_replay(tmp_path: Path, shape: str, kind: s
     records, labelled = SHAPES[shape]
     name, write = FILES[kind]
     data, out = write(tmp_path / name, records), tmp_path / "c.yaml"
-    write_configuration(Asked(data), out)
+    write_configuration(InitOptions(data), out)
     replayed = read(filled(out), data, tmp_path)
     config = yaml.safe_load(out.read_text())
     config["export"] = {"listen": "127.0.0.1:0"}
@@ -251,7 +251,7 @@ def test_a_database_gives_what_a_file_gives(tmp_path: Path, shape: str) -> None:
 def test_rows_that_cannot_be_used_are_counted_alike(tmp_path: Path) -> None:
     records = [{"id": i, "model": "m", "scores": [0.5, 0.3 if i % 2 else 0.5], "note": "x"} for i in range(N)]
     data, out = ndjson(tmp_path / "d.ndjson", records), tmp_path / "c.yaml"
-    told, complete = write_configuration(Asked(data), out)
+    told, complete = write_configuration(InitOptions(data), out)
     assert not complete
     assert f"Not used: {N // 2} rows ({N // 2} wrong sum). The first: d.ndjson, " in told
     assert "Fields that are not read: note." in told
@@ -268,7 +268,7 @@ def test_a_truth_is_told_from_what_the_model_answered(tmp_path: Path) -> None:
     def label_of(make: Callable[[int, float, int], dict[str, Any]], **asked: str) -> tuple[Any, str]:
         out = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
         data = ndjson(out.with_suffix(".ndjson"), rows(make))
-        told, _ = write_configuration(Asked(data, **asked), out)
+        told, _ = write_configuration(InitOptions(data, **asked), out)
         (source,) = load_config(out).sources
         return source.mapping, told
 
@@ -297,7 +297,7 @@ def test_a_truth_is_told_from_what_the_model_answered(tmp_path: Path) -> None:
 def test_a_field_that_label_does_not_name_is_refused_with_those_there(tmp_path: Path) -> None:
     data = ndjson(tmp_path / "d.ndjson", SHAPES["ours"][0])
     with pytest.raises(ConfigError, match=r"--label: .*d.ndjson has no field lable.*did you mean label"):
-        write_configuration(Asked(data, label="lable"), tmp_path / "c.yaml")
+        write_configuration(InitOptions(data, label="lable"), tmp_path / "c.yaml")
 
 
 def test_a_table_of_answers_is_not_taken_for_labels(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from monitor.base.records import Floats, no_features
 from monitor.cli.verify import Findings
 from monitor.cli.verify.recompute import compared
 from monitor.cli.verify.rows import Rows
-from monitor.cli.verifying import told
+from monitor.cli.verifying import findings_table
 from monitor.config.root import Task
 from monitor.reports.window_report import CalibrationLine, WindowLine, WrittenEstimate, rfc3339, rounded
 from monitor.stats.calibration.none import Uncalibrated
@@ -383,7 +383,7 @@ def test_where_nothing_can_be_checked_that_is_no_success(copy: Path) -> None:
     ],
 )
 def test_what_is_not_recomputed_is_said(found: Findings, ending: str) -> None:
-    assert told(found).endswith(ending)
+    assert findings_table(found).endswith(ending)
 
 
 def test_what_the_reference_taught_does_not_count_as_from_labels(tmp_path: Path) -> None:
