@@ -81,13 +81,13 @@ def accounts_of(
     waiting: Sequence[Waiting],
     facts: Sequence[Facts],
 ) -> Accounts:
-    """Return the accounts of engines, each of which has models of its own.
+    """Return the outcomes of all answers and labels of a replay, from its engines.
 
     Parameters
     ----------
     config : Config
     views : sequence of EngineView
-        The engines at the end of the replay.
+        The engines at the end of the replay, each of which has models of its own.
     waiting : sequence of mapping
         The waiting labels of the same engines.
     facts : sequence of Facts
@@ -144,7 +144,7 @@ def _of_task(
 
 
 def table(accounts: Accounts, answers_rejected: Counter[str], labels_rejected: Counter[str]) -> Iterator[str]:
-    """Yield the lines of the table, without those of zero, and then the warnings.
+    """Yield the lines of the table, except those with a zero, and then the warnings.
 
     Examples
     --------

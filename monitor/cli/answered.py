@@ -97,7 +97,7 @@ class Answered:
             into["file"].append(np.full(int(here.sum()), file))
 
     def add_labels(self, labels: LabelBatch) -> None:
-        """Add the keys of labels."""
+        """Add the keys of the ids that a batch of labels holds."""
         for code, model in ((-1, _ANY), *enumerate(labels.models)):
             self.labelled[labels.task, model].append(labels.key[labels.model == code])
 

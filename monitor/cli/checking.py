@@ -61,7 +61,7 @@ def _window_sds(tasks: Mapping[str, Task], references: References) -> Spreads:
 
 
 def _check_topics(config: Config) -> None:
-    """Build the Kafka topics, which raises `ConfigError` if their options cannot be used."""
+    """Build the Kafka topics, to raise `ConfigError` if their options cannot be used."""
     if config.reports and config.reports.kafka:
         build_lines_topic(config.reports.kafka)
     if config.rejects and config.rejects.kafka:

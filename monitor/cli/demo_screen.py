@@ -340,7 +340,7 @@ def _list_files(folder: Path, data: DemoData) -> list[str]:
 def _comparison_table(
     summaries: Sequence[ModelSummary], lasting: Sequence[tuple[float, float]], width: int
 ) -> Group:
-    """Return a table with a row for each model; estimate and truth by month are a line of blocks each."""
+    """Return a table with a row for each model, with its estimate and truth by month as lines of blocks."""
     months = summaries[0].months
     values = [100 * value for summary in summaries for month in summary.months for value in month.both]
     bounds = min(values), max(values)

@@ -37,7 +37,7 @@ RECORDS = 100
 
 
 class _Join(NamedTuple):
-    """Counts of one task: labels that join an answer, all labels, all answers, and labels without a row."""
+    """Counts of one task: joined labels, all labels, all answers, and labels that lack the number of a row."""
 
     joined: int
     labels: int

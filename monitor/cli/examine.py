@@ -124,7 +124,7 @@ class Proposal:
         text = yaml.safe_dump({"mapping": written(self.mapping)}, sort_keys=False, width=100)
         indented = "\n".join(f"    {line}" for line in text.splitlines())
         gain = f"{self.used} can be used instead of {_used(self.before)}"
-        if self.used == _used(self.before) and self.labelled > _labelled(self.before):  # beside answers
+        if self.used == _used(self.before) and self.labelled > _labelled(self.before):  # in answers' records
             gain = f"{_times(self.labelled, 'label')} can be used instead of {_labelled(self.before)}"
         yield f"{begin} this mapping {gain}{end}:\n{indented}"
 

@@ -70,10 +70,10 @@ MOST_ROWS = 200_000
 """The largest number of records that are read from each file."""
 
 FEWEST_REFERENCE = 1000
-"""The number of labelled answers that each model needs for a reference."""
+"""The number of labelled answers that each model must have for a reference."""
 
 MOST_VALUES = 20
-"""The largest number of values of a proposed group, because each value gets windows of its own."""
+"""The largest number of values of a proposed group. Each value has windows of its own."""
 
 _REFERENCE_WINDOWS = 20
 _FEWEST_IN_WINDOW = 50
@@ -115,7 +115,7 @@ class InitOptions:
 
 
 def write_configuration(options: InitOptions, out: Path) -> tuple[str, bool]:
-    """Write a configuration for the stream of which the files are a sample.
+    """Write a configuration for a stream whose records look like those in the files.
 
     If enough answers have a label, the older half of them becomes a labelled reference in a file beside it.
 
@@ -710,6 +710,8 @@ def fitting_size(rows: int) -> int:
 def fitting_age(size: int, a_day: float | None) -> int:
     """Return the maximum age of a window, in seconds, in which `a_day` answers a day fill `size` rows.
 
+    It is the default age, or twice the time that the answers need if they need longer.
+
     Examples
     --------
     >>> fitting_age(500, None), fitting_age(500, 100_000), fitting_age(500, 1_000)
@@ -746,11 +748,11 @@ def _task(contents: _Contents, reference: str, old: Ints | None) -> Iterator[str
         seen = f"   # {', '.join(contents.seen)}, in the order of the scores" if contents.seen else ""
         yield f"classes: {_plain(list(classes))}{seen}"
     if len(classes) == 2 and not is_placeholder(classes[1]):
-        yield f"positive: {_plain(classes[1])}   # of the two"
+        yield f"positive: {_plain(classes[1])}   # the positive class of the two"
     size, age = _window(contents, old)
     slow = "" if age == Window().max_age_seconds else f", max_age_seconds: {age}"
-    yield f"window: {{size: {size}{slow}}}   # answers of one model; fewer once it is so old"
-    floor = "   # a floor of yours"
+    yield f"window: {{size: {size}{slow}}}   # answers of one model; an older window closes with fewer"
+    floor = "   # set your own floor"
     if old is None:
         yield f"reference: {{first_windows: {_REFERENCE_WINDOWS}}}   # better {{path: FILE}}, with labels"
     else:

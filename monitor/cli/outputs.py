@@ -47,7 +47,7 @@ def report_queues(config: Config) -> list[QueuedSink[bytes]]:
 
 
 def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
-    """Return the queues of records that could not be used; a full queue drops new entries."""
+    """Return the queues of records that could not be used; a full queue accepts no more."""
     queues: list[QueuedSink[Rejected]] = []
     if config.rejects and config.rejects.path:
         queues.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))

@@ -47,7 +47,10 @@ _WRITE_SECONDS = 60.0  # a replay waits for its disk, because a late line is bet
 Labelled = dict[tuple[str, str, str], dict[int, WeightedCounts]]
 
 Progress = Callable[[Path, int], None]
-"""A function that is called with a file and the number of its bytes just read, if it is known."""
+"""A function that is called with a file and the number of bytes that were read from it since the last call.
+
+The number is 0 if it is unknown, as in a compressed file or a table.
+"""
 
 
 @dataclass(slots=True)
@@ -161,7 +164,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
 
 
 def order_notes(facts: Sequence[Facts], accounts: Accounts) -> tuple[str, ...]:
-    """Return notes on the order of files if any label joined its answer."""
+    """Return notes on the order of the files, if any label joined its answer."""
     from monitor.engine.planning import notes_of_order
 
     return tuple(notes_of_order(facts)) if accounts.labels.matched else ()
@@ -331,7 +334,7 @@ def arenas_of(config: Config, views: Sequence[EngineView]) -> tuple[ArenaView, .
 
 
 def unused_of(facts: Sequence[Facts]) -> Unused:
-    """Return the unused records of the parts of a stream, which are in order."""
+    """Return the records that could not be used, from the facts on the parts of a stream in order."""
     from monitor.engine.planning import MESSAGES_KEPT
 
     unused = Unused()

@@ -142,7 +142,7 @@ def why_alone(files: Sequence[Path]) -> str | None:
 def _attempt(
     job: WorkerJob, files: Sequence[Path], out: Path, progress: Progress, number: int, whole: dict[str, str]
 ) -> Replayed | dict[str, str]:
-    """Return the replay, or all tasks whose models must stay together if some of them are not independent."""
+    """Return the replay; or, if models that were separated are not independent, the tasks to keep whole."""
     owners = Owners(job.settings, number, _sampled(job, files), whole)
     written = Written(job.config, out)
     reported: Counter[Path] = Counter()
@@ -213,7 +213,7 @@ def _sampled(job: WorkerJob, files: Sequence[Path]) -> list[Facts]:
     return facts_of_files
 
 
-class Together(Exception):  # noqa: N818 - it is no error: everything is begun anew
+class Together(Exception):  # noqa: N818 - not an error: the replay starts again
     """An exception that starts the replay again: models in different processes are not independent.
 
     Parameters

@@ -134,7 +134,7 @@ def _begin(out: Path, files: Sequence[Path]) -> Path:
             raise ConfigError(f"--out: {name} would replace a file that is to be read; give another folder")
     aside = out / _ASIDE
     try:
-        shutil.rmtree(aside, ignore_errors=True)  # of a replay that was killed
+        shutil.rmtree(aside, ignore_errors=True)  # left by a replay that was killed
         aside.mkdir(parents=True)
         for name in (DONE, *OURS, TABLE):
             (out / name).unlink(missing_ok=True)

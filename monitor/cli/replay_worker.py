@@ -41,10 +41,10 @@ from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 
 PIECE_BYTES = BLOCK_BYTES
-"""The size of a piece. One process reads as much at once, and cuts the input at the same places.
+"""The size of a piece, which is what a single process reads at once; both cut the input at the same places.
 
-What a full join of labels forgets depends on where the stream is cut (`LabelJoin`). Larger pieces would
-not be faster: with four times as many records in a chunk, decoding takes a fifth longer for each record.
+What a full join of labels forgets depends on where the stream is cut (`LabelJoin`). Larger pieces would not
+be faster: with four times as many records in a chunk, decoding takes a fifth longer for each record.
 """
 
 _READS_OF_PIECE = 3  # a piece ends at the end of a line, so it may be longer than a read

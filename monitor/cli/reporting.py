@@ -17,7 +17,7 @@ from monitor.store.opening import locate_store
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "", external_url: str = "") -> int:
-    """Write the report of a store, which an agent may be using, and return its number of lines.
+    """Write the report of a store, which an agent may be using, and return how many stored lines it covers.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, B
 
 
 def _record(line: bytes, tasks: Mapping[str, Task], where: str) -> dict[str, Any]:
-    """Return a line as a record, with its label as the number of a class."""
+    """Return the record in a line, with its label as the number of a class."""
     try:
         record = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ from monitor.export.rules import Format, RuleSettings, paces, rendered, rule_gro
 def settings_of(
     config: str | None, selector: str, runbooks: str, dashboard: str, time_scale: float
 ) -> RuleSettings:
-    """Return the settings of the rules, from the command's options and the tasks and page of a configuration.
+    """Return the settings of the rules, from the command's options and a configuration.
 
     Raises
     ------

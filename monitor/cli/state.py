@@ -82,7 +82,7 @@ class State:
 
 
 class ShardOpener:
-    """A function that opens the state of a partition number, with tables and a reports file of its own.
+    """A callable that opens the state of a partition number, with tables and a reports file of its own.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def path_of_partition(path: str, number: int) -> str:
 
 
 Wait = Callable[[str], bool]
-"""A function that gets the reason for a wait, waits a moment, and returns whether to try again."""
+"""A function that is called with the reason for a wait, waits a moment, and returns whether to try again."""
 
 
 def _wait_for_store(section: StoreConfig, wait: Wait | None) -> StateStore:

@@ -1,4 +1,7 @@
-"""The trial of references and charts before the start, without those that passed it at an earlier start."""
+"""The trial of references and charts before the start. Tasks that passed it at an earlier start are skipped.
+
+The trial shows that each reference can be calibrated and that each chart can be computed.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,8 @@ def _stamp(path: str) -> Stamp:
 class Tried:
     """The tasks that passed the trial without a warning, with the same configuration, reference and version.
 
-    The trial of a model calibrates on its reference and computes its charts, which takes a fifth of a second
-    for 10,000 rows; a restart must not repeat that for a hundred models. This is a cache: if its file cannot
-    be read or written, everything is tried.
+    The trial of a model takes a fifth of a second for 10,000 rows, and a restart must not repeat it for a
+    hundred models. This is a cache: if its file cannot be read or written, everything is tried.
 
     Parameters
     ----------
@@ -101,7 +103,7 @@ def _digest(task: str, stamp: tuple[int, int]) -> str:
 def try_references(
     tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]], tried: Tried | None = None
 ) -> None:
-    """Compute what the engine would otherwise compute when a model first appears.
+    """Build each model's series from its reference, as the engine does when the model first appears.
 
     Parameters
     ----------
@@ -109,7 +111,7 @@ def try_references(
     references : mapping of str to mapping of str to Reference
         By task and model.
     tried : Tried, optional
-        Its tasks are not tried, and new passed ones are recorded in it.
+        Its tasks are not tried, and newly passed tasks are recorded in it.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def _calibration_error(score: Floats, late: Ints) -> float:
 
 
 def summarise_calibration(data: DemoData, charts: Sequence[ControlChartData]) -> list[CalibrationSummary]:
-    """Return the summary of each model from its chart of the calibration error with the realised values."""
+    """Return the summary of each model from its chart of calibration errors with the realised values."""
     summaries = []
     for column, (model, chart) in enumerate(zip(data.models, charts, strict=True)):
         known = np.isfinite(chart.value) & np.isfinite(chart.realised)
@@ -92,7 +92,7 @@ def calibration_sentence(summary: CalibrationSummary) -> str:
 
 
 def _verdict(summary: CalibrationSummary) -> str:
-    """Return whether the alarms were right.
+    """Return a sentence on whether the alarms were right.
 
     A difference within two standard errors of the means counts as none. The standard error assumes
     independent windows; the weather makes them dependent, so some counted differences may still be chance.

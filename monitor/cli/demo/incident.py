@@ -1,4 +1,4 @@
-"""The story of the demo's incident: alarm, named cause, true accuracy, and accuracy by labels."""
+"""The story of the demo's incident: the alarm, the part that it named, the true accuracy, and the labels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IncidentStory:
     alarm : Alarm or None
         The first alarm of the whole model's accuracy during the incident.
     where : str
-        The cause that the alarm named; empty without an alarm.
+        The parts of the stream in which the alarm's window found the change; empty without an alarm.
     labelled : tuple of float and int
         The share of right answers among the labelled answers of the airport's windows during the incident, by
         the newest revisions, and the number of these answers.
@@ -116,7 +116,7 @@ def incident_stories(data: DemoData, reports: Sequence[WindowReport]) -> Iterato
 
 
 def alarm_sentence(data: DemoData, story: IncidentStory) -> str:
-    """Return a sentence on the alarm: the named cause, the hours before the first label, and its end."""
+    """Return a sentence on the alarm: where the change is, the hours before the first label, and its end."""
     assert story.alarm is not None
     hours = (first_label(data) - story.alarm.time) / 3600
     ended = f"; in control again from {moment(story.alarm.ended_time)}" if story.alarm.ended_time else ""
@@ -163,7 +163,7 @@ def _turned_out(data: DemoData, column: int, rows: Ints, reports: Sequence[Windo
 
 
 def _where(reports: Sequence[WindowReport], alarm: Alarm | None) -> str:
-    """Return the cause that the window of a whole model's alarm named."""
+    """Return the sentence on where the change is, from the window of a whole model's alarm."""
     named = (
         sentence(attribution)
         for report in reports

@@ -39,7 +39,7 @@ class Pour:
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop the copy before its end."""
+        """Stop the copy, even before its end."""
         self._stop.set()
         self._thread.join()
 

@@ -153,7 +153,7 @@ def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
 def trust_sentences(
     models: Sequence[str], stories: TrustStories, lasting: Sequence[tuple[float, float]]
 ) -> Iterator[str]:
-    """Yield a sentence for each model; `lasting` is the result of `lasting_errors`."""
+    """Yield the `trust_sentence` of each model; `lasting` is the result of `lasting_errors`."""
     for model, (bias, before) in zip(models, lasting, strict=True):
         yield trust_sentence(stories.story(model), bias, before)
 

@@ -1,4 +1,4 @@
-"""The verification of reported windows for `blindsight verify`: recompute them from the raw input."""
+"""The recomputation of reported windows from the raw input, for `blindsight verify`."""
 
 from monitor.cli.verify.verifier import Difference, Findings, VerifiedInput, Verifier
 

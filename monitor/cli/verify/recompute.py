@@ -30,7 +30,7 @@ from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED
 from monitor.stats.estimate.predictive import Predictive
 
 _BY_LABELS = ("labels", "lower", "upper")
-"""Fields of an estimate that depend on rows of other windows too if the estimate has `labels`."""
+"""Fields of an estimate that depend on rows of other windows too if labels moved its interval."""
 
 _ROUNDED = 0.5e-6
 """Half a unit of the last decimal of a line."""
@@ -188,7 +188,7 @@ def _ranges_text(ends: Sequence[int]) -> str:
 
 
 class _Recomputed:
-    """The estimates without labels of the metrics that a line has, computed a second time."""
+    """The estimates without labels of a line's metrics, recomputed from the rows of its window."""
 
     def __init__(
         self,
@@ -258,6 +258,6 @@ class _Recomputed:
 
     @cached_property
     def _at_the_edge(self) -> list[Evaluation]:
-        """The evaluations at levels so little lower and higher that rounding decides between them."""
+        """The evaluations at a slightly lower and a slightly higher level, as rounding may act like either."""
         levels = [self._request.level - _EDGE, min(self._request.level + _EDGE, math.nextafter(1.0, 0.0))]
         return evaluate([replace(self._request, level=each) for each in levels])

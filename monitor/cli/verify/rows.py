@@ -47,7 +47,7 @@ class Rows:
 
     @classmethod
     def from_batch(cls, batch: Batch, rows: Ints, partition: str) -> Rows:
-        """Return the rows of a batch at some places."""
+        """Return the rows of a batch with these indices."""
         return cls(
             batch.scores[rows],
             batch.predicted[rows],
@@ -75,12 +75,12 @@ class Rows:
         return cls(*map(np.concatenate, columns))
 
     def take(self, which: NDArray[Any]) -> Rows:
-        """Return the rows at some places, or the rows that a mask selects."""
+        """Return the rows with these indices, or those that a mask selects."""
         return Rows(*(getattr(self, each.name)[which] for each in fields(self)))
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
-    """Divide the rows at a message in the middle of which a window was full: those that fit, and the rest."""
+    """Divide the rows of a window that was full in the middle of a message: those that fit, and the rest."""
     message = (rows.partition == partition) & (rows.position == position)
     fits = ~message
     fits[np.flatnonzero(message)[: max(size - int(fits.sum()), 0)]] = True
@@ -114,7 +114,7 @@ class FirstUses:
             row, key = int(named[at]), int(keys[named[at]])
             before = float(self._known["time"][known[at]]) if known[at] >= 0 else begun[key]
             before = latest.get(key, before)
-            # Without a time the second counts as a repetition: the difference is NaN, and no NaN is larger.
+            # Without a time the answer counts as a repetition, because a NaN is never above the horizon.
             fresh[row] = rows.time[row] - before > self._horizon
             if fresh[row]:
                 latest[key] = float(rows.time[row])
