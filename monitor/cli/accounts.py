@@ -65,7 +65,7 @@ class Accounts:
     named : int
         Labels that name a model, in a file that also holds answers.
     certain : tuple of (task, model)
-        Models whose answers all have a score of exactly 1, or all a confidence of 0 or 1.
+        Models whose answers all have a score of exactly 1, or all have a confidence of 0 or 1.
     """
 
     used: int = 0

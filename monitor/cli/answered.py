@@ -115,7 +115,7 @@ class Answered:
         return {name: column[open_] for name, column in columns.items()}
 
     def labelled_of(self, task: str) -> Keys:
-        """Return the ids of a task that have any label."""
+        """Return the keys of all labelled ids of a task."""
         parts = (keys for (name, _), of_model in self.labelled.items() if name == task for keys in of_model)
         return np.concatenate([_NONE, *parts])
 

@@ -37,7 +37,7 @@ RECORDS = 100
 
 
 class _Join(NamedTuple):
-    """Counts of one task: joined labels, all labels, all answers, and labels that lack the number of a row."""
+    """Counts of one task: joined labels, all labels, all answers, and labels that lack a row's number."""
 
     joined: int
     labels: int

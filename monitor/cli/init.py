@@ -696,7 +696,7 @@ def answers_a_day(times: Floats) -> int | None:
 
 
 def fitting_size(rows: int) -> int:
-    """Return the size of a window with which a reference of `rows` rows has 20 windows, from 50 to 500.
+    """Return the window size, from 50 to 500, with which `rows` rows of a reference make 20 windows.
 
     Examples
     --------

@@ -158,8 +158,8 @@ def only_source(config: Config) -> KafkaSourceConfig:
 def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     """Return the state of the stream after the last committed batch.
 
-    If the models of a task are computed separately, each of them sees the task's labels, so that no sum of
-    theirs is the number of labels. The outcomes of these labels are left out, except the rejected ones.
+    If the models of a task are computed separately, each of them counts all of the task's labels, and the sum
+    of their counts would be too large. The outcomes of such labels are left out, except rejected labels.
     """
     from connectors.spark.streaming import SEED
 

@@ -99,7 +99,7 @@ def engine_settings(
 def tried_references(
     config: Config, tried: Tried | None = None, references: References | None = None
 ) -> References:
-    """Return the references after a trial, which raises the errors of `engine_settings`."""
+    """Read and try the references, and return them; the errors are those of `engine_settings`."""
     refuse_missing_extras(config)
     references = read_references(config) if references is None else references
     if references:

@@ -82,7 +82,7 @@ class State:
 
 
 class ShardOpener:
-    """A callable that opens the state of a partition number, with tables and a reports file of its own.
+    """A callable that opens the state of a partition number, in tables and a reports file of that number.
 
     Parameters
     ----------

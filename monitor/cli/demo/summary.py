@@ -154,7 +154,7 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
 
 
 class FirstShown:
-    """The accuracies as first shown when each window closed: by labels as soon as there were any."""
+    """The accuracy of each window when it closed: corrected by labels, if there were any by then."""
 
     def __init__(self) -> None:
         self._estimates: dict[str, dict[int, Estimate]] = {}

@@ -159,9 +159,7 @@ def trust_sentences(
 
 
 def lasting_errors(data: DemoData, charts: Sequence[ControlChartData]) -> list[tuple[float, float]]:
-    """Return the pair of lasting errors of each model: with recalibrations, and without.
-
-    The second is that of the calibration on the reference alone. See `lasting_error`.
+    """Return two lasting errors for each model: with the recalibrations, and with the first calibration alone.
 
     Parameters
     ----------

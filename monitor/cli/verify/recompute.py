@@ -258,6 +258,6 @@ class _Recomputed:
 
     @cached_property
     def _at_the_edge(self) -> list[Evaluation]:
-        """The evaluations at a slightly lower and a slightly higher level, as rounding may act like either."""
+        """The evaluations at a slightly lower and a slightly higher level; rounding may act like either."""
         levels = [self._request.level - _EDGE, min(self._request.level + _EDGE, math.nextafter(1.0, 0.0))]
         return evaluate([replace(self._request, level=each) for each in levels])
