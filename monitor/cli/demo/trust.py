@@ -159,7 +159,7 @@ def trust_sentences(
 
 
 def lasting_errors(data: DemoData, charts: Sequence[ControlChartData]) -> list[tuple[float, float]]:
-    """Return two lasting errors for each model: with the recalibrations, and with the first calibration alone.
+    """Return two lasting errors for each model: with recalibrations, and with the first calibration alone.
 
     Parameters
     ----------
