@@ -61,8 +61,8 @@ class Daemon:
         Called with closed windows in the engine's thread. Without it a `Journal` logs their changes of state
         and the records that could not be used.
     in_flow : bool
-        Run each refit before the next window, while the stream waits. Use it for a stream so fast that a
-        refit in another process would come weeks of data late.
+        Run each refit as soon as a window makes it due, while the stream waits. Use it for a stream so fast
+        that a refit in another process would come weeks of data late.
     stopping : threading.Event, optional
         Ends the wait for a store that another agent uses when it is set; without it there is no wait.
     """

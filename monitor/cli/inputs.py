@@ -69,7 +69,7 @@ class Inputs:
         self._readers = readers
 
     def until(self, partition: str, position: int) -> Iterator[Chunk]:
-        """Yield the unread chunks of a partition until its position is passed.
+        """Yield the unread chunks of a partition until a position is passed.
 
         Of several dumps of one topic, those that are known to hold the partition are read first.
         """

@@ -49,7 +49,7 @@ Labelled = dict[tuple[str, str, str], dict[int, WeightedCounts]]
 Progress = Callable[[Path, int], None]
 """A function that is called with a file and the number of bytes that were read from it since the last call.
 
-The number is 0 if it is unknown, as in a compressed file or a table.
+Bytes count after decompression. The number is 0 for a table, and negative if the replay starts again.
 """
 
 

@@ -73,7 +73,7 @@ def _here(config: str, files: Sequence[Path], out: Path, processes: int | None) 
 
 
 def _size(path: Path) -> int | None:
-    """Return the size of a file, or None if it is compressed or a pipe."""
+    """Return the size of a file of lines, or None for other files: their progress has no known end."""
     return path.stat().st_size if path.suffix in _PLAIN and path.is_file() else None
 
 

@@ -27,7 +27,7 @@ class VerifiedInput(Protocol):
     """The decoded raw input, partition by partition."""
 
     def until(self, partition: str, position: int) -> Iterable[Chunk]:
-        """Yield the unread chunks of a partition until its position is passed; none if it has been read."""
+        """Yield the unread chunks of a partition until a position is passed; none if it was passed before."""
 
     def missing(self, partition: str, first: int, last: int) -> str:
         """Return why positions of a partition are not in the input, or ``""`` if it reaches them all."""
