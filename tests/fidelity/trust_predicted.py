@@ -107,7 +107,7 @@ def life(case: Case, seed: int) -> Outcome:
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
     settings = Correction.of_reference(crossed, hits[old], n)
     checks = LabelChecks(0.95, Correcting(lambda: settings, settings.block_rows, 0), by_class=False)
-    checks.excuse(epsilon_of(confidence[old]))
+    checks.inherit_tolerance(epsilon_of(confidence[old]))
     confidence, hits = confidence[case.reference :], hits[case.reference :]
     picked = np.flatnonzero(rng.random(case.rows) < case.share)
     losses, trusted, biased = 0, [], False
