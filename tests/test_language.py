@@ -18,12 +18,7 @@ PACKAGES: tuple[str, ...] = (
     "monitor/export",
     "monitor/notebook",
     "monitor/reports",
-    "monitor/stats/calibration",
-    "monitor/stats/charts",
-    "monitor/stats/labelled",
-    "monitor/stats/pairwise",
-    "monitor/stats/rivals",
-    "monitor/stats/sampling",
+    "monitor/stats",
     "monitor/store",
     "monitor/testing",
 )

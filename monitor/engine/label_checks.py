@@ -183,7 +183,7 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
-        self.errors.begin_anew(clean)
+        self.errors.restart(clean)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
@@ -196,7 +196,7 @@ class LabelChecks:
         self.test.begin_anew(window)
         self.prediction.begin_anew(window)
         self.correction.restarted()
-        self.errors.begin_anew(window)
+        self.errors.restart(window)
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
