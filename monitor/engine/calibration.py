@@ -39,8 +39,8 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
     baseline: dict[str, Any] = {}  # the baseline's fit; empty in states of older versions
 
 
-class Learnt:
-    """The calibration's error according to a reference, computed at its first use.
+class LazyPredictive:
+    """The calibration's error according to a reference, computed when it is first used.
 
     The computation takes some twenty milliseconds, for ten thousand models minutes. The first use is a
     model's first closed window or first label.
@@ -77,7 +77,7 @@ class ActiveCalibration:
     ----------
     calibration : Calibration
     view : CalibrationView
-    learnt : Learnt or None
+    learnt : LazyPredictive or None
         The calibration's error and the variation between windows; None for exact intervals, or if nothing is
         known about it.
     reference : Reference or None
@@ -93,7 +93,7 @@ class ActiveCalibration:
 
     calibration: Calibration
     view: CalibrationView
-    learnt: Learnt | None = None
+    learnt: LazyPredictive | None = None
     reference: Reference | None = None
     features: Mapping[str, FeatureKind] = field(default_factory=dict)
     adapted: Calibration | None = None
@@ -171,30 +171,30 @@ class ActiveCalibration:
         return replace(active, adapted=adapted, baseline=baseline)
 
     def _by_window(self, task: Task, reference: Reference | None) -> ActiveCalibration:
-        """Return it with calibrations for single windows, if the task configures them."""
+        """Return the calibration, with one for each single window if the task configures that."""
         if not task.adapts or reference is None:
             return self
         reference.covariates(task.features)  # errors must come at the start
         return replace(self, reference=reference, features=task.features)
 
     def _learning(self, task: Task, reference: Reference | None, group: str) -> ActiveCalibration:
-        """Return it with the error according to a reference, if the task configures predictive intervals."""
+        """Return the calibration with its error according to a reference, for predictive intervals."""
         if task.interval != PREDICTIVE or reference is None:
             return self
         method, number = task.calibration.reference_method, self.view.version
-        learnt = Learnt(lambda: replace(reference.predictive(method, group), number=number))
+        learnt = LazyPredictive(lambda: replace(reference.predictive(method, group), number=number))
         short = None if reference.shows_variation(method) else len(reference.labels)
         view = replace(self.view, interval=PREDICTIVE, short_reference=short)
         return replace(self, view=view, learnt=learnt)
 
     def with_predictive(self, predictive: Predictive | None) -> ActiveCalibration:
-        """Return the same calibration with this model of its error for intervals."""
+        """Return the same calibration with intervals by this model of its error."""
         short = None if predictive is None or predictive.components else predictive.rows
         interval = EXACT if predictive is None else PREDICTIVE
         view = replace(self.view, interval=interval, short_reference=short)
         learnt = None
         if predictive is not None:
-            learnt = Learnt(lambda: predictive)
+            learnt = LazyPredictive(lambda: predictive)
             learnt()
         return replace(self, view=view, learnt=learnt)
 
@@ -281,11 +281,11 @@ class ActiveCalibration:
         return calibrate(self.baseline, window.scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """Return the same calibration as that of the charts' next baseline."""
+        """Return the same calibration, as the one with which the charts' next baseline begins."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
-        """Return it with a closed window's own calibration, if the window has one."""
+        """Return the same calibration with a closed window's own, if the window has one."""
         adapted = evaluation.adapted
         if adapted is None:
             return self
@@ -305,8 +305,8 @@ class ActiveCalibration:
         confidence = confidence_of(adapted.calibration.apply(rows.scores), rows.predicted)
         return epsilon_of(confidence, adapted.weights)
 
-    def of_another_version(self) -> ActiveCalibration:
-        """Return it for another version of the model, marked as foreign if it was fitted."""
+    def for_another_version(self) -> ActiveCalibration:
+        """Return the calibration for another version of the model, marked as foreign if it was fitted."""
         begun = self.begin_baseline()
         return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
@@ -327,7 +327,7 @@ class ActiveCalibration:
     def followed_by(
         self, calibration: Calibration, time: float, fits: int, rests_on: RestsOn | None = None
     ) -> ActiveCalibration:
-        """Return the next fit as the calibration in use.
+        """Return the active calibration after a new fit.
 
         Parameters
         ----------

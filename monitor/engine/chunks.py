@@ -107,7 +107,7 @@ class Closes(Protocol):
     """An object that closes windows of a task: the task's engine, or an arena's."""
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the order of the first record that must wait for a window, or the number of records."""
+        """Return the place of the first record that must wait for a window, or the number of records."""
 
 
 def cut(
@@ -207,7 +207,7 @@ def first_closing(
     known: Mapping[str, tuple[WindowLogic, str]],
     settings: Window,
 ) -> int:
-    """Return the order just after the first record at which a window may close, or the number of records.
+    """Return the place just after the first record at which a window may close, or the number of records.
 
     The result is never too late. It is too early if rows turn out to be duplicates, if the clock does not
     follow a time, or if a row of another version is only a straggler. A record of several models is not
@@ -238,7 +238,7 @@ def first_concerned(
     settings: Window,
     answered: Callable[[Keys, str], NDArray[np.bool_]],
 ) -> int:
-    """Return the order of the first record that concerns a model one of whose windows may close before it.
+    """Return the place of the first record that concerns a model one of whose windows may close before it.
 
     Such a record is an answer of the model, or a label that may match one. A closing window changes later
     records of its own model only: records of other models need not wait for it.
@@ -280,7 +280,7 @@ def first_concerned(
 
 
 class _Closing(NamedTuple):
-    """The first place where a model's window may close: the model's rows, and the order after that record."""
+    """The first place where a model's window may close: the model's rows, and the place after that record."""
 
     code: int
     rows: Ints
@@ -317,14 +317,14 @@ def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Int
 
 
 def _end_of_record(batch: Batch, row: int) -> int:
-    """Return the order just after the last answer in the same record as this row."""
+    """Return the place just after the last answer in the same record as this row."""
     same = (batch.partition[row:] == batch.partition[row]) & (batch.position[row:] == batch.position[row])
     rows = len(same) if same.all() else int(same.argmin())
     return int(batch.order[row + rows - 1]) + 1
 
 
 def _start_of_record(batch: Batch, row: int) -> int:
-    """Return the order of the first answer in the same record as this row."""
+    """Return the place of the first answer in the same record as this row."""
     partition, position = batch.partition[: row + 1], batch.position[: row + 1]
     others = np.flatnonzero((partition != partition[row]) | (position != position[row]))
     return int(batch.order[others[-1] + 1 if len(others) else 0])

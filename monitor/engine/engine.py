@@ -209,7 +209,7 @@ class Engine:
             clock = self._clock.now if self._event_time else now
             piece, rest = cut(rest, self._waited_for(rest), clock, self._event_time)
             reports += self._take(piece, now)
-            self._inline.done(self._tasks.values(), self._sequence - 1, self._now)
+            self._inline.run_due(self._tasks.values(), self._sequence - 1, self._now)
         return reports
 
     def _waited_for(self, chunk: Chunk) -> dict[str, Closes]:
@@ -264,13 +264,14 @@ class Engine:
         self._now = time
         outputs = [(task, task.tick(time, live)) for task in self._tasks.values()]
         reports = [*reports_of(outputs, time), *self._arenas.tick(time, live)]
-        self._inline.done(self._tasks.values(), self._sequence - 1, self._now)
+        self._inline.run_due(self._tasks.values(), self._sequence - 1, self._now)
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
-        """Compute one more reference's part of the calibration error in advance; return False if all are.
+        """Compute one missing calibration error in advance; return False if none is missing.
 
-        Otherwise a model's first window or first label waits for it. No result depends on when it is done.
+        It is the error according to the model's reference. Otherwise the model's first window or first label
+        waits for it. No result depends on when it is computed.
         """
         return any(task.learn() for task in self._tasks.values())
 
@@ -280,7 +281,11 @@ class Engine:
         They use the records absorbed so far. Nothing waits for the answers: the last fit stays in use.
         """
         tasks = self._tasks.values()
-        return [job for task in tasks for job in self._inline.given_out(task, self._sequence - 1, self._now)]
+        return [
+            job
+            for task in tasks
+            for job in self._inline.jobs_to_hand_out(task, self._sequence - 1, self._now)
+        ]
 
     def publish(self, result: JobResult, now: float) -> bool:
         """Use the result of a refit for the windows from here on, or count its refusal.

@@ -471,7 +471,7 @@ def _error(metric: str, request: EstimationRequest, confidence: Floats) -> Calib
 
 
 def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
-    """Return the class of each row whose scores a calibration error measures, and its number of bins."""
+    """Return for each row the class whose scores a calibration error measures, and the number of bins."""
     if metric == "ece":
         return request.predicted, ECE_BINS
     if request.scores.shape[1] == 2:

@@ -35,14 +35,14 @@ class InlineRefits:
         has_labels = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
         return has_labels or task.recalibrations.any_due
 
-    def given_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job]:
-        """Return a task's jobs that are due and not done in the flow."""
+    def jobs_to_hand_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job]:
+        """Return the jobs of a task that are due but not done in the flow."""
         refit = None if self.refit else task.begin_refit(sequence, now)
         recalibration = None if self.recalibrate else task.begin_recalibration()
         return [job for job in (refit, recalibration) if job is not None]
 
-    def done(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
-        """Do the jobs that are due in tasks with a newly closed window, from records up to this sequence.
+    def run_due(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
+        """Do the jobs that are due in tasks with a newly closed window, on records up to `sequence`.
 
         A recalibration waits for a window of its own model, so that a model's results depend only on its own
         answers and labels, not on other models.

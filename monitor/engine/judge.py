@@ -390,7 +390,7 @@ class Judge:
 
 
 def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation) -> ChartView:
-    """Move a chart's centre and limits to the published estimate, if the chart judged another one.
+    """Return a chart with centre and limits moved to the published estimate, if it judged another one.
 
     They move by the difference of the two estimates, so that the published one is within the limits exactly
     if the judged one is.

@@ -133,7 +133,7 @@ class LabelChecks:
         if self._by_class:
             self.errors.add(window, predicted, confidence, right)
 
-    def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+    def keep_for_later(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Keep rows, which the tests have already used, until the audit or the curve is read."""
         self._waiting.append((window, confidence, right))
         if len(self._waiting) == _MOST_WAITING:
@@ -285,7 +285,7 @@ class FirstLabels:
         return slice(left.start, stop)
 
 
-def hold_against(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
+def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
     """Compare labelled rows of all series at once with their confidences and predictions.
 
     Parameters
@@ -307,7 +307,7 @@ def hold_against(checks: Sequence[LabelChecks], matches: Matches, audited: bool)
     cost = add_together([each.test for each in checks], of, window, confidence, right)
     _test_predictions(checks, of, window, matches.block[first], confidence, right)
     for piece in _pieces(of) if audited else ():
-        checks[of[piece.start]].wait_with(window[piece], confidence[piece], right[piece])
+        checks[of[piece.start]].keep_for_later(window[piece], confidence[piece], right[piece])
     return cost
 
 

@@ -192,7 +192,7 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     if not isinstance(share.records, Batch):
         facts.labels[share.task] += len(share)
         return
-    if not share.model:  # of an arena: verdicts along with comparisons are no share of their own
+    if not share.model:  # an arena's: verdicts that come with comparisons are no share of their own
         facts.labels[share.task] += int((share.records.label >= 0).sum())
     elif share.records.scores.shape[1] == 1:
         facts.verdicts += int((share.records.label >= 0).sum())

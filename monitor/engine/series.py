@@ -476,7 +476,7 @@ class Series:
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the reference's part of the calibration error in advance; return whether it was missing."""
+        """Compute the calibration's error from the reference in advance; return whether it was missing."""
         learnt = self.active.learn(), self.checks.correction.learn()
         return any(learnt)
 
@@ -504,7 +504,7 @@ class Series:
             self._former = None
             if self.recalibration is not None:
                 self.recalibration.restart(window.number)
-            self.active = self.active.of_another_version()
+            self.active = self.active.for_another_version()
         self._judged_version = version
 
     def view(self) -> SeriesView:

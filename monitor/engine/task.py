@@ -17,7 +17,7 @@ from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
-from monitor.engine.label_checks import FirstLabels, hold_against
+from monitor.engine.label_checks import FirstLabels, compare_with_labels
 from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.audit import judge_together
 from monitor.engine.labels.columns import Forgotten, model_code
@@ -366,11 +366,11 @@ class TaskEngine:
             return
         self._audit_models(matches.take(np.flatnonzero(~group)))
         codes, renumbered = _renumbered(matches.take(np.flatnonzero(group)))
-        hold_against([self.series[code].checks for code in codes], renumbered, audited=False)
+        compare_with_labels([self.series[code].checks for code in codes], renumbered, audited=False)
 
     def _audit_models(self, matches: Matches) -> None:
         codes, renumbered = _renumbered(matches)
-        lost = hold_against([self.series[code].checks for code in codes], renumbered, audited=True)
+        lost = compare_with_labels([self.series[code].checks for code in codes], renumbered, audited=True)
         if self.recalibrations is None:
             return
         labels = np.bincount(renumbered.series, renumbered.labelled, minlength=len(codes)).tolist()
@@ -381,7 +381,7 @@ class TaskEngine:
             self.recalibrations.look(code, self.series[code])
 
     def learn(self) -> bool:
-        """Compute one more reference's part of the calibration error; return False if none is left."""
+        """Compute one missing calibration error in advance; return False if none is missing."""
         while self._unlearnt:
             if self.series[self._unlearnt.popleft()].learn():
                 return True
@@ -434,7 +434,7 @@ class TaskEngine:
         return published is not None
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the order of the first record that must wait for a window, or the number of records.
+        """Return the place of the first record that must wait for a window, or the number of records.
 
         A refit changes all models, so records wait for a window of any model. Otherwise they wait for their
         own model's.

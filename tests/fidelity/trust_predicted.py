@@ -22,7 +22,7 @@ from scipy.special import expit, logit
 
 from monitor import CALIBRATORS
 from monitor.base.records import Floats, Ints
-from monitor.engine.label_checks import LabelChecks, hold_against
+from monitor.engine.label_checks import LabelChecks, compare_with_labels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.correcting import Correcting
 from monitor.engine.labels.trust import epsilon_of
@@ -115,7 +115,7 @@ def life(case: Case, seed: int) -> Outcome:
         fresh = picked[picked // n == window - case.late]
         place = fresh // n * n + fresh % n // block_rows(n) * block_rows(n)
         matches = matches_of(fresh, fresh // n, place, confidence, hits)
-        biased |= bool(hold_against([checks], matches, audited=True))
+        biased |= bool(compare_with_labels([checks], matches, audited=True))
         checks.correction.add(place, confidence[fresh], hits[fresh])
         losses += checks.prediction.lost
         trusted.append(checks.trusted)

@@ -135,7 +135,7 @@ class ArenaEngine:
         return [*reports, *map(self._report, closed)], int((~watched).sum())
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the order after the first comparison at which a window may close, or the number of records.
+        """Return the place after the first comparison at which a window may close, or the number of records.
 
         Parameters
         ----------

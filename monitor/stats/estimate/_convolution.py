@@ -19,11 +19,11 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.solvers import fast_length
 
 GROUP = 8  # a power of 2; polynomials multiplied before the transform: measured, 4 is slower and 16 no faster
-BLOCK = 2048  # rows of a window alone at a time: its matrix products stay below what OpenBLAS shares out
-_FEW = 3.0  # expected; of each one that is not of the rarer outcome, 1e-15 of the largest mass is lost
+BLOCK = 2048  # rows of one window at a time: for larger matrix products OpenBLAS starts threads
+_FEW = 3.0  # expected rows of a block's other outcome, each of which costs 1e-15 of the largest mass
 _NATS = 37.0  # exp(-37) = 8.5e-17 of the mass folds back from each side: below one rounding error
-_PRODUCT_GROUPS = 72  # groups a matrix product: for more, OpenBLAS starts threads, which costs far more
-_SPECTRUM_DOUBLES = 1 << 17  # a step: 1 MiB stays in the second-level cache
+_PRODUCT_GROUPS = 72  # groups in a matrix product: for more, OpenBLAS starts threads, which costs far more
+_SPECTRUM_DOUBLES = 1 << 17  # in a step: 1 MiB stays in the second-level cache
 _FEW_ROOTS = 256  # up to here the matrix of the inverse transform takes half a MiB or less
 
 Complexes = NDArray[np.complex128]
@@ -176,7 +176,7 @@ def _from_points(roots: int) -> Floats:
     """
     coefficients = _to_counts(GROUP + 1)[2:]
     turns = np.outer(np.arange(GROUP + 1), np.arange(roots // 2 + 1))
-    turns = (turns + roots // 2) % roots - roots // 2  # whole turns would cost a digit
+    turns = (turns + roots // 2) % roots - roots // 2  # angles beyond a turn would cost a digit
     angles = -2 * np.pi * turns / roots
     matrix = np.zeros((GROUP + 2, 2 * (roots // 2 + 1)))
     matrix[-2, ::2] = 1.0
@@ -246,7 +246,7 @@ def _turn(p: Floats, mean: float, variance: float) -> int:
         return n
     below = float(np.add.reduce(p[:low]))
     others = low - below if low <= n // 2 else mean - below
-    # The largest mass is about 0.4 by the standard deviation, at most 1.
+    # The largest mass is about 0.4 over the standard deviation, at most 1.
     return low if others > _FEW * math.sqrt(1.0 + 4.0 * variance) else n
 
 

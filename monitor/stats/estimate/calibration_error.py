@@ -166,7 +166,7 @@ def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tupl
     return (np.sign(gaps) / -n)[place], place, gaps
 
 
-@lru_cache(maxsize=8)  # as long as a window
+@lru_cache(maxsize=8)  # each entry is as long as a window
 def _places(n: int, bins: int) -> Ints:
     """Return the (n,) bins of n sorted rows. Read-only."""
     places = np.repeat(np.arange(bins), np.diff(bin_edges(n, bins)))
@@ -177,7 +177,7 @@ def _places(n: int, bins: int) -> Ints:
 def _with_draws(
     value: float, draws: Floats, level: float, order: Ints, differences: Floats | None = None
 ) -> CalibrationErrorEstimate:
-    value = min(value, 1.0)  # a sum of bins may pass 1 by a rounding error
+    value = min(value, 1.0)  # a sum of bins may exceed 1 by a rounding error
     moved, lower, upper = centered_interval(draws, value, level)
     apart = moved - value
     sd = math.sqrt(float(apart @ apart) / (len(moved) - 1))

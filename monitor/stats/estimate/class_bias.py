@@ -45,7 +45,7 @@ _MOST_WAITING = 64  # steps
 _UNIT = 2.0**-30  # whole numbers: the order of labels changes nothing
 _VARIANCES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # logits²
 _STILL = 0.7  # the prior probability that nothing began
-_KEPT, _RECENT = 0.85, 0.1  # a window's weight to the next's; the mean's variance without a beginning
+_KEPT, _RECENT = 0.85, 0.1  # a window's weight relative to the next; variance of the mean if nothing began
 _LARGEST = 1000.0  # of twice a log-likelihood ratio
 _SMOOTH = 0.5  # added to I: one wrong answer among a few nearly certain ones is no proof
 
@@ -238,7 +238,7 @@ class ShownErrors:
         noise = 1 / np.where(known, self.information, 1.0)
         bias = np.where(known, self.error, 0.0) * noise
         moving = usual[:, None] + passing
-        # (strata, pairs of variances, windows), then over windows from each on
+        # (strata, pairs of variances, windows), then sums over the windows from each on
         precision = known[:, None] / (noise[:, None] + moving[..., None])
         logs = np.log(np.where(known[:, None], precision, 1.0)) - precision * bias[:, None] ** 2
         total, first = (_from_each_on(each) for each in (precision, precision * bias[:, None]))

@@ -104,21 +104,21 @@ NODES: Floats = FARTHEST * np.cos(np.pi * (np.arange(21) + 0.5) / 21)
 
 LATTICE: Floats = np.linspace(-FARTHEST, FARTHEST, 401)
 
-_FEWEST_ROWS = 25  # of a full block
-_FROM_REFERENCE = 0.9  # of the prior's weight
-_KEPT = 0.998  # of the weights, from block to block
-_LASTING = 0.003  # logits²: of the reference's own mean
+_FEWEST_ROWS = 25  # in a full block
+_FROM_REFERENCE = 0.9  # the reference's share of the prior
+_KEPT = 0.998  # the share of the weights that is kept from block to block
+_LASTING = 0.003  # logits²: variance of the reference's own mean
 _UNKNOWN = 0.5  # logits²: variance of the bias without a labelled reference
-_BETWEEN = 0.04  # logits²: of the biases of groups around their model's
-_GROUP_ROWS = 1000  # of a group's reference, without which it says nothing of the hypotheses
-_LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # of a block's largest likelihood, at a point and of a hypothesis
+_BETWEEN = 0.04  # logits²: variance of groups' biases around their model's
+_GROUP_ROWS = 1000  # the fewest rows of a group's reference that change the hypotheses' weights
+_LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # floors relative to the largest likelihood: of a point, of a hypothesis
 _WIDER = (1.2, 1.1)  # deviations below and above the mean
-_NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
-_SHOWN = 1e-4  # weight of a hypothesis that has a part in the interval
-_ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile: to 1/4096 of where it may lie
+_NEAREST = 1e-6  # the least distance of confidences from 0 and 1
+_SHOWN = 1e-4  # the least weight of a hypothesis in the interval
+_ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile, to 1/4096 of its range
 _MERGED_AT_ONCE = 8  # pairs of blocks
 _CACHED = 12  # beliefs after old blocks
-_SHIFTS = 16  # recalibrations that are told apart
+_SHIFTS = 16  # recalibrations that are kept separately
 _BIAS = 3  # components of the state: s, f₁ and f₂; counts follow
 
 _RISE: Floats = np.linspace(0.0, 1e-10, len(LATTICE))  # so that counts can be inverted
@@ -241,7 +241,7 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
     sums = _on_lattice(*(each for each in (gains, unlabelled) if each is not None))
     known, middle = np.ones(_MANY), np.zeros(_MANY)
     if gains is not None:
-        # Points are where labels and state together have most of their mass; in deviations from the mean.
+        # The points cover most of the mass of labels and state together, in deviations from the mean.
         sums[0] -= sums[0].max()
         top, information = _peak(sums[0])
         known = 1 / np.sqrt(1 + information * deviation * deviation)
@@ -282,14 +282,14 @@ def _forecast(belief: _Belief, rows: int) -> Forecast:
 
 def _on_lattice(*units: Ints) -> Floats:
     """Return sums at `NODES`, each (21,), as values on `LATTICE`, (sums, 401)."""
-    # One by one: a product of two rows differs from that of each in its last bits.
+    # Separately: a product of two rows differs from the products of each in its last bits.
     return np.array([(each * UNIT) @ _TO_LATTICE for each in units])
 
 
 def _read(values: Floats, points: Floats) -> Floats:
     """Return values on `LATTICE`, (sums, 401), interpolated at points, (m, hypotheses); flat beyond it."""
     place = (points + FARTHEST) * (1 / _STEP)
-    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes thrice the time
+    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes three times as long
     at = place.astype(np.intp)
     place -= at
     between: Floats = (values[:, 1:] - values[:, :-1]).take(at, axis=1)
@@ -514,7 +514,7 @@ def _checked(confidence: ArrayLike, right: ArrayLike) -> tuple[Floats, NDArray[n
 
 def _learnt(confidence: Floats, right: NDArray[np.bool_], rows: int, variance: float) -> Floats:
     """Return the prior weights after a reference."""
-    weight = np.zeros(_MANY)  # the first pass is without a stretch
+    weight = np.zeros(_MANY)  # no stretch in the first pass
     for _ in range(2):
         weight = _weights_after(_gains(_stretched(confidence, weight), right), rows, variance)
     learnt: Floats = _FROM_REFERENCE * weight + (1 - _FROM_REFERENCE) * _START
@@ -776,7 +776,7 @@ class CorrectionLogic:
             return Estimate(right / n, right / n, right / n, level, n)
         [expected] = _on_lattice(np.concatenate([one.unlabelled for one in several]).sum(axis=0))
         value, lower, upper = _interval(self._through(last, pooled).counted, pooled, expected, level)
-        # Labels whose confidence was another when they came may leave a little more or less than there is.
+        # Labels that came when their rows had other confidences may leave a small difference.
         ends = max(round(lower), 0), min(max(value, 0.0), left), min(round(upper), left)
         low, middle, high = ((right + each) / n for each in ends)
         return Estimate(middle, min(low, middle), max(high, middle), level, n)

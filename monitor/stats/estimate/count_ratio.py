@@ -223,7 +223,7 @@ class _Stacked:
     def __init__(self, ratios: Sequence[CountRatio]) -> None:
         m, hits, rest = len(ratios), [each.hits for each in ratios], [each.rest for each in ratios]
         of_hits, self.mass = _padded(hits), _padded(rest)
-        # The CDF of H with a 0 before it, all in one row, and where each begins in it.
+        # The CDFs of H, each with a 0 before it, in one row, and the index where each begins.
         steps = np.zeros((m, of_hits.shape[1] + 1))
         np.cumsum(of_hits, axis=1, out=steps[:, 1:])
         self.steps, self.begins = steps.ravel(), np.arange(1, 1 + steps.size, steps.shape[1])[:, None, None]

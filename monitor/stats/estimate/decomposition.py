@@ -306,7 +306,7 @@ def most_concentrated(splits: Mapping[str, Decomposition]) -> str | None:
     for dimension, each in splits.items():
         apart = each.outside * np.sign(each.change) < REST_AT_MOST * abs(each.change)
         strongest = float(np.max(each.evidence, where=apart, initial=0.0)) if len(each.names) > 1 else 0.0
-        # The chance of a χ² of one degree of freedom beyond it.
+        # The probability of a larger χ² with one degree of freedom.
         if strongest > best and parts * math.erfc(math.sqrt(strongest / 2)) < LEVEL:
             best, named = strongest, dimension
     return named

@@ -79,9 +79,7 @@ class Spectrum:
     def moving(self, n: int) -> float:
         """Return the variance of the mean bias of n ≥ 1 rows around a stretch as long as the reference.
 
-        In logits².
-
-        From the reference's length on it is 0.
+        It is in logits², and 0 from the reference's length on.
         """
         if not self.contrasts:
             return 0.0
@@ -111,7 +109,7 @@ def drift_spectrum(
     where: NDArray[np.bool_] | None = None,
     among: Ints | None = None,
 ) -> Spectrum:
-    """Measure the contrasts of a reference in time order.
+    """Return the contrasts of a reference in order of time.
 
     Parameters
     ----------
