@@ -133,7 +133,7 @@ class PartRows:
 
     @property
     def _positive(self) -> int | None:
-        """The index of the positive class of two."""
+        """The index of the positive class, of two classes; None for other tasks."""
         return self.task.positive_index if len(self.task.classes) == 2 else None
 
     def _by(self, terms: Floats) -> dict[str, PartSums]:

@@ -298,7 +298,10 @@ class ActiveCalibration:
         return replace(self, adapted=newest, view=replace(self.view, covariates=covariates))
 
     def epsilon(self, adapted: Adapted | None) -> float | None:
-        """Return the tolerance in logits for the error of a window's own calibration; None without one."""
+        """Return the trust test's tolerance for the error of a window's own calibration; None without one.
+
+        It is a shift in logits.
+        """
         if adapted is None or adapted.calibration is None or self.reference is None:
             return None
         rows = self.reference.covariates(self.features)

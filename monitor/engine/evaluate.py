@@ -503,7 +503,7 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
 def metric_exposures(
     model: Predictive, rows: Placed, estimates: Mapping[_Key, ClassificationEstimate]
 ) -> dict[_Key, Exposure]:
-    """Return the exposures of precision and the like, of those that are known."""
+    """Return the exposures of the known metrics among precision, recall and the like."""
     known = {of: each for of, each in estimates.items() if each.slope is not None}
     if not known:
         return {}

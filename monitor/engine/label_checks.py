@@ -148,7 +148,7 @@ class LabelChecks:
         self._curve.add(*rows)
 
     def begin(self, active: ActiveCalibration, reference: Reference) -> None:
-        """Set the test's tolerance, unless it has one, by a calibration that was fitted on a reference.
+        """Set the test's tolerance, unless it has one, for a calibration that was fitted on a reference.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class LabelChecks:
             self._has_no_tolerance = False
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
-        """Follow a new calibration, which came while the open window held `pending` rows.
+        """Adapt the checks to a new calibration, which came while the open window held `pending` rows.
 
         Parameters
         ----------

@@ -187,7 +187,10 @@ def most_groups(settings: EngineSettings) -> dict[str, int]:
 
 
 def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
-    """Count a share of `size` packed bytes; remember at most about `cap` groups of a task."""
+    """Add a share of a chunk, of `size` packed bytes, to the facts about its split.
+
+    At most about `cap` groups of a task are remembered.
+    """
     facts.largest = max(facts.largest, size)
     if not isinstance(share.records, Batch):
         facts.labels[share.task] += len(share)

@@ -71,7 +71,7 @@ class SeriesSettings:
 
     @property
     def positive(self) -> int:
-        """The index of the positive class of two; see `Task.positive_index`."""
+        """The index of the positive class, of two classes; see `Task.positive_index`."""
         return self.task.positive_index
 
     @property
@@ -86,7 +86,7 @@ class SeriesSettings:
         return JudgeSettings(self.task, named)
 
     def correcting(self, reference: Reference | None, first_row: int, state: CorrectingState) -> Correcting:
-        """Return the correction by labels; it starts from the reference that the calibration is fitted on."""
+        """Return the correction of the accuracy by labels, with settings from the calibration's reference."""
         method, size = self.task.calibration.reference_method, self.task.window.size
 
         def correction() -> Correction:

@@ -110,7 +110,7 @@ class CalibrationCurve:
     confidence: tuple[float, ...] = _NOTHING
 
     def plus(self, confidence: Floats, right: NDArray[np.bool_]) -> CalibrationCurve:
-        """Return the curve with further labelled answers: confidences, (n,) float64, and right or wrong."""
+        """Return the curve with further labelled answers: confidences, (n,) float64, and whether right."""
         bins, most = bins_of(confidence), len(BIN_NAMES)
         rounded = np.rint(confidence / _SUM_STEP) * _SUM_STEP
         return CalibrationCurve(

@@ -1,4 +1,4 @@
-"""The calibrations that a refit publishes: by `ssme`, or the reference's adjusted by labels."""
+"""The calibrations that a refit publishes: `ssme`'s curves, or the reference's curves adjusted by labels."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class ClassErrors:
         self._kept = {one: sums for one, sums in self._kept.items() if one > newest - WINDOWS}
 
     def restart(self, window: int) -> None:
-        """Drop windows before this one, because its confidences are no longer comparable with theirs."""
+        """Drop the sums of windows before this one, whose confidences are not comparable with later ones."""
         self._take_waiting()
         self._since = window
         self._kept = {one: sums for one, sums in self._kept.items() if one >= window}

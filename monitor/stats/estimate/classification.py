@@ -77,7 +77,7 @@ class _Windows:
     order: Ints
 
     def by_confidence(self, column: int) -> Floats:
-        """Return the (m, n) change of each row's probability of a class by its confidence."""
+        """Return the (m, n) derivative of each row's probability of a class by the row's confidence."""
         return by_confidence(self.scores, self.predicted, column)
 
     def arrived(self, slope: Floats) -> Floats:

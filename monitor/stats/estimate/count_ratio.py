@@ -46,7 +46,7 @@ def nothing() -> TrimmedPmf:
 
 
 def mirrored(count: TrimmedPmf) -> TrimmedPmf:
-    """Return the distribution of the number of failures.
+    """Return the distribution of the number of failures, from that of the number of successes.
 
     Examples
     --------

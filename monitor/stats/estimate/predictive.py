@@ -204,7 +204,7 @@ class Predictive:
         return variances
 
     def errors_of(self, exposures: Sequence[Exposure]) -> list[SharedError]:
-        """Return `error_of` separately for each metric of one window."""
+        """Return the shared error of each of several metrics of one window; see `error_of`."""
         laws: dict[int, _Biases] = {}
         errors = []
         for one in exposures:

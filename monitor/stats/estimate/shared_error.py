@@ -58,7 +58,7 @@ class SharedError(NamedTuple):
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats:
-    """Return the (…, n) change of each row's probability of a class by its confidence.
+    """Return the (…, n) derivative of each row's probability of a class by the row's confidence.
 
     A larger confidence makes all other classes less probable, each in proportion to its probability.
 

@@ -83,12 +83,12 @@ def widened_interval(
 ) -> tuple[float, float]:
     """Return the ends of an interval with an added normal variance.
 
-    On each side the half-width becomes √(half-width² + z² variance).
+    On each side the half-width becomes √(half-width² + z² variance), which is exact for a normal distribution
+    and keeps the skew of any other. On the side of `shift`, its square is added to the variance. Each end
+    stays between 0 and 1, on its side of the value.
 
-    This is exact for a normal distribution, and keeps the skew of any other. On the side of `shift`, the
-    square of that is added to the variance. Each end stays between 0 and 1, on its side of the value. All
-    arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is that of the
-    interval.
+    All arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is the
+    interval's.
 
     Examples
     --------
