@@ -137,7 +137,9 @@ class PartRows:
         return self.task.positive_index if len(self.task.classes) == 2 else None
 
     def _by(self, terms: Floats) -> dict[str, PartSums]:
-        return {by: PartSums.of(names, codes, terms) for by, (names, codes) in self._dimensions.items()}
+        return {
+            by: PartSums.from_rows(names, codes, terms) for by, (names, codes) in self._dimensions.items()
+        }
 
     @cached_property
     def _dimensions(self) -> dict[str, tuple[Sequence[str], Ints]]:

@@ -40,7 +40,7 @@ class TimedBatch:
     arrival: Floats
 
     @classmethod
-    def at(cls, batch: Batch, arrival: Floats) -> TimedBatch:
+    def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
         """Return answers with their clock; a missing time, or one a day ahead, becomes the arrival's."""
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
@@ -81,7 +81,9 @@ def timed(
     marks = np.full(sum(map(len, records)), now) if clock is None else _read_clock(chunk, records, clock)
     marks[np.isneginf(marks)] = 0.0  # before the first record with a time
     parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
-    batches = {b.task: TimedBatch.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
+    batches = {
+        b.task: TimedBatch.from_arrivals(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)
+    }
     labels = {
         batch.task: replace(batch, time=np.fmin(batch.time, mark))
         for batch, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)

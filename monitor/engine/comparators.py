@@ -53,7 +53,7 @@ class ComparisonFits(msgspec.Struct, frozen=True):
     others: dict[str, float] = {}
 
     @classmethod
-    def of(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
+    def fit(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
         """Return the parameters fitted on all labelled rows of a model, including its groups.
 
         The confidences are out of fold if the calibration was fitted on the reference: in the fold the bias
@@ -113,9 +113,9 @@ class ComparisonEstimators:
     def recalibrated(self, calibration: Calibration) -> None:
         """Fit the estimators again for a new calibration."""
         if self._tags and self._reference is not None:
-            self.fits = ComparisonFits.of(self._reference, calibration, self._task)
+            self.fits = ComparisonFits.fit(self._reference, calibration, self._task)
 
-    def of_window(self, evaluation: Evaluation) -> list[MetricEstimate]:
+    def estimates(self, evaluation: Evaluation) -> list[MetricEstimate]:
         """Return the estimates of a window: DoC-Feat and ATC for the accuracy, the band for each metric."""
         estimates = []
         for tag in self._tags:

@@ -355,7 +355,7 @@ def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
 
 
 def _cumulants(item: BootstrapDraws | Cumulants) -> Cumulants:
-    return item if isinstance(item, Cumulants) else Cumulants.of_draws(item.value, item.draws, item.size)
+    return item if isinstance(item, Cumulants) else Cumulants.from_draws(item.value, item.draws, item.size)
 
 
 def _weighted(one: BootstrapDraws, other: BootstrapDraws) -> BootstrapDraws:

@@ -143,9 +143,9 @@ class Reference:
         known = [folds for folds in folded.folds if folds <= _FOLDS]
         confidence = folded.folds[known[-1]] if known else folded.confidence
         if not group:
-            return Correction.of_reference(confidence, folded.right, window_rows)
+            return Correction.from_reference(confidence, folded.right, window_rows)
         rows = self.groups.get(group, np.zeros(0, dtype=np.int64))
-        return Correction.of_group(confidence[rows], folded.right[rows], window_rows)
+        return Correction.from_group(confidence[rows], folded.right[rows], window_rows)
 
     def shows_variation(self, method: str) -> bool:
         """Return whether `predictive` can estimate the variation between windows.
@@ -206,7 +206,7 @@ class Reference:
         if not self.groups and key in self._fits:
             folded: Folded = self._fits.pop(key)
             return folded
-        return self._once(key, lambda: Folded.of(CALIBRATORS[method](), *self._rows))
+        return self._once(key, lambda: Folded.fit(CALIBRATORS[method](), *self._rows))
 
     def cross_fitted(self, method: str) -> Floats | None:
         """Return the reference's scores calibrated out of fold, by folds contiguous in time, or None.

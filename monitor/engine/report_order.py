@@ -57,7 +57,7 @@ class StreamPosition(NamedTuple):
     group: str
 
     @classmethod
-    def of_closing(cls, window: ClosedWindow) -> StreamPosition:
+    def from_window(cls, window: ClosedWindow) -> StreamPosition:
         """Return the position of a closed window, which does not depend on how the stream was divided."""
         return cls(window.closed_at, Phase.CLOSED, 0, *window.series)
 

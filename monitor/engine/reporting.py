@@ -36,7 +36,7 @@ def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> 
     """
     replay = LabelReplay([(task, matches) for task, output in outputs for matches in output.matches])
     closed = [
-        (StreamPosition.of_closing(window), task, window)
+        (StreamPosition.from_window(window), task, window)
         for task, output in outputs
         for window in output.windows
     ]

@@ -439,7 +439,7 @@ class Series:
         self._count_unusable(evaluation)
         self._confidences = self._confidences.plus(evaluation.confidence)
         self.tally.close(window.number, window.end_time)
-        comparisons = self._comparisons.of_window(evaluation)
+        comparisons = self._comparisons.estimates(evaluation)
         trust = self.checks.lost_trust()
         self.checks.predict()
         charts, objectives = judged

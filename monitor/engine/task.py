@@ -604,7 +604,7 @@ def _renumbered(matches: Matches) -> tuple[list[int], Matches]:
 
 
 def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:
-    return sorted(windows, key=StreamPosition.of_closing)
+    return sorted(windows, key=StreamPosition.from_window)
 
 
 def _model_codes(batch: Batch, watched: NDArray[np.bool_]) -> Ints:

@@ -260,7 +260,7 @@ class TaskRefits:
             iterations=result.iterations,
             failures=self._view.failures,
             without_id=self._view.without_id,
-            labelled_draws=result.draws,
+            labelled_draws=result.labelled_draws,
             missing_draws=result.missing_draws,
         )
 

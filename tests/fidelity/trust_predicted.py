@@ -105,7 +105,7 @@ def life(case: Case, seed: int) -> Outcome:
     rows = scores[old], acted[old], (~hits[old]).astype(np.int64)
     confidence = confidence_of(calibrator.fit(*rows).apply(scores), acted)
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
-    settings = Correction.of_reference(crossed, hits[old], n)
+    settings = Correction.from_reference(crossed, hits[old], n)
     checks = LabelChecks(0.95, Correcting(lambda: settings, settings.block_rows, 0), by_class=False)
     checks.inherit_tolerance(epsilon_of(confidence[old]))
     confidence, hits = confidence[case.reference :], hits[case.reference :]

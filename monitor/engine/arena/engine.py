@@ -249,7 +249,7 @@ class ArenaEngine:
             positions=window.positions,
             standing=standing(tuple(self._names), rows, arena.reference_model, arena.level),
         )
-        position = StreamPosition.of_closing(window)
+        position = StreamPosition.from_window(window)
         if window.closed_by == "end":
             position = position._replace(phase=Phase.COMPARED)
         return OrderedReport(position, self._last)

@@ -133,8 +133,8 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     iterations : int
     seconds : float
         Wall time of the fit; not part of anything that must be reproducible.
-    draws, missing_draws : int or None
-        As `drawn` and `missing_draws` in `monitor.reports.views.RefitView`.
+    labelled_draws, missing_draws : int or None
+        As in `monitor.reports.views.RefitView`.
     """
 
     task: str
@@ -152,5 +152,5 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     converged: bool = False
     iterations: int = 0
     seconds: float = 0.0
-    draws: int | None = msgspec.field(default=None, name="drawn")
+    labelled_draws: int | None = msgspec.field(default=None, name="drawn")
     missing_draws: int | None = None

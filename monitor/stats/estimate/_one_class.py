@@ -85,7 +85,7 @@ class OneClass:
     @cached_property
     def ranking(self) -> Ranking:
         """The rows ranked by their scores."""
-        return Ranking.of(self._score)
+        return Ranking.from_scores(self._score)
 
     @cached_property
     def positives(self) -> Floats:

@@ -127,7 +127,7 @@ def calibration_error(
     if n < bins:
         return CalibrationErrorEstimate(Unknown(Reason.TOO_FEW_ROWS if n else Reason.NO_ROWS))
     cut, order = equal_count_bins(left, left - right, bins)
-    value = float(np.abs(cut.of(cut.values)).sum()) / n
+    value = float(np.abs(cut.bin_sums(cut.values)).sum()) / n
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
     draws = np.abs(cut.sums(runs)).sum(axis=1) / totals
     return _with_draws(value, draws, level, order, cut.values)
@@ -249,7 +249,7 @@ def labelled_calibration_error(
         return LabelledCalibrationError(unknown, unknown)
     cut, order = equal_count_bins(left, left - right, bins)
     weight = cut.rows / n
-    gaps = cut.of(cut.values) / cut.rows
+    gaps = cut.bin_sums(cut.values) / cut.rows
     noise = _gap_variance(cut, left[order], gaps)
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
     draws = cut.sums(runs) * (n / totals)[:, None] / cut.rows
@@ -269,8 +269,10 @@ def _gap_variance(cut: EqualCountBins, raw: Floats, gaps: Floats) -> Floats:
     The scatter in single bins is too coarse: with 25 rows and an accuracy of 98 % most bins hold no error at
     all, and their variance would be 0.
     """
-    shape = cut.of(raw * (1.0 - raw)) / cut.rows**2
-    within = (cut.of(cut.values * cut.values) / cut.rows - gaps * gaps) / np.maximum(cut.rows - 1.0, 1.0)
+    shape = cut.bin_sums(raw * (1.0 - raw)) / cut.rows**2
+    within = (cut.bin_sums(cut.values * cut.values) / cut.rows - gaps * gaps) / np.maximum(
+        cut.rows - 1.0, 1.0
+    )
     total = float(shape.sum())
     noise: Floats = shape * (float(np.maximum(within, 0.0).sum()) / total) if total > 0 else within * 0.0
     return noise

@@ -448,7 +448,10 @@ def _averaged(
         alone = [each.window(i) for each in classes] if without else classes
         draws = drawn_values(scores, alone, range(len(classes)), without, seed)
         estimates.append(
-            {m: right[i] if m == "accuracy" else macros[m].of(i, windows, draws.get(m)) for m in metrics}
+            {
+                m: right[i] if m == "accuracy" else macros[m].estimate(i, windows, draws.get(m))
+                for m in metrics
+            }
         )
     return estimates
 
@@ -465,11 +468,11 @@ class _Macro:
         for never in dict.fromkeys(map(tuple, undefined.tolist())):
             used = tuple(k for k, no in enumerate(never) if not no)
             rows = np.flatnonzero((undefined == never).all(axis=1))
-            every = label_cumulants([self.expansions[k].of(rows) for k in used]) if used else []
+            every = label_cumulants([self.expansions[k].select(rows) for k in used]) if used else []
             for i, one in zip(rows.tolist(), every, strict=bool(used)):
                 self.by_theory[i] = used, one
 
-    def of(self, i: int, windows: _Windows, draws: Floats | None) -> ClassificationEstimate:
+    def estimate(self, i: int, windows: _Windows, draws: Floats | None) -> ClassificationEstimate:
         """Return a window's estimate by theory, or from the values (classes, draws) in draws of labels."""
         used, cumulants = self.by_theory[i]
         if draws is not None:

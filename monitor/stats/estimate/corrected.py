@@ -42,7 +42,7 @@ from the newest. So a label that comes a thousand windows late finds a block of 
 logits, and no label counts twice. Another version of the model starts from the prior (`restarted`); late
 labels of its predecessor still revise the windows before.
 
-**A group** of a model's answers has a correction of its own rows (`of_group`). Its bias starts at what the
+**A group** of a model's answers has a correction of its own rows (`from_group`). Its bias starts at what the
 group's reference says beside the model's calibration, shrunk by a variance of 0.04 between groups.
 
 **Assumptions.** Whether a row is labelled does not depend on whether its answer was right, given its
@@ -367,7 +367,7 @@ def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """Settings of the correction of one series under one calibration: see `of_reference` and `unknown`.
+    """Settings of the correction of one series under one calibration: see `from_reference` and `unknown`.
 
     Parameters
     ----------
@@ -388,7 +388,7 @@ class Correction:
     Examples
     --------
     >>> rng = np.random.default_rng(1)
-    >>> logic = Correction.of_reference(np.full(4000, 0.9), rng.random(4000) < 0.9, window_rows=500).build()
+    >>> logic = Correction.from_reference(np.full(4000, 0.9), rng.random(4000) < 0.9, window_rows=500).build()
     >>> confidence = np.full(500, 0.9)
     >>> for window in range(20):
     ...     blocks = logic.close(window, confidence)
@@ -405,17 +405,17 @@ class Correction:
 
     def __post_init__(self) -> None:
         if not 0 <= self.variance < math.inf:
-            raise ConfigError(f"variance must be 0 or more logits², got {self.variance}; see of_reference")
+            raise ConfigError(f"variance must be 0 or more logits², got {self.variance}; see from_reference")
         if self.block_rows < 1:
             raise ConfigError(f"block_rows must be 1 row or more, got {self.block_rows}")
         if np.shape(self.weights) != (_MANY,) or not math.isclose(float(np.sum(self.weights)), 1.0):
             raise ConfigError(
                 f"weights must be {_MANY} numbers whose sum is 1, got {np.size(self.weights)} whose sum is "
-                f"{float(np.sum(self.weights)):g}; see of_reference"
+                f"{float(np.sum(self.weights)):g}; see from_reference"
             )
 
     @classmethod
-    def of_reference(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
+    def from_reference(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
         """Return the settings after a labelled reference in order of time.
 
         Parameters
@@ -432,13 +432,13 @@ class Correction:
         return cls(variance, _learnt(checked, hits, rows, variance), rows)
 
     @classmethod
-    def of_group(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
+    def from_group(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
         """Return the settings of a group, after its rows of the model's labelled reference in order of time.
 
         Parameters
         ----------
         confidence : (m,) float64
-            As in `of_reference`, by the model's calibration; there may be none.
+            As in `from_reference`, by the model's calibration; there may be none.
         right : (m,) bool
         window_rows : int
         """

@@ -47,7 +47,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
     Examples
     --------
-    >>> sums = PartSums.of(["eu", "us"], np.array([0, 1, 1]), np.array([0.5, 1.0, 0.9]))
+    >>> sums = PartSums.from_rows(["eu", "us"], np.array([0, 1, 1]), np.array([0.5, 1.0, 0.9]))
     >>> sums.names, sums.table[:2].tolist()
     (['eu', 'us'], [[1.0, 2.0], [0.5, 1.9]])
     """
@@ -57,7 +57,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
     folded: bool = False
 
     @classmethod
-    def of(cls, names: Sequence[str], codes: Ints, terms: Floats, most: int = MOST_PARTS) -> PartSums:
+    def from_rows(cls, names: Sequence[str], codes: Ints, terms: Floats, most: int = MOST_PARTS) -> PartSums:
         """Return the sums of n rows.
 
         Parameters
@@ -210,8 +210,9 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
 
     Examples
     --------
-    >>> before = PartSums.of(["eu", "us"], np.repeat([0, 1], [20, 80]), np.repeat([0.7, 0.9], [20, 80]))
-    >>> now = PartSums.of(["eu", "us"], np.repeat([0, 1], [45, 55]), np.repeat([0.7, 0.9], [45, 55]))
+    >>> names = ["eu", "us"]
+    >>> before = PartSums.from_rows(names, np.repeat([0, 1], [20, 80]), np.repeat([0.7, 0.9], [20, 80]))
+    >>> now = PartSums.from_rows(names, np.repeat([0, 1], [45, 55]), np.repeat([0.7, 0.9], [45, 55]))
     >>> split = decomposed(now, before)
     >>> round(split.change, 6), (split.mix + 0.0).round(6).tolist(), np.abs(split.within).round(6).tolist()
     (-0.05, [-0.05, 0.0], [0.0, 0.0])
@@ -295,7 +296,8 @@ def most_concentrated(splits: Mapping[str, Decomposition]) -> str | None:
     >>> codes, other = np.repeat([0, 1], 500), np.tile([0, 1], 500)
     >>> flat = np.tile([0.8, 0.8, 0.9, 0.9], 250)
     >>> fallen = flat - 0.2 * codes
-    >>> split = lambda by: decomposed(PartSums.of("ab", by, fallen), PartSums.of("ab", by, flat))
+    >>> sums = lambda by, terms: PartSums.from_rows("ab", by, terms)
+    >>> split = lambda by: decomposed(sums(by, fallen), sums(by, flat))
     >>> most_concentrated({"class": split(other), "region": split(codes)})
     'region'
     """

@@ -41,7 +41,7 @@ class EqualCountBins:
         sums: Floats = np.diff(at_edges, axis=-1)
         return sums
 
-    def of(self, values: Floats) -> Floats:
+    def bin_sums(self, values: Floats) -> Floats:
         """Return bin sums (bins,) of values in the sorted order."""
         return self.sums(np.add.reduceat(values, self.starts))
 
@@ -76,7 +76,7 @@ def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCount
     Examples
     --------
     >>> cut, order = equal_count_bins(np.array([0.3, 0.1, 0.2, 0.4]), np.ones(4), 2)
-    >>> order.tolist(), cut.of(np.array([1.0, 2.0, 3.0, 4.0])).tolist()
+    >>> order.tolist(), cut.bin_sums(np.array([1.0, 2.0, 3.0, 4.0])).tolist()
     ([1, 2, 0, 3], [3.0, 7.0])
     """
     n = len(raw)

@@ -80,7 +80,7 @@ class Cumulants:
     size: int
 
     @classmethod
-    def of_draws(cls, value: float, draws: Floats, size: int) -> Cumulants:
+    def from_draws(cls, value: float, draws: Floats, size: int) -> Cumulants:
         """Return the cumulants of (b,) drawn values."""
         apart = draws - draws.mean()
         return cls(value, float(draws.mean()), float((apart**2).mean()), float((apart**3).mean()), size)
@@ -158,7 +158,7 @@ class Expansion:
         change = {"precision": 0.0, "recall": 1.0, "specificity": -1.0, "f1": 1.0}[metric]
         self.below = np.broadcast_to(change / _above_0(self.expected)[:, None], p.shape)
 
-    def of(self, rows: Ints) -> Expansion:
+    def select(self, rows: Ints) -> Expansion:
         """Return the expansion of some of the windows."""
         part = copy(self)
         for name in ("chance", "value", "slope", "below", "products", "curve", "expected"):

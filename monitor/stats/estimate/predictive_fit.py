@@ -48,7 +48,7 @@ class Folded:
     calibrated: bool = True
 
     @classmethod
-    def of(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
+    def fit(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
         """Fit on all rows, and on all rows outside each fold; raise the errors of `Calibrator.fit`."""
         fitted = calibrator.fit(scores, predicted, labels)
         right = labels == 0 if scores.shape[1] == 1 else labels == predicted
@@ -158,7 +158,7 @@ def fit_predictive(
     >>> 0.005 < model.variance(chance) ** 0.5 < 0.03
     True
     """
-    return Folded.of(calibrator, scores, predicted, labels).predictive(scores.shape[1], seed)
+    return Folded.fit(calibrator, scores, predicted, labels).predictive(scores.shape[1], seed)
 
 
 def short_sentence(rows: int) -> str:

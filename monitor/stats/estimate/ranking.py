@@ -40,12 +40,12 @@ class Ranking:
     last: Ints
 
     @classmethod
-    def of(cls, score: Floats) -> Ranking:
+    def from_scores(cls, score: Floats) -> Ranking:
         """Rank rows by a score (…, n), n at least 1.
 
         Examples
         --------
-        >>> Ranking.of(np.array([0.2, 0.9, 0.2])).midrank.tolist()
+        >>> Ranking.from_scores(np.array([0.2, 0.9, 0.2])).midrank.tolist()
         [0.5, 2.0, 0.5]
         """
         order = np.argsort(-score, axis=-1, kind="stable")
