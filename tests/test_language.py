@@ -15,19 +15,18 @@ PACKAGES: tuple[str, ...] = (
     "monitor/base",
     "monitor/cli",
     "monitor/config",
+    "monitor/engine",
     "monitor/export",
     "monitor/notebook",
     "monitor/reports",
-    "monitor/stats/calibration",
-    "monitor/stats/charts",
-    "monitor/stats/labelled",
-    "monitor/stats/pairwise",
-    "monitor/stats/rivals",
-    "monitor/stats/sampling",
+    "monitor/stats",
     "monitor/store",
     "monitor/testing",
 )
 """Folders whose docstrings and names are rewritten; pyproject.toml excuses the others from ruff's rules D."""
+
+LEFT = (ROOT / "monitor/engine/labels", ROOT / "monitor/engine/label_alarm.py")
+"""Parts of these folders that are still to be rewritten."""
 
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
 """No summary of a class, function or module begins with one of these."""
@@ -60,6 +59,8 @@ NAMES = {
 def nodes(folder: str) -> Iterator[tuple[str, ast.AST]]:
     """Yield the place and the node of everything in the modules of a folder."""
     for path in sorted((ROOT / folder).rglob("*.py")):
+        if not {path, *path.parents}.isdisjoint(LEFT):
+            continue
         for node in ast.walk(ast.parse(path.read_bytes())):
             yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", node
 

@@ -1,7 +1,7 @@
-"""Where an alarm's change is: the parts of the baseline's windows, and the window's change against them.
+"""Attribution of alarms: the parts of a window (groups, classes, ranges of confidence) that changed most.
 
-Parts are counted only in the windows that make a baseline, and in those that break a rule of a chart: no
-other window pays for them.
+Parts are counted only in the windows of a baseline and in windows that break a rule of a chart; other windows
+cost nothing.
 """
 
 from __future__ import annotations
@@ -37,37 +37,38 @@ _RANGES = [f"{CONFIDENCE}={each}" for each in BIN_NAMES]
 
 
 class BaselineParts(msgspec.Struct, frozen=True):
-    """What a metric's baseline holds by part.
+    """The parts of a metric's baseline.
 
     Parameters
     ----------
     by : dict of str to PartSums
-        By dimension: ``region=`` for a group, `class`, `confidence`.
+        By dimension: ``region=`` for a group name, `class`, `confidence`.
     counts : (2, C) float64 or None
-        Sums of the numerators and denominators of a metric that is a mean of C ratios.
+        The sums of numerators and denominators of a metric that is a mean of C ratios.
     """
 
     by: dict[str, PartSums]
     counts: Floats | None = None
 
     def plus(self, more: BaselineParts) -> BaselineParts:
-        """With a further window's."""
+        """Return the parts with those of one more window added."""
         counts = self.counts if self.counts is None or more.counts is None else self.counts + more.counts
         return BaselineParts({name: self.by[name].plus(more.by[name]) for name in self.by}, counts)
 
 
 @dataclass(frozen=True, eq=False)
 class PartRows:
-    """The parts that a window's rows are in, n rows.
+    """The n rows of a window with the parts that they belong to.
 
     Parameters
     ----------
     confidence : (n,) float64
     predicted : (n,) int64
     groups : (n, G) int64
-        A number a group, -1 for none; G is 0 in a group's own windows, else one for each of `task.groups`.
+        The number of each row's group, -1 for none, one column for each of `task.groups`; G is 0 in a group's
+        own windows.
     name_of : callable
-        The group of a number: ``region=eu``.
+        Returns the name of a group by its number: ``region=eu``.
     task : Task
     """
 
@@ -78,14 +79,14 @@ class PartRows:
     task: Task
 
     def baseline(self, metric: str, evaluation: Evaluation) -> BaselineParts | None:
-        """The parts of a window that makes a baseline; None for a metric that is no mean over rows."""
+        """Return the parts of a baseline's window; None for a metric that is no mean over rows."""
         terms, counts = self._terms(metric, evaluation, None)
         return None if terms is None else BaselineParts(self._by(terms), counts)
 
     def attribution(
         self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
     ) -> Attribution | None:
-        """Where the change of a metric is against the baseline.
+        """Return which parts changed most since the baseline; None if the metric is no mean over rows.
 
         Parameters
         ----------
@@ -93,7 +94,7 @@ class PartRows:
         evaluation : Evaluation
         baseline : BaselineParts
         change : float
-            Of the chart's value from its centre.
+            The difference of the charted value and the chart's centre.
         """
         terms, _ = self._terms(metric, evaluation, baseline.counts)
         if terms is None:
@@ -102,15 +103,15 @@ class PartRows:
         split = {
             name: decomposed(window[name], before) for name, before in baseline.by.items() if name in window
         }
-        # A metric of one of two classes is about its answers: to name that class would say nothing.
-        told = (
+        # A metric of one class of two concerns only its answers: to name that class would be no news.
+        uninformative = (
             (CONFIDENCE, CLASS)
             if baseline.counts is not None and self._positive is not None
             else (CONFIDENCE,)
         )
-        causes = {name: each for name, each in split.items() if name not in told}
+        causes = {name: each for name, each in split.items() if name not in uninformative}
         if metric == ACCURACY and abs(change - split[CONFIDENCE].change) > _ROUNDING:
-            return None  # the chart judges an estimator that is no mean of confidences
+            return None  # the chart judges an estimator that is not a mean of confidences
         named = most_concentrated(causes)
         alike = named is None and any(len(each.names) > 1 for each in causes.values())
         return _attribution(metric, change, named or CONFIDENCE, split, alike)
@@ -118,7 +119,7 @@ class PartRows:
     def _terms(
         self, metric: str, evaluation: Evaluation, before: Floats | None
     ) -> tuple[Floats | None, Floats | None]:
-        """(n,) what each row adds to the metric, and the (2, C) sums of counts behind ratios."""
+        """Return each row's contribution to the metric, (n,), and the sums of its ratios' counts, (2, C)."""
         if metric == ACCURACY:
             return evaluation.confidence, None
         if metric in evaluation.errors:
@@ -132,37 +133,40 @@ class PartRows:
 
     @property
     def _positive(self) -> int | None:
-        """Index of the positive of two classes."""
+        """The index of the positive class, of two classes; None for other tasks."""
         return self.task.positive_index if len(self.task.classes) == 2 else None
 
     def _by(self, terms: Floats) -> dict[str, PartSums]:
-        return {by: PartSums.of(names, codes, terms) for by, (names, codes) in self._dimensions.items()}
+        return {
+            by: PartSums.from_rows(names, codes, terms) for by, (names, codes) in self._dimensions.items()
+        }
 
     @cached_property
     def _dimensions(self) -> dict[str, tuple[Sequence[str], Ints]]:
-        """The names of the parts, and an index into them for each row; all metrics share them."""
-        found: dict[str, tuple[Sequence[str], Ints]] = {
+        """The names of the parts by dimension, and each row's index into them; all metrics share them."""
+        parts: dict[str, tuple[Sequence[str], Ints]] = {
             f"{name}=": self._grouped(f"{name}=", codes)
-            for name, codes in zip(self.task.groups, self.groups.T, strict=False)  # of a group's rows none
+            # A group's own windows have no columns of groups.
+            for name, codes in zip(self.task.groups, self.groups.T, strict=False)
         }
-        found[CLASS] = [f"{CLASS}={each}" for each in self.task.classes] or [f"{CLASS}="], self.predicted
-        return found | {CONFIDENCE: (_RANGES, bins_of(self.confidence))}
+        parts[CLASS] = [f"{CLASS}={each}" for each in self.task.classes] or [f"{CLASS}="], self.predicted
+        return parts | {CONFIDENCE: (_RANGES, bins_of(self.confidence))}
 
     def _grouped(self, prefix: str, codes: Ints) -> tuple[list[str], Ints]:
-        """The names of the groups there, and an index into them for each row."""
+        """Return the names of the groups, and each row's index into them."""
         known, places = np.unique(codes, return_inverse=True)
         return [self.name_of(code) if code >= 0 else prefix for code in known.tolist()], places
 
 
 def add_parts(parts: dict[str, BaselineParts], metric: str, evaluation: Evaluation, rows: PartRows) -> None:
-    """Count a window of a baseline by part."""
+    """Add the parts of a baseline's window."""
     more = rows.baseline(metric, evaluation)
     if more is not None:
         parts[metric] = parts[metric].plus(more) if metric in parts else more
 
 
 def _error_terms(metric: str, evaluation: Evaluation) -> Floats | None:
-    """(n,) terms whose mean is a calibration error: differences in the direction of their bin's gap."""
+    """Return terms whose mean is a calibration error, (n,): differences signed by their bin's gap."""
     error = evaluation.errors[metric]
     if error.order is None or error.differences is None:
         return None
@@ -176,27 +180,35 @@ def _error_terms(metric: str, evaluation: Evaluation) -> Floats | None:
 def _attribution(
     metric: str, change: float, by: str, split: Mapping[str, Decomposition], alike: bool
 ) -> Attribution:
-    found = split[by]
-    changes = found.changes
-    order = np.argsort(-changes * np.sign(found.change), kind="stable")[:_MOST_REPORTED]
-    # Zeros are no news, where there are fewer parts that changed.
-    told = [i for i in order.tolist() if abs(changes[i]) >= 10.0**-_DECIMALS]
-    parts = tuple(_part(found, i, by) for i in told)
-    told_change = float(sum(changes[i] for i in told))
+    decomposition = split[by]
+    changes = decomposition.changes
+    order = np.argsort(-changes * np.sign(decomposition.change), kind="stable")[:_MOST_REPORTED]
+    # If fewer parts changed, leave out the zeros.
+    reported = [i for i in order.tolist() if abs(changes[i]) >= 10.0**-_DECIMALS]
+    parts = tuple(_part(decomposition, i, by) for i in reported)
+    reported_change = float(sum(changes[i] for i in reported))
     return Attribution(
         metric=metric,
         change=_rounded(change),
         by=by if by in (CLASS, CONFIDENCE) else GROUP,
         parts=parts,
         alike=alike,
-        others=_rounded(found.change - told_change) or 0,  # the default itself: it is left out of lines
-        remainder=_rounded(change - found.change) or 0,
+        # The default is exactly 0, which reports leave out.
+        others=_rounded(decomposition.change - reported_change) or 0,
+        remainder=_rounded(change - decomposition.change) or 0,
     )
 
 
-def _part(found: Decomposition, i: int, by: str) -> PartChange:
-    columns = found.mix, found.within, found.share, found.share_before, found.mean, found.mean_before
-    name = f"{by.rstrip('=')}={OTHER}" if found.names[i] == OTHER else found.names[i]
+def _part(decomposition: Decomposition, i: int, by: str) -> PartChange:
+    columns = (
+        decomposition.mix,
+        decomposition.within,
+        decomposition.share,
+        decomposition.share_before,
+        decomposition.mean,
+        decomposition.mean_before,
+    )
+    name = f"{by.rstrip('=')}={OTHER}" if decomposition.names[i] == OTHER else decomposition.names[i]
     return PartChange(name, *(_rounded(float(column[i])) for column in columns))
 
 

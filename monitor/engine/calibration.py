@@ -1,4 +1,4 @@
-"""The calibration that a series uses, and what is said of it."""
+"""The calibration that a series uses, with its error and its description."""
 
 from __future__ import annotations
 
@@ -27,72 +27,73 @@ from monitor.stats.estimate.predictive import Predictive
 
 
 class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A calibration, of whatever method, with what is said of it."""
+    """The saved calibration, of any method, with its description."""
 
     fit: dict[str, Any]
     version: int
     foreign: bool
     fitted_time: float | None
     predictive: Predictive | None = None
-    reference: str | None = None  # the fingerprint of the one on which calibrations for windows are fitted
+    reference: str | None = None  # the fingerprint of the reference of calibrations for single windows
     adapted: dict[str, Any] | None = None
-    baseline: dict[str, Any] = {}  # the fit of the baseline's; older versions charted by the one in force
+    baseline: dict[str, Any] = {}  # the baseline's fit; empty in states of older versions
 
 
-class Learnt:
-    """What a reference says of a calibration's error, worked out when somebody first asks.
+class LazyPredictive:
+    """The calibration's error according to a reference, computed when it is first used.
 
-    It takes some twenty milliseconds, for ten thousand models minutes, and nothing asks before the model's
-    first window closes or its first label comes.
+    The computation takes some twenty milliseconds, for ten thousand models minutes. The first use is a
+    model's first closed window or first label.
 
     Parameters
     ----------
     learn : callable
-        Called once at most.
+        Computes the error; it is called at most once.
     """
 
-    __slots__ = ("_found", "_learn")
+    __slots__ = ("_learn", "_predictive")
 
     def __init__(self, learn: Callable[[], Predictive]) -> None:
         self._learn = learn
-        self._found: Predictive | None = None
+        self._predictive: Predictive | None = None
 
     @property
     def known(self) -> bool:
-        """Whether it has been worked out."""
-        return self._found is not None
+        """True once the error has been computed."""
+        return self._predictive is not None
 
     def __call__(self) -> Predictive:
-        if self._found is None:
-            self._found = self._learn()
-        return self._found
+        """Return the error, computed at the first call."""
+        if self._predictive is None:
+            self._predictive = self._learn()
+        return self._predictive
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveCalibration:
-    """A calibration in force.
+    """The calibration in use.
 
     Parameters
     ----------
     calibration : Calibration
     view : CalibrationView
-    learnt : Learnt or None
-        Its error, and what varies between windows; None where intervals are to be exact, or nothing is
-        known of it.
+    learnt : LazyPredictive or None
+        The calibration's error and the variation between windows; None for exact intervals, or if nothing is
+        known about it.
     reference : Reference or None
-        Where each window has a calibration of its own: what those are fitted on.
+        The reference of calibrations for single windows; None if the task fits none.
     features : mapping of str to {"number", "text"}
-        By which they are.
+        The features that these calibrations use.
     adapted : Calibration or None
-        That of the newest closed window; None before the first.
+        The newest closed window's own calibration; None before the first.
     baseline : Calibration or None
-        The one with which the charts' baseline began, by which they judge calibration errors: a new
-        calibration moves these errors, though the model is as it was. None where it is this one.
+        The calibration when the charts' baseline began, by which they judge calibration errors: a new
+        calibration changes these errors although the model did not change. None if it is this one.
     """
 
     calibration: Calibration
     view: CalibrationView
-    learnt: Learnt | None = None
+    learnt: LazyPredictive | None = None
     reference: Reference | None = None
     features: Mapping[str, FeatureKind] = field(default_factory=dict)
     adapted: Calibration | None = None
@@ -102,21 +103,21 @@ class ActiveCalibration:
     def at_start(
         cls, task: Task, reference: Reference | None, fits: int, group: str = ""
     ) -> ActiveCalibration:
-        """The one fitted on the reference, or none where there is none.
+        """Return the calibration fitted on the reference, or none without a reference.
 
         Parameters
         ----------
         task : Task
         reference : Reference or None
         fits : int
-            How often a calibration was fitted before.
+            The number of calibrations fitted before.
         group : str
-            Of the series.
+            The series' group.
 
         Raises
         ------
         ValueError
-            The reference cannot carry the method, with the reason.
+            The method cannot be fitted on the reference; the text gives the reason.
         """
         if reference is None:
             none = Uncalibrated(max(len(task.classes), 1))
@@ -140,7 +141,7 @@ class ActiveCalibration:
         fits: int,
         group: str = "",
     ) -> ActiveCalibration:
-        """The one that was saved; `at_start` where none was, or for windows on another reference."""
+        """Return the saved calibration; `at_start` if none is, or one for windows from another reference."""
         if saved and task.adapts and reference is not None and saved.reference != reference.fingerprint:
             return cls.at_start(task, reference, saved.version, group)
         if saved:
@@ -151,7 +152,7 @@ class ActiveCalibration:
     def from_snapshot(
         cls, state: CalibrationState, task: Task, reference: Reference | None, group: str = ""
     ) -> ActiveCalibration:
-        """The one that a snapshot holds; what it lacks for the intervals of `task`, from the reference."""
+        """Return the calibration of a snapshot; what its intervals lack is computed from the reference."""
         calibration = calibration_from_snapshot(state.fit)
         method = COVARIATES if state.reference else calibration.method
         view = CalibrationView(method, state.version, state.foreign, state.fitted_time)
@@ -166,51 +167,51 @@ class ActiveCalibration:
         if state.baseline and state.baseline != state.fit:
             baseline = calibration_from_snapshot(state.baseline)
         elif not state.baseline and reference is not None and not state.foreign and state.version > 1:
-            baseline = reference.calibration(task.calibration.reference_method)  # a store without one
+            baseline = reference.calibration(task.calibration.reference_method)  # a state of an older version
         return replace(active, adapted=adapted, baseline=baseline)
 
     def _by_window(self, task: Task, reference: Reference | None) -> ActiveCalibration:
-        """With calibrations for single windows, where the task asks for them."""
+        """Return the calibration, with one for each single window if the task configures that."""
         if not task.adapts or reference is None:
             return self
-        reference.covariates(task.features)  # what it raises, it raises at the start
+        reference.covariates(task.features)  # errors must come at the start
         return replace(self, reference=reference, features=task.features)
 
     def _learning(self, task: Task, reference: Reference | None, group: str) -> ActiveCalibration:
-        """The same with what a reference says, where there is one and predictive intervals are wanted."""
+        """Return the calibration with its error according to a reference, for predictive intervals."""
         if task.interval != PREDICTIVE or reference is None:
             return self
         method, number = task.calibration.reference_method, self.view.version
-        learnt = Learnt(lambda: replace(reference.predictive(method, group), number=number))
+        learnt = LazyPredictive(lambda: replace(reference.predictive(method, group), number=number))
         short = None if reference.shows_variation(method) else len(reference.labels)
         view = replace(self.view, interval=PREDICTIVE, short_reference=short)
         return replace(self, view=view, learnt=learnt)
 
     def with_predictive(self, predictive: Predictive | None) -> ActiveCalibration:
-        """The same calibration with these intervals."""
+        """Return the same calibration with intervals by this model of its error."""
         short = None if predictive is None or predictive.components else predictive.rows
         interval = EXACT if predictive is None else PREDICTIVE
         view = replace(self.view, interval=interval, short_reference=short)
         learnt = None
         if predictive is not None:
-            learnt = Learnt(lambda: predictive)
+            learnt = LazyPredictive(lambda: predictive)
             learnt()
         return replace(self, view=view, learnt=learnt)
 
     @property
     def predictive(self) -> Predictive | None:
-        """Its error, and what varies between windows: see `learnt`."""
+        """The calibration's error and the variation between windows: see `learnt`."""
         return None if self.learnt is None else self.learnt()
 
     def learn(self) -> bool:
-        """Work out what nobody has asked for yet; whether there was anything."""
+        """Compute the calibration's error in advance; return whether it was missing."""
         if self.learnt is None or self.learnt.known:
             return False
         self.learnt()
         return True
 
     def snapshot(self) -> CalibrationState:
-        """The calibration with what is said of it."""
+        """Return the state of the calibration with its description."""
         view, fit = self.view, self.calibration.snapshot()
         return CalibrationState(
             fit,
@@ -224,15 +225,15 @@ class ActiveCalibration:
         )
 
     def calibrated(self, scores: Floats) -> Floats | None:
-        """Scores of answers as they come, by this calibration; None where there is none.
+        """Return calibrated scores of new answers; None without a calibration.
 
-        Where each window has its own it is by that of the newest closed one: a label that comes while its
-        answer's window is open must not wait.
+        If each window has its own calibration, that of the newest closed window is used: a label of an answer
+        in the open window must not wait.
 
         Parameters
         ----------
         scores : (n, K) float64
-            Raw.
+            Raw scores.
 
         Returns
         -------
@@ -241,12 +242,12 @@ class ActiveCalibration:
         return calibrate(self.adapted or self.calibration, scores)
 
     def confidence(self, scores: Floats, predicted: Ints) -> Floats:
-        """The probability that each answer is right, by `calibrated`; raw where there is no calibration.
+        """Return the probability that each answer is right, or the raw score without a calibration.
 
         Parameters
         ----------
         scores : (n, K) float64
-            Raw.
+            Raw scores.
         predicted : (n,) int64
 
         Returns
@@ -257,7 +258,7 @@ class ActiveCalibration:
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:
-        """What is to be estimated of a window by this calibration."""
+        """Return what the estimators need to evaluate a window by this calibration."""
         request = EstimationRequest(
             scores=window.scores,
             predicted=window.predicted,
@@ -280,63 +281,67 @@ class ActiveCalibration:
         return calibrate(self.baseline, window.scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """The same, with which the charts' next baseline begins."""
+        """Return the same calibration, as the one with which the charts' next baseline begins."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
-        """The same once a window has closed: with its calibration, where it has one of its own."""
+        """Return the same calibration with a closed window's own, if the window has one."""
         adapted = evaluation.adapted
         if adapted is None:
             return self
-        said = CovariatesView(
+        covariates = CovariatesView(
             adapted.effective,
             dict(zip(self.features, adapted.missing.tolist(), strict=True)),
             dict(zip(self.features, adapted.unseen.tolist(), strict=True)),
         )
         newest = adapted.calibration or self.adapted
-        return replace(self, adapted=newest, view=replace(self.view, covariates=said))
+        return replace(self, adapted=newest, view=replace(self.view, covariates=covariates))
 
     def epsilon(self, adapted: Adapted | None) -> float | None:
-        """The shift in logits that a window's own calibration excuses by its error; None without one."""
+        """Return the trust test's tolerance for the error of a window's own calibration; None without one.
+
+        It is a shift in logits.
+        """
         if adapted is None or adapted.calibration is None or self.reference is None:
             return None
         rows = self.reference.covariates(self.features)
         confidence = confidence_of(adapted.calibration.apply(rows.scores), rows.predicted)
         return epsilon_of(confidence, adapted.weights)
 
-    def of_another_version(self) -> ActiveCalibration:
-        """The same for a baseline of another version of the model, flagged as foreign where it was fitted."""
+    def for_another_version(self) -> ActiveCalibration:
+        """Return the calibration for another version of the model, marked as foreign if it was fitted."""
         begun = self.begin_baseline()
         return replace(begun, view=replace(self.view, foreign=True)) if self.view.version else begun
 
     def following(self, model: ActiveCalibration) -> ActiveCalibration:
-        """A group's next: its model's calibration, with its own intervals."""
+        """Return a group's next calibration: its model's, with the group's own intervals."""
         predictive = self.predictive
         if predictive is not None and model.predictive is not None:
             predictive = predictive.with_curves_of(model.predictive)
-        found = model.with_predictive(predictive)
-        version = max(self.view.version + 1, model.view.version)  # no two of a group have one number
-        return replace(found, view=replace(found.view, version=version))
+        next_one = model.with_predictive(predictive)
+        version = max(self.view.version + 1, model.view.version)  # unique among the group's
+        return replace(next_one, view=replace(next_one.view, version=version))
 
     def is_of(self, model: ActiveCalibration) -> bool:
-        """Whether a group has its model's calibration."""
+        """Return whether a group has its model's calibration."""
         own, theirs = self.view, model.view
         return (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time)
 
     def followed_by(
         self, calibration: Calibration, time: float, fits: int, rests_on: RestsOn | None = None
     ) -> ActiveCalibration:
-        """The next fit.
+        """Return the active calibration after a new fit.
 
         Parameters
         ----------
         calibration : Calibration
         time : float
-            Of the newest answer that it rests on.
+            The time of the newest answer in the fit.
         fits : int
             As in `at_start`.
         rests_on : RestsOn, optional
-            The rows that tell its error. Where that is not known it is taken to be what it was.
+            The rows of the fit, which show its error. Without them the error is assumed to be the former
+            one's.
         """
         view = CalibrationView(calibration.method, fits + 1, False, time)
         predictive = self.predictive

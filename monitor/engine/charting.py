@@ -1,4 +1,4 @@
-"""Charts as the configuration describes them."""
+"""Control charts made from the configuration."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from monitor.stats.charts import CHARTS
 from monitor.stats.charts.settings import LimitChart
 
 STREAM_BASELINE_WINDOWS = 20
-"""Windows of the stream that make a baseline where the configuration gives no number."""
+"""The default number of windows of the stream that make a baseline."""
 
 
 def chart_from_config(config: ChartConfig) -> LimitChart:
-    """The chart for a section of the configuration.
+    """Return the chart for a section of the configuration.
 
-    A budget in place of a number of windows is shared out before: `monitor.config.root.Task.charting`.
+    An error budget instead of a number of windows must be divided before: see
+    `monitor.config.root.Task.charting`.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be.
+        The settings are impossible.
 
     Examples
     --------
@@ -31,20 +32,20 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
     >>> chart_from_config(ChartConfig(kind="ewma", arl0=500, weight=0.2))
     Ewma(arl0=500.0, sigmas=None, min_change=0.0, better=0, shift=1.0, weight=0.2)
     """
-    given = {key: getattr(config, key) for key in registry.CHARTS[config.kind].keys}
-    own = {key: value for key, value in given.items() if value is not None}
+    options = {key: getattr(config, key) for key in registry.CHARTS[config.kind].keys}
+    own = {key: value for key, value in options.items() if value is not None}
     return CHARTS[config.kind](arl0=config.windows, sigmas=config.sigmas, **own)
 
 
 def chart_for(config: ChartConfig, metric: str) -> LimitChart:
-    """The chart of one metric, with the change that matters and the side that is better.
+    """Return the chart of one metric, with the least change that matters and the better direction.
 
-    It is of the configured kind, but `shewhart` if that kind is for counts only.
+    It is of the configured kind, or `shewhart` if that kind is for counts only.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be.
+        The settings are impossible.
 
     Examples
     --------

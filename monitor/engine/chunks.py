@@ -1,8 +1,8 @@
-"""Chunks on their way to the tasks: with a clock at each record, and cut where a record waits for a window.
+"""Timed and cut chunks: a clock at each record, and a cut where a record must wait for a window to close.
 
-However a stream is cut into chunks, the engine brings the same; so a chunk may be taken in pieces. A refit
-that is due as a window closes is then done before any later record that it concerns is looked at, whatever
-chunk that record came in.
+The engine's results do not depend on how a stream is divided into chunks. So a chunk may be processed in
+pieces: a refit that becomes due as a window closes is done before any later record that it concerns, even if
+that record is in the same chunk.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from monitor.engine.clock import EventClock
 from monitor.engine.windows import AnswerRows, CountWindow, WindowLogic
 
 _B = TypeVar("_B", Batch, LabelBatch)
-_FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
+_FUTURE_SECONDS = 86_400.0  # a time further ahead is an error: time zones differ by less
 
 
 @dataclass(frozen=True, slots=True)
 class TimedBatch:
-    """Answers with the clock by which windows age.
+    """Answers with the clock that windows age by.
 
     Parameters
     ----------
     batch : Batch
-        Its times are all there.
+        Every answer has a time.
     arrival : (n,) float64
-        The clock at each answer, seconds, never falling.
+        The clock at each answer, seconds, nondecreasing.
     """
 
     batch: Batch
     arrival: Floats
 
     @classmethod
-    def at(cls, batch: Batch, arrival: Floats) -> TimedBatch:
-        """Answers that came then; one without a time, or with one a day ahead, gets that of its arrival."""
+    def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
+        """Return answers with their clock; a missing time, or one a day ahead, becomes the arrival's."""
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
 
     def rows(self, sequence: Ints) -> AnswerRows:
-        """The answers as windows take them; `sequence` is the place in the stream of each."""
+        """Return the answers as rows for windows; `sequence` is each one's number in the stream."""
         batch = self.batch
         return AnswerRows(
             scores=batch.scores,
@@ -63,25 +63,27 @@ class TimedBatch:
 def timed(
     chunk: Chunk, clock: EventClock | None, now: float
 ) -> tuple[dict[str, TimedBatch], dict[str, LabelBatch]]:
-    """A chunk's answers with the clock by which windows age, its labels with a time each; both by task.
+    """Return a chunk's answers with their clock, and its labels with a time each; both by task.
 
-    Live, that clock is the time of arrival. In a replay it is read off the records, answers and labels of
-    all tasks together, in the order in which they came. A label's time is at most that of its arrival, and
-    just that where it names none. A chunk that is a part of a stream brings the times of the whole stream.
+    Live, the clock is the time of arrival. In a replay it is read from the records: the answers and labels of
+    all tasks, in their order. A label's time is at most that of its arrival, and equal to it if the label has
+    none. A chunk that is a part of a stream carries the clock of the whole stream.
 
     Parameters
     ----------
     chunk : Chunk
     clock : EventClock or None
-        That of a replay, which goes on; None for a live one.
+        The clock of a replay, which is advanced; None if live.
     now : float
         The time of arrival, seconds since the epoch.
     """
     records: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
     marks = np.full(sum(map(len, records)), now) if clock is None else _read_clock(chunk, records, clock)
-    marks[np.isneginf(marks)] = 0.0  # before the first record that names a time
+    marks[np.isneginf(marks)] = 0.0  # before the first record with a time
     parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
-    batches = {b.task: TimedBatch.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
+    batches = {
+        b.task: TimedBatch.from_arrivals(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)
+    }
     labels = {
         batch.task: replace(batch, time=np.fmin(batch.time, mark))
         for batch, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
@@ -90,7 +92,7 @@ def timed(
 
 
 def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClock) -> Floats:
-    """The time of a replay at each record; the clock goes on to that of the last."""
+    """Return the clock of a replay at each record, and advance it."""
     order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
     if chunk.within is not None:
         if len(chunk.within.clock):
@@ -104,26 +106,26 @@ def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClo
 
 
 class Closes(Protocol):
-    """What closes windows of a task: its engine, or an arena's."""
+    """An object that closes windows of a task: the task's engine, or an arena's."""
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """The order of the first record that must wait for a window to close; past all for none."""
+        """Return the place of the first record that must wait for a window, or the number of records."""
 
 
 def cut(
     chunk: Chunk, waited_for: Mapping[str, Closes], clock: float, event_time: bool
 ) -> tuple[Chunk, Chunk | None]:
-    """A chunk up to the first record that waits for a window to close, and the rest; the whole for none.
+    """Return a chunk up to the first record that must wait for a window, and the rest or None.
 
     Parameters
     ----------
     chunk : Chunk
     waited_for : mapping of str to Closes
-        By task, who tells where.
+        By task, the engines whose windows records wait for.
     clock : float
-        Before the chunk.
+        The clock before the chunk.
     event_time : bool
-        Whether the records' own times move it.
+        Whether the records' own times advance the clock.
     """
     batches = [batch for batch in chunk.batches if batch.task in waited_for]
     if not batches:
@@ -137,15 +139,16 @@ def cut(
 
 
 def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
-    """The records of a chunk before a place in its order, and the others.
+    """Return the records of a chunk before a place in its order, and the others.
 
-    Both count in sum what the chunk counts; the second has its rejects, its positions, and what is no record.
+    The sum of the two parts' counts is the chunk's. The second part has the rejects, the positions, and the
+    counts that concern no record.
 
     Parameters
     ----------
     chunk : Chunk
     stop : int
-        From 0 to the number of its answers and labels.
+        From 0 to the number of answers and labels.
     """
     batches = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.batches]
     labels = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.labels]
@@ -157,7 +160,8 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
         rejects=(),
         positions={},
         answers=answers,
-        labels_received=stop - answers,  # rejected ones may be answers: the sum with the rest is right
+        # Rejected records may be answers: only the sum with the rest is exact.
+        labels_received=stop - answers,
         within=chunk.within and chunk.within[:stop],
         ignored=0,
         shed=0,
@@ -177,15 +181,15 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
 
 
 def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
-    """The clock at each answer and label of a chunk at the latest, by their order; (answers + labels,).
+    """Return the latest possible clock at each answer and label, in the chunk's order; (answers + labels,).
 
     Parameters
     ----------
     chunk : Chunk
     now : float
-        The clock before.
+        The clock before the chunk.
     event_time : bool
-        Whether the records' own times move it.
+        Whether the records' own times advance the clock.
     """
     if event_time and chunk.within is not None:
         return np.where(np.isneginf(chunk.within.clock), 0.0, chunk.within.clock)
@@ -205,23 +209,23 @@ def first_closing(
     known: Mapping[str, tuple[WindowLogic, str]],
     settings: Window,
 ) -> int:
-    """The order after the first record at which a model's window may close; that after all for none.
+    """Return the place just after the first record at which a window may close, or the number of records.
 
-    It is never too late; it is too early where rows turn out to be duplicates, where the clock does not
-    follow a time, and where another version's row is no more than a straggler. A record of several models
-    is not cut.
+    The result is never too late. It is too early if rows turn out to be duplicates, if the clock does not
+    follow a time, or if a row of another version is only a straggler. A record of several models is not
+    divided.
 
     Parameters
     ----------
     batch : Batch
     arrival : (m,) float64
-        The clock at each place of the chunk's order at the latest, never falling.
+        The latest possible clock at each place of the chunk's order, nondecreasing.
     now : float
-        The clock before.
+        The clock before the chunk.
     known : mapping of str to (WindowLogic, str)
-        The open window of each model, and its version in charge; ``""`` for none.
+        Each model's open window and current version; ``""`` for none.
     settings : Window
-        Of a model that is not known.
+        The window settings of a model that is not in `known`.
     """
     ends = (closing.end for closing in _closings(batch, arrival, now, known, settings))
     return min(ends, default=len(arrival))
@@ -236,27 +240,27 @@ def first_concerned(
     settings: Window,
     answered: Callable[[Keys, str], NDArray[np.bool_]],
 ) -> int:
-    """The order of the first record that concerns a model of which a window may close before it.
+    """Return the place of the first record that concerns a model one of whose windows may close before it.
 
-    That is an answer of the model, or a label that may reach one. What a window that closes changes for
-    later records, it changes for its own model alone: other models' records need not wait for it.
+    Such a record is an answer of the model, or a label that may match one. A closing window changes later
+    records of its own model only: records of other models need not wait for it.
 
     Parameters
     ----------
     batch, arrival, now, known, settings
         As in `first_closing`.
     labels : LabelBatch or None
-        Those of the chunk that came apart from the answers.
+        The chunk's labels that came in records of their own.
     answered : callable
-        Of ids, whether a model may have answered under them in earlier chunks.
+        Returns for ids and a model whether the model may have answered under each in earlier chunks.
 
     Returns
     -------
     int
-        The order after all records for none.
+        The number of records if none is concerned.
     """
     first = len(arrival)
-    # Right or wrong, of scores of one column, is said of the record's own model alone.
+    # With scores of one column a label means right or wrong, and concerns its record's model only.
     along = np.flatnonzero((batch.label >= 0) & (batch.key != NO_ID) & (batch.scores.shape[1] > 1))
     for closing in _closings(batch, arrival, now, known, settings):
         later = closing.rows[np.searchsorted(batch.order[closing.rows], closing.end) :]
@@ -278,7 +282,7 @@ def first_concerned(
 
 
 class _Closing(NamedTuple):
-    """Where a window of a model may close first: its rows in the batch, and the order after that record."""
+    """The first place where a model's window may close: the model's rows, and the place after that record."""
 
     code: int
     rows: Ints
@@ -292,7 +296,7 @@ def _closings(
     known: Mapping[str, tuple[WindowLogic, str]],
     settings: Window,
 ) -> Iterator[_Closing]:
-    """Of each model of which a window may close."""
+    """Yield the first possible closing of each model that has one."""
     fresh = CountWindow(settings.size, settings.min_size, settings.max_age_seconds).build()
     for code in by_first_row(batch.model):
         rows = np.flatnonzero(batch.model == code)
@@ -305,7 +309,7 @@ def _closings(
 
 
 def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Ints:
-    """The rows of another version than the one in charge, or than the first that is named."""
+    """Return the rows of another version than the current one, or than the first that is named."""
     if all(name in ("", current) for name in names):
         return np.zeros(0, dtype=np.int64)
     named = np.flatnonzero(np.array([bool(name) for name in names], dtype=bool)[version])
@@ -315,21 +319,21 @@ def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Int
 
 
 def _end_of_record(batch: Batch, row: int) -> int:
-    """The order after the last answer of the record that a row came in."""
+    """Return the place just after the last answer in the same record as this row."""
     same = (batch.partition[row:] == batch.partition[row]) & (batch.position[row:] == batch.position[row])
     rows = len(same) if same.all() else int(same.argmin())
     return int(batch.order[row + rows - 1]) + 1
 
 
 def _start_of_record(batch: Batch, row: int) -> int:
-    """The order of the first answer of the record that a row came in."""
+    """Return the place of the first answer in the same record as this row."""
     partition, position = batch.partition[: row + 1], batch.position[: row + 1]
     others = np.flatnonzero((partition != partition[row]) | (position != position[row]))
     return int(batch.order[others[-1] + 1 if len(others) else 0])
 
 
 def _slice(batch: _B, stop: int, rest: bool) -> _B:
-    """The rows before a place in the chunk's order, or the rest, whose order begins there anew."""
+    """Return the rows before a place in the chunk's order, or the rest, with an order that begins at 0."""
     cut = int(np.searchsorted(batch.order, stop))
     rows = slice(cut, None) if rest else slice(cut)
     changed: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The time of a replayed stream: that of its records, never falling, and not led astray by one of them."""
+"""The clock of a replayed stream: it follows the records' times, never falls, and ignores one wrong time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 from monitor.base.records import Floats
 
 LEAP_SECONDS = 7 * 86_400.0
-"""A record may move the time on by so much; by more only when the next record confirms it."""
+"""One record may advance the clock by this much; a larger step needs the next record's agreement."""
 
 
 class EventClock(msgspec.Struct):
-    """Reads the time off records as they come.
+    """A clock that is read from the times of records.
 
-    The time at a record is the largest of the records' times up to it. One that is more than
-    `LEAP_SECONDS` ahead of that (a clock that was wrong, a typing error) moves it only once the record
-    after it agrees; else every window would be old and every waiting label late from there on. The very
-    first record is believed.
+    The time at a record is the largest of the records' times up to it. A time that is more than
+    `LEAP_SECONDS` ahead of the clock (another machine's wrong clock, a typing error) moves it only if the
+    next record agrees. Otherwise all windows would be too old and all waiting labels too late from there on.
+    The first record is always believed.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class EventClock(msgspec.Struct):
     last: float = -np.inf
 
     def advance(self, times: Floats) -> Floats:
-        """The time at each of these records, (n,); NaN is a record that has none."""
+        """Return the clock at each of these records, (n,); NaN is the time of a record without one."""
         if not len(times):
             return times
         known = np.where(np.isnan(times), -np.inf, times)
@@ -52,7 +52,7 @@ class EventClock(msgspec.Struct):
         return marks
 
     def follow(self, now: float) -> None:
-        """Take over the time of another clock, which reads records that this one does not see."""
+        """Set the clock to the time of another one, which reads records that this one does not see."""
         self.now = now
 
     def _one_by_one(self, times: Floats) -> Floats:

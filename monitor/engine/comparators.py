@@ -1,7 +1,8 @@
-"""Estimators in a series that are fitted on its model's labelled reference: DoC-Feat, ATC, NannyML's band.
+"""Comparison estimators in a series, fitted on the model's labelled reference: DoC-Feat, ATC, NannyML's band.
 
-A class of the table is fitted on confidences and on who was right, keeps numbers, and tells the accuracy; a
-function takes an estimate of any metric, and what a labelled row adds to the realised one.
+Each registered class is fitted on confidences and right or wrong answers, stores numbers, and estimates the
+accuracy. Each registered function takes an estimate of any metric, and a labelled row's contribution to the
+realised metric's standard error.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ _CODE: Classes[Any] = Classes(COMPARISON_ESTIMATORS)
 
 
 class ComparisonFits(msgspec.Struct, frozen=True):
-    """What a labelled reference taught.
+    """The parameters fitted on a labelled reference.
 
     Parameters
     ----------
     bias : float
-        Of DoC-Feat.
+        The bias of DoC-Feat.
     threshold : float
-        Of ATC.
+        The threshold of ATC.
     row_sd : mapping of str to float
-        By metric, what one labelled row adds to the realised metric; a metric that the reference leaves
-        undefined is missing.
+        By metric, the standard deviation that one labelled row adds to the realised metric. A metric that is
+        undefined in the reference is missing.
     others : mapping of str to float
-        What other estimators keep, by the names of their fields.
+        The parameters of other estimators, by the names of their fields.
     """
 
     bias: float
@@ -52,11 +53,11 @@ class ComparisonFits(msgspec.Struct, frozen=True):
     others: dict[str, float] = {}
 
     @classmethod
-    def of(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
-        """Fitted on all labelled rows of a model, its groups' too.
+    def fit(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
+        """Return the parameters fitted on all labelled rows of a model, including its groups.
 
-        Their confidences are out of the fit wherever the calibration is the reference's own: by one fitted
-        on these rows the bias of DoC-Feat would be 0, whatever it is on others.
+        The confidences are out of fold if the calibration was fitted on the reference: in the fold the bias
+        of DoC-Feat would be 0, whatever it is on other rows.
 
         Raises
         ------
@@ -73,27 +74,27 @@ class ComparisonFits(msgspec.Struct, frozen=True):
         return cls(bias, threshold, _row_sds(reference, task), numbers)
 
     def fitted(self, code: Any) -> Any:
-        """An estimator of this class, as it was fitted."""
+        """Return the fitted estimator of this class."""
         kept = {"bias": self.bias, "threshold": self.threshold, **self.others}
         return code(**{each.name: kept[each.name] for each in fields(code)})
 
 
 class ComparisonEstimators:
-    """The estimators of one series that its model's labelled reference is needed for.
+    """The comparison estimators of one series, which need the model's labelled reference.
 
-    Without one each is unknown. They are fitted at the start, and again on the same rows where another
-    calibration comes into force, for a threshold on confidences means nothing on others. A new version of
-    the model keeps them, as it keeps its calibration.
+    Without a reference each estimate is unknown. They are fitted at the start, and again on the same rows for
+    each new calibration, because a threshold holds only for the confidences of one calibration. A new version
+    of the model keeps them, like the calibration.
 
     Parameters
     ----------
     task : Task
     reference : Reference or None
-        Of the model, also for its groups.
+        The model's reference, also for its groups.
     calibration : Calibration
-        The one in force.
+        The calibration in use.
     fits : ComparisonFits, optional
-        What the series' snapshot holds.
+        The fits in the series' snapshot.
     """
 
     def __init__(
@@ -110,12 +111,12 @@ class ComparisonEstimators:
             self.recalibrated(calibration)
 
     def recalibrated(self, calibration: Calibration) -> None:
-        """Another calibration is in force."""
+        """Fit the estimators again for a new calibration."""
         if self._tags and self._reference is not None:
-            self.fits = ComparisonFits.of(self._reference, calibration, self._task)
+            self.fits = ComparisonFits.fit(self._reference, calibration, self._task)
 
-    def of_window(self, evaluation: Evaluation) -> list[MetricEstimate]:
-        """What they say of a window: DoC-Feat and ATC of the accuracy, the band of each metric it knows."""
+    def estimates(self, evaluation: Evaluation) -> list[MetricEstimate]:
+        """Return the estimates of a window: DoC-Feat and ATC for the accuracy, the band for each metric."""
         estimates = []
         for tag in self._tags:
             metrics = ("accuracy",) if isinstance(_CODE[tag], type) else CLASSIFICATION_METRICS
@@ -127,7 +128,7 @@ class ComparisonEstimators:
         return estimates
 
     def judged(self, evaluation: Evaluation) -> Evaluation:
-        """The evaluation as charts and objectives take it: with the accuracy of `chart.estimator`."""
+        """Return the evaluation for charts and objectives: its accuracy is the one of `chart.estimator`."""
         tag = self._task.chart.estimator
         if tag not in COMPARISON_ESTIMATORS or "accuracy" not in evaluation.estimates:
             return evaluation
@@ -146,8 +147,8 @@ class ComparisonEstimators:
         if self.fits is None:
             return Unknown(Reason.NO_REFERENCE)
         if isinstance(_CODE[tag], type):
-            told: Result = self.fits.fitted(_CODE[tag]).estimate(evaluation.confidence, self._task.level)
-            return told
+            accuracy: Result = self.fits.fitted(_CODE[tag]).estimate(evaluation.confidence, self._task.level)
+            return accuracy
         row_sd = self.fits.row_sd.get(metric)
         if row_sd is None:
             return Unknown(Reason.ONE_CLASS)
@@ -156,9 +157,10 @@ class ComparisonEstimators:
 
 
 def _confidence(reference: Reference, calibration: Calibration) -> Floats:
-    """(n,) confidences of the reference's rows, out of the fit where the calibration is its own.
+    """Return the confidences of the reference's rows, (n,), out of fold if the calibration is its own.
 
-    A reference too short or too uneven to be fitted on in parts is calibrated by the whole fit.
+    A reference that cannot be fitted in folds, because it is too short or too uneven, is calibrated by the
+    whole fit.
     """
     method = calibration.method
     if method == "none":

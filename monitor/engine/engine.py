@@ -1,13 +1,13 @@
-"""The engine: chunks and the time go in, reports of closed windows come out. Pure: no socket, no clock.
+"""The engine: chunks and times go in, reports of closed windows come out. Pure: no socket, no clock.
 
-`absorb` takes a chunk through the whole flow, cut where a window may close that something waits for. Each
-piece goes to its tasks: duplicates out, answers into windows, labels to their answers. The windows that
-close come back in their order; all are evaluated in one vectorised call, and then each series closes its
-own: labels, charts, objectives, trust, report. Every call goes down to what stands below, none back up.
+`absorb` processes a chunk, cut where a record must wait for a window to close. Each piece goes to its tasks:
+they remove duplicates, add answers to windows and match labels to answers. The closed windows are evaluated
+in one vectorised call, in their order. Then each series closes its own: labels, charts, objectives, trust,
+report. Each call goes down to a lower layer, none back up.
 
-However a stream is cut into chunks, the same records in the same order give the same reports: whatever the
-engine decides about a window rests on records up to the one that closed it, in sequence, and on nothing
-that came later in the same chunk.
+The same records in the same order give the same reports, however the stream is divided into chunks: the
+decisions about a window depend on the records up to the one that closed it, and never on later records of the
+same chunk.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ SNAPSHOT_FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What an engine is built from.
+    """The settings of an engine.
 
     Parameters
     ----------
     tasks : mapping of str to Task
-        The tasks of the configuration whose models give scores.
+        The configured tasks whose models give scores.
     references : mapping of str to mapping of str to Reference
         By task and model.
     event_time : bool
         Whether windows age by the records' own times, as in a replay, or by the time of arrival.
     refit, recalibrate : callable, optional
-        With them refits and recalibrations are done in the flow, each as the window closes with which it is
-        due, so that the same records bring the same reports. Without one `refits` gives its jobs out, and
-        nothing waits.
+        With them the engine does refits and recalibrations in the flow, each when the window closes that
+        makes it due, so that the same records give the same reports. Without them `refits` returns the jobs,
+        and nothing waits.
     arenas : mapping of str to Arena
         The tasks whose models are compared in pairs.
     numbered : bool
@@ -82,25 +82,25 @@ class EngineSettings:
 
     @property
     def names(self) -> list[str]:
-        """All tasks, in the order of their lines at the end of the input."""
+        """The names of all tasks, in the order of their reports at the end of the input."""
         return [*self.tasks, *self.arenas]
 
     def build(self, resume: EngineState | Mapping[str, Any] | None = None) -> Engine:
-        """The engine, from the start or from where a snapshot left it: as it was, or its plain values.
+        """Return the engine, new or resumed from a snapshot, which may consist of plain values.
 
         Raises
         ------
         ValueError
-            The snapshot is of another format.
+            The snapshot has another format.
         """
         return Engine(self, resume)
 
 
 class EngineState(msgspec.Struct, frozen=True):
-    """Everything that an engine needs to go on from where it was, but its settings.
+    """The whole state of an engine, without its settings.
 
-    Counts stand by source, those of rejected and shed labels by task; an older version did not say whence
-    labels came.
+    Counts are by source, those of rejected and shed labels by task. Older versions did not count labels by
+    source.
     """
 
     format: int = SNAPSHOT_FORMAT
@@ -121,16 +121,16 @@ class EngineState(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """The engine at work. Used by one thread at a time."""
+    """A running engine. Only one thread at a time may use it."""
 
     def __init__(
         self, settings: EngineSettings, resume: EngineState | Mapping[str, Any] | None = None
     ) -> None:
-        known = EngineState() if resume is None else resume
-        got = known.get("format") if isinstance(known, Mapping) else known.format
-        if got != SNAPSHOT_FORMAT:
-            raise ValueError(f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {got!r}")
-        state = restored(known, EngineState)
+        resumed = EngineState() if resume is None else resume
+        found_format = resumed.get("format") if isinstance(resumed, Mapping) else resumed.format
+        if found_format != SNAPSHOT_FORMAT:
+            raise ValueError(f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {found_format!r}")
+        state = restored(resumed, EngineState)
         self._event_time = settings.event_time
         self._inline = InlineRefits(settings.refit, settings.recalibrate)
         self._now = -np.inf
@@ -155,23 +155,23 @@ class Engine:
         self._rows_left = Counter(state.rows_left)
         self._labels_received = Counter(state.labels_received or {})
         if resume is not None and state.labels_received is None:
-            # An older state does not say whence; where there was one source there is no question.
+            # Older states do not count labels by source; with one source all are its.
             source = next(iter(self._received)) if len(self._received) == 1 else ""
             self._labels_received[source] = self._labels_accounted()
         self.forgotten: list[Keys] = []
-        """Ids of which sources have to hear yet that nothing may stay of them."""
+        """Ids that sources must still be told to forget."""
         self.answered = {number: Outcome(*answer) for number, answer in state.answered.items()}
-        """By id, requests that were acted on and whose files may still be there, with their answers."""
+        """Completed requests whose files may still exist: the outcome of each by the request's id."""
 
     @property
     def _only_task(self) -> str:
-        """The task of a label that names none, where there is one task only."""
+        """The task of a label that names none: the only task, or ``""`` if there are several."""
         names = [*self._tasks, *self._arenas]
         return names[0] if len(names) == 1 else ""
 
     @property
     def series(self) -> dict[str, Sequence[Series]]:
-        """By task, every model and group, in the order of their first answers."""
+        """All series (models and groups) of each task, in the order of their first answers."""
         return {name: tuple(task.series) for name, task in self._tasks.items()}
 
     @property
@@ -180,44 +180,44 @@ class Engine:
         return self._arenas
 
     def positions(self, source: str) -> Mapping[str, object]:
-        """By partition, where reading goes on after the last record of this source that was absorbed."""
+        """Return by partition the position to read from, after the last absorbed record of this source."""
         return dict(self._positions.get(source, {}))
 
     def revise_positions(self, source: str, revise: Callable[[Any], Any]) -> None:
-        """Replace the positions of a source by what a function makes of each."""
+        """Replace each position of a source by the function's result for it."""
         held = self._positions.get(source, {})
         held.update({partition: revise(position) for partition, position in held.items()})
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        """Take a chunk; return what it brings to report, in the order in which that came about.
+        """Process a chunk; return its reports in order.
 
-        A report is of a window that closed, or a revision of an earlier one that labels have reached.
+        A report is of a window that closed, or a revision of an earlier window that labels have changed.
 
         Parameters
         ----------
         chunk : Chunk
         now : float
-            The time of arrival, seconds since the epoch, never falling.
+            The time of arrival, seconds since the epoch, nondecreasing.
         """
         return [ordered.report for ordered in self.take(chunk, now)]
 
     def take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
-        """As `absorb`, with the position of each report in the stream."""
+        """Process a chunk like `absorb`; return the reports with their positions in the stream."""
         reports: list[OrderedReport] = []
         rest: Chunk | None = chunk
         while rest is not None:
             clock = self._clock.now if self._event_time else now
             piece, rest = cut(rest, self._waited_for(rest), clock, self._event_time)
             reports += self._take(piece, now)
-            self._inline.done(self._tasks.values(), self._sequence - 1, self._now)
+            self._inline.run_due(self._tasks.values(), self._sequence - 1, self._now)
         return reports
 
     def _waited_for(self, chunk: Chunk) -> dict[str, Closes]:
-        """Whose windows something waits for.
+        """Return the engines whose windows records of the chunk must wait for.
 
-        An arena's window says what the verdicts before its end say; a refit in the flow is done as a window
-        closes, before any later record is looked at; and where each window has its own calibration, the
-        confidences of later answers are by that of the newest closed one.
+        An arena's window includes only the verdicts before its end. A refit in the flow is done as a window
+        closes, before any later record. If each window has its own calibration, later answers get their
+        confidences from the newest closed window's.
         """
         scored = [batch.task for batch in chunk.batches if batch.task in self._tasks]
         waiting = [
@@ -246,7 +246,7 @@ class Engine:
         return [*reports_of(outputs, self._now), *compared]
 
     def _places(self, chunk: Chunk) -> Ints:
-        """By the chunk's order, the place of each record in the stream."""
+        """Return the sequence number of each record in the stream, in the chunk's order."""
         if chunk.within is None:
             return self._sequence + np.arange(chunk.answers + chunk.labels_received)
         if len(chunk.within.sequence):
@@ -254,35 +254,41 @@ class Engine:
         return chunk.within.sequence
 
     def tick(self, now: float, reached: float = -np.inf) -> list[WindowReport]:
-        """Let time pass without records: close what has grown old.
+        """Advance the time without records: close windows that are too old.
 
-        `reached` is a time of the records' own clock that is known from records which came elsewhere.
+        `reached` is a time that the records' own clock has reached elsewhere, in records that this engine
+        does not see.
         """
         self._clock.follow(max(self._clock.now, reached))
         time, live = self._clock.now if self._event_time else now, not self._event_time
         self._now = time
         outputs = [(task, task.tick(time, live)) for task in self._tasks.values()]
         reports = [*reports_of(outputs, time), *self._arenas.tick(time, live)]
-        self._inline.done(self._tasks.values(), self._sequence - 1, self._now)
+        self._inline.run_due(self._tasks.values(), self._sequence - 1, self._now)
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
-        """Work ahead: what one more reference says of its calibration's error; False where all is known.
+        """Compute one missing calibration error in advance; return False if none is missing.
 
-        A model's first window or first label waits for it otherwise. No result depends on when it is done.
+        It is the error according to the model's reference. Otherwise the model's first window or first label
+        waits for it. No result depends on when it is computed.
         """
         return any(task.learn() for task in self._tasks.values())
 
     def refits(self) -> list[Job]:
-        """What is due, at most one of each kind under way a task; each wants an answer by `publish`.
+        """Return the jobs that are due, at most one of each kind per task; answer each by `publish`.
 
-        They rest on the records absorbed so far. Nothing waits for the answers: the last fit holds on.
+        They use the records absorbed so far. Nothing waits for the answers: the last fit stays in use.
         """
         tasks = self._tasks.values()
-        return [job for task in tasks for job in self._inline.given_out(task, self._sequence - 1, self._now)]
+        return [
+            job
+            for task in tasks
+            for job in self._inline.jobs_to_hand_out(task, self._sequence - 1, self._now)
+        ]
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Take the answer to a refit: windows from here on have what it brought, or its refusal is counted.
+        """Use the result of a refit for the windows from here on, or count its refusal.
 
         Parameters
         ----------
@@ -293,17 +299,22 @@ class Engine:
         Returns
         -------
         bool
-            False where nobody waits for it: the engine was replaced meanwhile. It is to be dropped then.
+            False if no job waits for the result, because the engine was replaced meanwhile; the result is
+            dropped.
         """
         task = self._tasks.get(result.task)
         return task is not None and task.publish(result, now)
 
     def finish(self) -> list[WindowReport]:
-        """The input has ended: close every open window as incomplete, and tell what labels have changed."""
+        """End the input: close every open window as incomplete, and return all remaining reports.
+
+        These are the reports of the windows closed, and final reports of earlier windows that labels have
+        changed.
+        """
         return [ordered.report for ordered in self.end()]
 
     def end(self) -> list[OrderedReport]:
-        """As `finish`, with the position of each report in the stream."""
+        """End the input like `finish`; return the reports with their positions in the stream."""
         outputs = [(task, task.end()) for task in self._tasks.values()]
         reports = [*reports_of(outputs, self._now), *self._arenas.close()]
         for task in self._tasks.values():
@@ -313,7 +324,7 @@ class Engine:
         return reports
 
     def forget(self, ids: Keys, task: str = "") -> Forgotten:
-        """Let go of everything that is known by these ids, in one task or in all; counts in windows stay.
+        """Forget everything that is stored under these ids, in one task or in all; the windows' counts stay.
 
         Parameters
         ----------
@@ -334,19 +345,19 @@ class Engine:
         return sum([*forgotten, *self._arenas.forget(ids, task)], Forgotten())
 
     def snapshot(self) -> EngineState:
-        """The whole state with the positions that it has absorbed: plain values and numpy arrays.
+        """Return the whole state with the positions of the absorbed records: plain values and numpy arrays.
 
-        It shares nothing with the engine, which may go on at once.
+        It shares no data with the engine, which may continue at once.
         """
         tasks = {name: task.snapshot() for name, task in self._tasks.items()}
         arenas = {name: arena.snapshot() for name, arena in self._arenas.items()}
         return msgspec.structs.replace(self._counts(), tasks=tasks, arenas=arenas)
 
     def changes(self) -> Changes:
-        """What changed since the last call, to be saved in one transaction with the reports since then.
+        """Return the changes since the last call, to be saved in one transaction with the reports since then.
 
-        Call `confirm` once it is saved, or `retract` if it could not be: then the next call gives it again.
-        The engine may go on meanwhile.
+        Call `confirm` after they are saved, or `retract` if that failed: then the next call returns them
+        again. The engine may continue meanwhile.
         """
         of_arenas, rings = self._arenas.changes()
         parts: dict[str, Any] = {"engine": self._counts()} | of_arenas
@@ -357,19 +368,19 @@ class Engine:
         return Changes(parts, rings)
 
     def confirm(self) -> None:
-        """What `changes` gave is saved."""
+        """Note that the result of `changes` is saved."""
         for task in self._tasks.values():
             task.confirm()
         self._arenas.confirm()
 
     def retract(self) -> None:
-        """What `changes` gave could not be saved."""
+        """Note that the result of `changes` could not be saved."""
         for task in self._tasks.values():
             task.retract()
         self._arenas.retract()
 
     def _counts(self) -> EngineState:
-        """The snapshot without the tasks."""
+        """Return the snapshot without the tasks."""
         return EngineState(
             sequence=self._sequence,
             clock=copy(self._clock),
@@ -388,23 +399,23 @@ class Engine:
     def reconfigured(
         self, settings: EngineSettings, fresh: Collection[str]
     ) -> tuple[Engine, list[WindowReport]]:
-        """An engine with other settings that goes on where this one is.
+        """Return an engine with other settings that continues from this one's state.
 
         Parameters
         ----------
         settings : EngineSettings
-            Of the same tasks, with the same classes and groups.
+            They must have the same tasks, classes and groups.
         fresh : collection of str
             Tasks that begin a new baseline: their open windows are closed as incomplete first, and
-            calibration and charts are made anew from the new settings.
+            calibration and charts are made from the new settings.
 
         Returns
         -------
         Engine
         list of WindowReport
-            Of the windows closed.
+            The reports of the windows closed.
         """
-        self._renewed(settings, fresh)  # what it raises, it raises before a window is closed
+        self._renewed(settings, fresh)  # an error must come before a window is closed
         outputs = [(self._tasks[name], self._tasks[name].end()) for name in fresh if name in self._tasks]
         reports = [*reports_of(outputs, self._now), *self._arenas.close(fresh)]
         return self._renewed(settings, fresh), [ordered.report for ordered in reports]
@@ -416,7 +427,7 @@ class Engine:
         return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
-        """By task, model and group: the labelled rows of each window, and how many of those were right."""
+        """Return by task, model and group each window's number of labelled rows and of right ones."""
         return {
             (name, series.settings.model, series.settings.group): series.tally.windows()
             for name, task in self._tasks.items()
@@ -432,7 +443,7 @@ class Engine:
         return joins | {name: arena.join.logic for name, arena in self._arenas.items()}
 
     def view(self) -> EngineView:
-        """An immutable view for exporters."""
+        """Return an immutable view for exporters."""
         tasks, arenas, joins = self._tasks, self._arenas, self._joins()
         lags = {name: join.lag_seconds for name, join in joins.items()}
         return EngineView(
@@ -463,7 +474,7 @@ class Engine:
         return labels
 
     def _labels_accounted(self) -> int:
-        """Labels that stand somewhere."""
+        """Return the number of labels that any count includes."""
         joins = [task.join for task in self._tasks.values()]
         joins += [arena.join.logic for arena in self._arenas.values()]
         return sum(join.outcomes.total() + join.waiting for join in joins) + self._labels_rejected.total()
@@ -473,13 +484,13 @@ class Engine:
         held.update(chunk.positions)
         for ended in [name for name, after in chunk.positions.items() if after is None]:
             del held[ended]
-        # What a source shed itself never reached a task, but came.
+        # Records that the source shed never reach a task, but count as received.
         self._received[chunk.source] += chunk.answers + chunk.shed
         self._shed[chunk.source] += chunk.shed
-        along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
-        along += sum(reject.records for reject in chunk.rejects if reject.along)
+        with_answers = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+        with_answers += sum(reject.records for reject in chunk.rejects if reject.along)
         shed = sum(chunk.labels_shed.values())
-        self._labels_received[chunk.source] += chunk.labels_received + along + shed
+        self._labels_received[chunk.source] += chunk.labels_received + with_answers + shed
         self._labels_shed.update(chunk.labels_shed)
         if chunk.ignored:
             self._ignored[chunk.source] += chunk.ignored

@@ -1,8 +1,8 @@
-"""Closed windows to label-free estimates: many windows in one vectorised step.
+"""Label-free estimates of closed windows, many windows in one vectorised step.
 
-A pure function of the windows, their calibrations and the settings. The engine calls it once for all
-windows that a chunk closed, whichever model they belong to. Intervals are widened by what a window's rows
-share: the calibration's error, and the time.
+A pure function of the windows, their calibrations and the settings. The engine calls it once for all windows
+that a chunk closed, of all models. Intervals allow for errors that a window's rows share: the calibration's
+error and the variation between windows.
 """
 
 from __future__ import annotations
@@ -43,31 +43,32 @@ from monitor.stats.estimate.widening import widened, widened_interval
 
 @dataclass(frozen=True, slots=True)
 class EstimationRequest:
-    """One window to estimate.
+    """One window to evaluate.
 
     Parameters
     ----------
     scores : (n, K) float64
-        Raw.
+        Raw scores.
     predicted : (n,) int64
     calibrated : (n, K) float64 or None
-        None where there is no calibration: calibration errors are unknown then.
+        None without a calibration: then calibration errors are unknown.
     metrics : tuple of str
     positive : int
-        Index of the positive of two classes.
+        The index of the positive class of two.
     level : float
     average : {"macro", "micro", "per_class"}
-        Of three classes or more; per_class is macro, with each class by itself beside it.
+        The average over three or more classes; per_class is macro, and also evaluates each class.
     seed : int
-        Of the bootstrap; windows that are pooled must have different ones.
+        The seed of the bootstrap; windows that are pooled must have different ones.
     predictive : Predictive or None
-        The calibration's error, and what varies between windows; None for exact intervals, which take the
-        calibrated scores for right.
+        The calibration's error and the variation between windows; None for exact intervals, which assume that
+        the calibrated scores are right.
     adapted : Adapted or None
-        The calibration for this window, where each has its own; where that is unknown every estimate is.
+        The window's own calibration, if the task fits one for each window; if that is unknown, so are all
+        estimates.
     charted : (n, K) float64 or None
-        Calibrated as the baseline of the charts was, where another calibration is in force now: charts judge
-        the calibration errors by it.
+        Scores by the calibration of the charts' baseline, if another one is used now: charts judge
+        calibration errors by them.
     """
 
     scores: Floats
@@ -83,13 +84,13 @@ class EstimationRequest:
     charted: Floats | None = None
 
     def adapted_to(self, covariates: CovariateReference, features: Floats) -> EstimationRequest:
-        """The same by a calibration for this window, fitted on rows of the reference that are like its own.
+        """Return the request with a calibration for this window, fitted on reference rows like the window's.
 
         Parameters
         ----------
         covariates : CovariateReference
         features : (n, F) float64
-            Of the window's rows.
+            The features of the window's rows.
         """
         adapted = covariates.adapt(features)
         if adapted.calibration is None:
@@ -105,6 +106,9 @@ class EstimationRequest:
 class Evaluation:
     """The label-free estimates of one window.
 
+    The distributions for pooling include chance alone: windows share the other errors, which are added to the
+    pool.
+
     Parameters
     ----------
     estimates : mapping of str to Estimate or Unknown
@@ -112,31 +116,28 @@ class Evaluation:
     row_sd : mapping of str to float
         By metric, the standard deviation that one row adds to the estimate: the standard error times √n.
     accuracy : TrimmedPmf or None
-        Distribution of the number of correct predictions, for pooling.
+        The distribution of the number of right answers, for pooling.
     errors : mapping of str to CalibrationErrorEstimate
         By metric, with the draws for pooling.
     others : mapping of str to ClassificationEstimate
-        Precision and the like by metric, with the distributions for pooling.
+        By metric (precision and the like), with the distributions for pooling.
     confidence : (n,) float64
-        Of each row.
     classes : mapping of (str, int) to Estimate or Unknown
-        By metric and class, where each is estimated by itself.
+        By metric and class, if each class is evaluated.
     exposures : mapping of str to Exposure
-        By metric, how far it moves with what the rows share; empty with exact intervals.
+        By metric, how much it depends on errors that rows share; empty with exact intervals.
     predictive : Predictive or None
         As in the request.
     adapted : Adapted or None
         As in the request.
     scores : (n, K) float64 or None
-        The calibrated ones, or the raw ones where there is no calibration; None where nothing is known.
+        The calibrated scores, or raw ones without a calibration; None if nothing is known.
     charted : mapping of str to CalibrationErrorEstimate
-        By metric, the calibration errors that charts judge, where they are not those of `errors`.
+        By metric, the calibration errors that charts judge, if they differ from `errors`.
     by_class : mapping of (str, int) to (Estimate, Exposure)
-        The known ones of `classes` as they are by chance alone, where their intervals are predictive.
+        The known estimates of `classes` before they are widened, if intervals are predictive.
     informed : mapping of str to int
-        By metric, the labelled rows that widen its interval.
-
-    The distributions are those of chance alone: windows share the rest, which is put on their pool.
+        By metric, the number of labelled rows that widen its interval.
     """
 
     estimates: Mapping[str, Result]
@@ -155,7 +156,7 @@ class Evaluation:
     informed: Mapping[str, int] = field(default_factory=dict)
 
     def for_charts(self) -> Evaluation:
-        """The same with the calibration errors that charts judge."""
+        """Return the evaluation with the calibration errors that charts judge."""
         if not self.charted:
             return self
         results = {metric: error.result for metric, error in self.charted.items()}
@@ -170,12 +171,12 @@ class Evaluation:
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
-    """Calibrated scores; None where the calibration is none."""
+    """Return calibrated scores; None if the calibration's method is "none"."""
     return None if calibration.method == "none" else calibration.apply(scores)
 
 
 def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool = True) -> list[Evaluation]:
-    """Estimate every requested metric of every window.
+    """Estimate each requested metric of each window.
 
     Windows of one size share a vectorised call for the accuracy, and one for the other metrics.
 
@@ -183,7 +184,7 @@ def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool =
     ----------
     requests : sequence of EstimationRequest
     accuracy_interval : bool
-        Without it the accuracy has no width and no distribution for pooling: a baseline takes its value.
+        False leaves out the accuracy's interval and distribution, which a baseline does not need.
 
     Returns
     -------
@@ -203,10 +204,10 @@ def evaluate(requests: Sequence[EstimationRequest], *, accuracy_interval: bool =
     return [_assemble(*each) for each in parts]
 
 
-_Of = TypeVar("_Of")
+_Key = TypeVar("_Key")
 
 _Counts = tuple[float, TrimmedPmf | None]
-"""Mean confidence, and the distribution of the number of right answers."""
+"""The mean confidence, and the distribution of the number of right answers."""
 
 
 def _assemble(
@@ -252,7 +253,7 @@ def _assemble(
 
 
 def _charted(request: EstimationRequest) -> dict[str, CalibrationErrorEstimate]:
-    """The calibration errors by the calibration of the charts' baseline, where that is another one."""
+    """Return the calibration errors by the calibration of the charts' baseline, if that is another one."""
     if request.charted is None:
         return {}
     by_baseline = replace(request, calibrated=request.charted)
@@ -269,7 +270,7 @@ def _row_sd(error: CalibrationErrorEstimate, rows: int) -> float:
 
 
 def _unknown(request: EstimationRequest, confidence: Floats, reason: Reason) -> Evaluation:
-    """Nothing is known of the window, of no metric and no class."""
+    """Return an evaluation in which each metric is unknown for this reason."""
     each = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
     width = request.scores.shape[1]
     by_class = range(width) if request.average == "per_class" and width > 2 else ()
@@ -286,7 +287,7 @@ def _unknown(request: EstimationRequest, confidence: Floats, reason: Reason) -> 
 
 
 def _accuracy(request: EstimationRequest, counts: _Counts | None) -> Result:
-    """The accuracy with its exact interval, or with none where it is to be widened."""
+    """Return the accuracy with its exact interval, or without one if it will be widened."""
     if counts is None:
         return Unknown(Reason.NO_ROWS)
     mean, pmf = counts
@@ -296,7 +297,7 @@ def _accuracy(request: EstimationRequest, counts: _Counts | None) -> Result:
 
 
 def _standard_deviation(confidence: Floats) -> float:
-    """That of `numpy.std`, to the last bit, which takes three times as long for a window; 0 of no rows."""
+    """Return the same bits as `numpy.std`, which is three times slower for a window; 0 without rows."""
     if not len(confidence):
         return 0.0
     apart = confidence - np.add.reduce(confidence) / len(confidence)
@@ -304,7 +305,7 @@ def _standard_deviation(confidence: Floats) -> float:
 
 
 def _widened(exact: Evaluation, request: EstimationRequest) -> Evaluation:
-    """The same with predictive intervals."""
+    """Return the evaluation with predictive intervals."""
     model, estimates = request.predictive, dict(exact.estimates)
     if model is None or not len(exact.confidence):
         return replace(exact, predictive=model)
@@ -324,22 +325,22 @@ def _widened(exact: Evaluation, request: EstimationRequest) -> Evaluation:
 def _exposures(
     model: Predictive, rows: Placed, request: EstimationRequest, evaluation: Evaluation
 ) -> dict[str, Exposure]:
-    """Of the known metrics."""
+    """Return the exposures of the known metrics."""
     of_others = metric_exposures(model, rows, evaluation.others)
-    found = {}
+    exposures = {}
     for metric, result in evaluation.estimates.items():
         exposure = of_others.get(metric)
         if metric not in evaluation.others:
             exposure = _exposure(metric, model, rows, request, evaluation)
         if exposure is not None and isinstance(result, Estimate):
-            found[metric] = exposure
-    return found
+            exposures[metric] = exposure
+    return exposures
 
 
 def _exposure(
     metric: str, model: Predictive, rows: Placed, request: EstimationRequest, evaluation: Evaluation
 ) -> Exposure | None:
-    """None where the metric is unknown."""
+    """Return the exposure of a metric; None if it is unknown."""
     if metric in evaluation.errors and request.calibrated is not None:
         column, bins = _judged(metric, request)
         response = None
@@ -350,8 +351,8 @@ def _exposure(
 
 
 def _others(requests: Sequence[EstimationRequest]) -> list[dict[str, ClassificationEstimate]]:
-    """Precision and the like: of the positive of two classes, or the mean over more of them."""
-    found: list[dict[str, ClassificationEstimate]] = [{} for _ in requests]
+    """Return precision and the like: for the positive class of two, or averaged over more classes."""
+    results: list[dict[str, ClassificationEstimate]] = [{} for _ in requests]
     alike: dict[tuple[Any, ...], list[int]] = {}
     for i, one in enumerate(requests):
         average: Average = "micro" if one.average == "micro" else "macro"
@@ -359,8 +360,8 @@ def _others(requests: Sequence[EstimationRequest]) -> list[dict[str, Classificat
     for (*_, average), places in alike.items():
         details = _details([requests[i] for i in places], average)
         for i, each in zip(places, details, strict=True):
-            found[i] = each
-    return found
+            results[i] = each
+    return results
 
 
 _ByClass = dict[tuple[str, int], tuple[Estimate, Exposure]]
@@ -369,7 +370,7 @@ _ByClass = dict[tuple[str, int], tuple[Estimate, Exposure]]
 def _classes(
     request: EstimationRequest, confidence: Floats
 ) -> tuple[dict[tuple[str, int], Result], _ByClass]:
-    """The same of each class by itself, of three or more, and what wider intervals of them rest on."""
+    """Return the metrics of each class, of three or more, and the estimates with exposures to widen."""
     width = request.scores.shape[1]
     if request.average != "per_class" or width < 3:
         return {}, {}
@@ -389,8 +390,8 @@ def _classes(
     return {**results, **_with_errors(model, known)}, known
 
 
-def _with_errors(model: Predictive, known: Mapping[_Of, tuple[Estimate, Exposure]]) -> dict[_Of, Estimate]:
-    """Results with the shared error of each metric by itself on top of their intervals."""
+def _with_errors(model: Predictive, known: Mapping[_Key, tuple[Estimate, Exposure]]) -> dict[_Key, Estimate]:
+    """Return the results with intervals widened by each metric's shared error."""
     errors = model.errors_of([exposure for _, exposure in known.values()])
     return {
         of: widened_result(result, error)
@@ -399,17 +400,17 @@ def _with_errors(model: Predictive, known: Mapping[_Of, tuple[Estimate, Exposure
 
 
 def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | None) -> Evaluation:
-    """The same with intervals of precision and the like that labels widen, and the model of such pools.
+    """Return the evaluation with intervals of precision and the like that labels widen.
 
-    The values stay, and so do the accuracy, which `corrected` follows, and the calibration errors.
+    The values stay. The accuracy, which `corrected` follows, and the calibration errors stay too.
 
     Parameters
     ----------
     evaluation : Evaluation
     model : Predictive
-        That of the evaluation.
+        The evaluation's model of the calibration error.
     shown : ShownErrors or None
-        What labels show of the biases of its strata.
+        The biases of the model's strata that labels show.
     """
     if shown is None:
         return evaluation
@@ -419,13 +420,15 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
         for metric, each in evaluation.others.items()
         if metric in evaluation.exposures and isinstance(each.result, Estimate)
     }
-    found = _with_errors(wider, known)
+    widened_results = _with_errors(wider, known)
     moved = {
-        metric: shown.labels for metric, result in found.items() if result != evaluation.estimates[metric]
+        metric: shown.labels
+        for metric, result in widened_results.items()
+        if result != evaluation.estimates[metric]
     }
     return replace(
         evaluation,
-        estimates={**evaluation.estimates, **found},
+        estimates={**evaluation.estimates, **widened_results},
         classes={**evaluation.classes, **_with_errors(wider, evaluation.by_class)},
         predictive=wider,
         informed=moved,
@@ -435,7 +438,7 @@ def informed(evaluation: Evaluation, model: Predictive, shown: ShownErrors | Non
 def _details(
     requests: Sequence[EstimationRequest], average: Average
 ) -> list[dict[str, ClassificationEstimate]]:
-    """Of requests that differ in their rows and seeds alone."""
+    """Return precision and the like of requests that differ only in their rows and seeds."""
     one = requests[0]
     metrics = [m for m in one.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
     if not metrics:
@@ -453,9 +456,9 @@ def _details(
 
 
 def _error(metric: str, request: EstimationRequest, confidence: Floats) -> CalibrationErrorEstimate:
-    """The calibration error of the predicted class, or of the positive (or top) class.
+    """Return the calibration error of the predicted class, or of the positive (or top) class.
 
-    `confidence` is the calibrated one in the predicted class.
+    `confidence` is the calibrated score of the predicted class.
     """
     if request.calibrated is None:
         return CalibrationErrorEstimate(Unknown(Reason.NOT_CALIBRATED))
@@ -468,7 +471,7 @@ def _error(metric: str, request: EstimationRequest, confidence: Floats) -> Calib
 
 
 def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
-    """The class whose scores a calibration error is of, row by row, and its number of bins."""
+    """Return for each row the class whose scores a calibration error measures, and the number of bins."""
     if metric == "ece":
         return request.predicted, ECE_BINS
     if request.scores.shape[1] == 2:
@@ -477,30 +480,30 @@ def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
 
 
 def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
-    """Of the accuracy of n rows, which counts for n."""
+    """Return the exposure of the accuracy of n rows, with weight n."""
     return model.exposure(rows, weight=float(len(rows.bins)))
 
 
 def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: float) -> Estimate:
-    """The accuracy by the exact distribution convolved with a normal; mid-p limits.
+    """Return the accuracy with mid-p limits of its exact distribution convolved with a normal one.
 
     Parameters
     ----------
     pmf : TrimmedPmf
-        Of the number of right answers.
+        The distribution of the number of right answers.
     value : float
         The mean confidence.
     variance : float
-        Of the share of right answers, beyond chance.
+        The variance of the share of right answers beyond chance.
     level : float
     """
     return mid_p_estimate(value, widened(pmf, pmf.n**2 * variance), level)
 
 
 def metric_exposures(
-    model: Predictive, rows: Placed, estimates: Mapping[_Of, ClassificationEstimate]
-) -> dict[_Of, Exposure]:
-    """Of precision and the like; those that are known."""
+    model: Predictive, rows: Placed, estimates: Mapping[_Key, ClassificationEstimate]
+) -> dict[_Key, Exposure]:
+    """Return the exposures of the known metrics among precision, recall and the like."""
     known = {of: each for of, each in estimates.items() if each.slope is not None}
     if not known:
         return {}
@@ -512,7 +515,7 @@ def metric_exposures(
 def error_exposure(
     model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
-    """Of a calibration error; None where it is unknown.
+    """Return the exposure of a calibration error; None if the error is unknown.
 
     Parameters
     ----------
@@ -520,9 +523,9 @@ def error_exposure(
     rows : Placed
     estimate : CalibrationErrorEstimate
     bins : int
-        Those of `estimate`.
+        The number of bins of `estimate`.
     response : (n,) float64 or None
-        What each row's confidence moves the chance by that is judged; None where it is the confidence.
+        The derivative of the judged probability by each row's confidence; None if they are the same.
     """
     if estimate.order is None or estimate.differences is None:
         return None
@@ -537,7 +540,7 @@ def error_exposure(
 
 
 def widened_result(estimate: Estimate, error: SharedError, lean: float = 0.0) -> Estimate:
-    """An estimate with a shared error on top of its interval, and its lower end moved down by `lean`."""
+    """Return an estimate with its interval widened by a shared error, and its lower end reduced by `lean`."""
     ends = estimate.lower, estimate.upper
     lower, upper = widened_interval(estimate.value, *ends, error.variance, estimate.level, error.shift)
     return Estimate(estimate.value, max(lower - lean, 0.0), upper, estimate.level, estimate.n)

@@ -1,4 +1,4 @@
-"""Refits in the flow of records, each at the window with which it is due: the same input, the same bytes."""
+"""Refits in the flow of records, each when the window closes that makes it due: same input, same bytes."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from monitor.engine.task import TaskEngine
 
 @dataclass(frozen=True, slots=True)
 class InlineRefits:
-    """What is done in the flow.
+    """The fits that the engine does in the flow.
 
     Parameters
     ----------
     refit, recalibrate : callable or None
-        None for what is given out instead, and waited for by nobody.
+        None if such jobs are handed out instead, and nothing waits for them.
     """
 
     refit: Callable[[RefitJob], RefitResult] | None
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None
 
     def wait_for(self, task: TaskEngine, chunk: Chunk) -> bool:
-        """Whether something may be due as a window of this task closes in this chunk."""
+        """Return whether a fit may become due as a window of this task closes in this chunk."""
         if self.refit and task.refits is not None:
             return True
         if not self.recalibrate or task.recalibrations is None:
             return False
-        # Without a label nothing comes due: a chunk of answers alone is not worth cutting up.
-        told = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
-        return told or task.recalibrations.any_due
+        # Only labels make a recalibration due: a chunk of answers alone need not be cut.
+        has_labels = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
+        return has_labels or task.recalibrations.any_due
 
-    def given_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job]:
-        """What of a task is due and not done in the flow."""
+    def jobs_to_hand_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job]:
+        """Return the jobs of a task that are due but not done in the flow."""
         refit = None if self.refit else task.begin_refit(sequence, now)
         recalibration = None if self.recalibrate else task.begin_recalibration()
         return [job for job in (refit, recalibration) if job is not None]
 
-    def done(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
-        """Do what is due in tasks of which a window has closed, resting on records up to this sequence.
+    def run_due(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
+        """Do the jobs that are due in tasks with a newly closed window, on records up to `sequence`.
 
-        A recalibration waits for a window of its own model: so what a model's windows say rests on its own
-        answers and labels, whichever other models stand beside it.
+        A recalibration waits for a window of its own model, so that a model's results depend only on its own
+        answers and labels, not on other models.
         """
         for task in tasks:
             if self.refit and task.refits is not None and task.refits.take_closed():

@@ -1,4 +1,4 @@
-"""Judges the windows of one series: baseline, control charts and objectives."""
+"""The judge of a series' windows: baselines, control charts and objectives."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ log = logging.getLogger("blindsight")
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """What a judge is built from.
+    """The settings of a judge.
 
     Parameters
     ----------
     task : Task
         The task's section of the configuration.
     series : str
-        Whom it judges, for the log: `toxicity, erm, region=eu`.
+        The name of the judged series for the log: `toxicity, erm, region=eu`.
     """
 
     task: Task
@@ -54,30 +54,30 @@ class JudgeSettings:
 
     @property
     def baseline_windows(self) -> int:
-        """Windows of the stream that make a baseline where no reference does."""
+        """The number of windows of the stream that make a baseline without a reference."""
         return self.task.reference.first_windows or STREAM_BASELINE_WINDOWS
 
     def chart(self, metric: str) -> LimitChart:
-        """The chart of a metric: the configured kind, where it fits the metric."""
+        """Return the chart of a metric: the configured kind if it fits the metric."""
         return chart_for(self.task.charting, metric)
 
     def label_alarm(self, state: LabelAlarmState | None = None) -> LabelAlarm:
-        """The alarm of the accuracy by labels."""
+        """Return the alarm of the accuracy by labels."""
         return LabelAlarm(self.task.charting.least_change("accuracy"), self.baseline_windows, state)
 
     def build(self, resume: JudgeState | None = None) -> Judge:
-        """The judge, from the start or from where a snapshot left it."""
+        """Return the judge, new or resumed from a snapshot."""
         return Judge(self, resume)
 
 
 class JudgeState(msgspec.Struct, frozen=True):
-    """Baselines, charts, objectives and counts, by metric."""
+    """The state of a judge: baselines, charts, objectives and counts, by metric."""
 
     baselines: dict[str, Baseline] = {}
     charts: dict[str, ChartState] = {}
     warming: dict[str, list[Point]] = {}
     warmed: int = 0
-    anew: dict[str, int] = {}
+    rebaselining: dict[str, int] = msgspec.field(default_factory=dict, name="anew")
     alarmed: list[str] = []
     alarmed_since: dict[str, float] = {}
     objectives: dict[str, PooledState] = {}
@@ -87,14 +87,14 @@ class JudgeState(msgspec.Struct, frozen=True):
     parts: dict[str, BaselineParts] = {}
     warming_parts: dict[str, BaselineParts] = {}
     attributions: dict[str, Attribution] = {}
-    by_labels: LabelAlarmState | None = None  # older versions had none
+    by_labels: LabelAlarmState | None = None  # None in states of older versions
 
 
 class Judge:
-    """Charts and objectives at work.
+    """The charts and objectives of one series.
 
-    Until there is a baseline, from a reference or from the first windows of the stream, nothing is
-    charted and nothing can alarm.
+    Before there is a baseline, from a reference or from the first windows of the stream, there are no charts
+    and no alarms.
     """
 
     def __init__(self, settings: JudgeSettings, resume: JudgeState | None = None) -> None:
@@ -113,8 +113,8 @@ class Judge:
         self._warming_parts = dict(state.warming_parts)
         self._attributions = dict(state.attributions)
         self._by_labels = settings.label_alarm(state.by_labels)
-        self._anew = dict(state.anew)  # windows seen since, by metric
-        since = state.alarmed_since  # older versions kept no time
+        self._rebaselining = dict(state.rebaselining)  # windows collected so far, by metric
+        since = state.alarmed_since  # older versions did not store the time
         self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.alarmed}
         self._bounds = task.objective.bounds()
         self._objectives = self._build_objectives(state.objectives)
@@ -127,26 +127,26 @@ class Judge:
 
     @property
     def warming_up(self) -> bool:
-        """Whether there is no chart yet."""
+        """True if there is no chart yet."""
         return not self._charts
 
     @property
     def out_of_control(self) -> bool:
-        """Whether an alarm is latched on any metric."""
+        """True if any metric has a latched alarm."""
         return bool(self._alarmed)
 
     @property
     def alarmed_since(self) -> Mapping[str, float | None]:
-        """The metrics whose alarm is latched, and since when: as in `SeriesView`."""
+        """The metrics with a latched alarm, and the time since when, as in `SeriesView`."""
         return dict(self._alarmed)
 
     @property
     def attributions(self) -> Mapping[str, Attribution]:
-        """As in `SeriesView`, by metric."""
+        """The attribution of each metric's alarm, as in `SeriesView`."""
         return dict(self._attributions)
 
     def window_sds(self) -> dict[str, float]:
-        """The standard deviation of windows of the configured size in control, by metric with a baseline."""
+        """Return each charted metric's standard deviation between full windows in control."""
         size = self._settings.task.window.size
         charts = {metric: self._settings.chart(metric) for metric in self._baselines}
         return {
@@ -157,36 +157,36 @@ class Judge:
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
-        """Draw the charts around these baselines; without any, wait for the stream's windows.
+        """Make charts from these baselines; without any, wait for the stream's windows.
 
-        The baseline by labels stays where there are charts.
+        The baseline by labels stays unless there are no baselines.
         """
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
         }
         self._baselines = dict(baselines)
         self._parts = dict(parts or {})
-        self._warming, self._warmed, self._alarmed, self._anew = {}, 0, {}, {}
+        self._warming, self._warmed, self._alarmed, self._rebaselining = {}, 0, {}, {}
         self._warming_parts, self._attributions = {}, {}
         if not baselines:
             self._by_labels = self._settings.label_alarm()
 
     def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
-        """Judge the accuracy by labels around this baseline; without one, wait for the stream's windows."""
+        """Judge the accuracy by labels against this baseline; without one, wait for the stream's windows."""
         self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
 
     def rebaseline(self, metric: str) -> int:
-        """Forget one metric's baseline, chart and alarm; how many windows will make the new baseline.
+        """Drop a metric's baseline, chart and alarm; return the number of windows of its next baseline.
 
-        Other metrics and all objectives stay. Windows of the stream make the new baseline also where a
-        reference made the old one: who asks for it says that the reference is what no longer holds.
+        Other metrics and all objectives stay. The next baseline is made from the stream's windows even if a
+        reference made the old one: the request means that the reference no longer holds.
 
         Raises
         ------
         RequestError
             No metric has a baseline yet, so there is nothing to release.
         """
-        if self.warming_up and not self._anew:
+        if self.warming_up and not self._rebaselining:
             raise RequestError(
                 f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows "
                 "are closed, so there can be no alarm; wait for the baseline"
@@ -204,11 +204,11 @@ class Judge:
             each.pop(metric, None)
         if metric == "accuracy":
             self._by_labels = self._settings.label_alarm()
-        self._anew[metric] = 0
+        self._rebaselining[metric] = 0
         return self._settings.baseline_windows
 
-    def begin_anew(self) -> None:
-        """Forget baseline, charts and pooled windows: another version of the model answers from here on."""
+    def restart(self) -> None:
+        """Drop baselines, charts and pooled windows, because another version of the model answers."""
         self.set_baseline({})
         self._objectives = self._build_objectives({})
         self._standing, self._pooled = {}, {}
@@ -216,30 +216,38 @@ class Judge:
     def judge(
         self, evaluation: Evaluation, window: ClosedWindow, rows: PartRows, correction: Correcting
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
-        """Chart a window that has closed and hold it against the objectives.
+        """Judge a closed window by its charts and objectives; return both results.
 
-        A window of fewer than `min_size` rows is estimated but not judged: its distribution is too far
-        from the normal that the limits rest on. `rows` are the parts that its rows are in; `correction` gives
-        the accuracy by labels, which alarm and objective read where it is known.
+        A window of fewer than `min_size` rows is not judged: its distribution is too far from the normal one
+        that the limits assume.
+
+        Parameters
+        ----------
+        evaluation : Evaluation
+        window : ClosedWindow
+        rows : PartRows
+            The parts (groups, classes, ranges of confidence) of the window's rows.
+        correction : Correcting
+            The accuracy by labels, which alarm and objective prefer if it is known.
         """
         charts: tuple[ChartView, ...] = ()
         if window.size >= self._settings.task.window.min_size:
             if "accuracy" in self._settings.task.metrics:
                 self._by_labels.collect(correction, window.number)
             charted = evaluation.for_charts()
-            if self.warming_up and not self._anew:
+            if self.warming_up and not self._rebaselining:
                 self._warm(charted, rows)
             else:
                 judged = [
                     self._chart(metric, charted, window, rows, correction) for metric in self._known(charted)
                 ]
-                charts = tuple(_beside(chart, evaluation, charted) for chart in judged)
-                self._warm_anew(charted, rows)
+                charts = tuple(_moved_to_published(chart, evaluation, charted) for chart in judged)
+                self._warm_rebaselined(charted, rows)
             self._pool(evaluation, window, correction)
         return charts, self.objectives()
 
     def objectives(self) -> tuple[ObjectiveView, ...]:
-        """Where each objective stands."""
+        """Return the result of each objective."""
         return tuple(
             ObjectiveView(
                 metric=metric,
@@ -252,13 +260,13 @@ class Judge:
         )
 
     def snapshot(self) -> JudgeState:
-        """Baselines, charts, objectives and counts."""
+        """Return the state of baselines, charts, objectives and counts."""
         return JudgeState(
             baselines=dict(self._baselines),
             charts={metric: chart.snapshot() for metric, chart in self._charts.items()},
             warming={metric: list(points) for metric, points in self._warming.items()},
             warmed=self._warmed,
-            anew=dict(self._anew),
+            rebaselining=dict(self._rebaselining),
             alarmed=sorted(self._alarmed),
             alarmed_since={metric: time for metric, time in self._alarmed.items() if time is not None},
             objectives={metric: logic.snapshot() for metric, logic in self._objectives.items()},
@@ -303,13 +311,13 @@ class Judge:
         else:
             self._alarmed.pop(metric, None)
         if verdict.rules and (parts := self._parts.get(metric)) is not None:
-            found = rows.attribution(metric, evaluation, parts, estimate.value - verdict.center)
-            if found is not None:
-                self._attributions[metric] = found
+            attribution = rows.attribution(metric, evaluation, parts, estimate.value - verdict.center)
+            if attribution is not None:
+                self._attributions[metric] = attribution
         return ChartView(metric, verdict, self._settings.task.judged_estimator(metric), by_labels)
 
     def _warm(self, evaluation: Evaluation, rows: PartRows) -> None:
-        """Collect a window of the stream for the baseline, and draw the charts once it is long enough."""
+        """Collect a window of the stream for the baseline; make the charts if there are enough windows."""
         for metric in evaluation.estimates:
             self._collect(metric, evaluation, rows)
         self._warmed += 1
@@ -317,20 +325,22 @@ class Judge:
             return
         known = {metric: points for metric, points in self._warming.items() if len(points) >= FEWEST_WINDOWS}
         try:
-            drawn = {metric: baseline(points) for metric, points in known.items()}
-            self.set_baseline(drawn, self._warming_parts)
+            collected = {metric: baseline(points) for metric, points in known.items()}
+            self.set_baseline(collected, self._warming_parts)
         except ConfigError as error:
-            # Too short for the promise of the charts: as many windows again, then anew.
+            # Too few for the charts' promised run length: collect as many windows again.
             more = self._settings.baseline_windows
-            self._say_short(f"the baseline waits for {more} windows more, {self._warmed} are too few", error)
+            self._warn_too_few(
+                f"the baseline waits for {more} windows more, {self._warmed} are too few", error
+            )
 
-    def _warm_anew(self, evaluation: Evaluation, rows: PartRows) -> None:
-        """The same for metrics whose baseline is taken anew while others stay."""
-        for metric in list(self._anew):
+    def _warm_rebaselined(self, evaluation: Evaluation, rows: PartRows) -> None:
+        """Collect a window for the metrics whose baseline is being replaced."""
+        for metric in list(self._rebaselining):
             self._collect(metric, evaluation, rows)
-            self._anew[metric] += 1
+            self._rebaselining[metric] += 1
             points = self._warming.get(metric, [])
-            if self._anew[metric] % self._settings.baseline_windows or len(points) < FEWEST_WINDOWS:
+            if self._rebaselining[metric] % self._settings.baseline_windows or len(points) < FEWEST_WINDOWS:
                 continue
             try:
                 self._baselines[metric] = baseline(points)
@@ -338,13 +348,13 @@ class Judge:
             except ConfigError as error:
                 more = self._settings.baseline_windows
                 why = f"the new baseline of {metric} waits for {more} windows more, {len(points)} are too few"
-                self._say_short(why, error)
+                self._warn_too_few(why, error)
                 continue
-            del self._anew[metric], self._warming[metric]
+            del self._rebaselining[metric], self._warming[metric]
             if metric in self._warming_parts:
                 self._parts[metric] = self._warming_parts.pop(metric)
 
-    def _say_short(self, what: str, error: ConfigError) -> None:
+    def _warn_too_few(self, what: str, error: ConfigError) -> None:
         log.warning("%s: %s. %s.", self._settings.series, what, error)
 
     def _collect(self, metric: str, evaluation: Evaluation, rows: PartRows) -> None:
@@ -379,10 +389,11 @@ class Judge:
         return BootstrapDraws(error.result.value, error.draws, size)
 
 
-def _beside(chart: ChartView, shown: Evaluation, charted: Evaluation) -> ChartView:
-    """The chart with centre and limits beside the estimate that is shown, where it judged another one.
+def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation) -> ChartView:
+    """Return a chart with centre and limits moved to the published estimate, if it judged another one.
 
-    They move by what lies between the two: the shown estimate is within them where the judged one was.
+    They move by the difference of the two estimates, so that the published one is within the limits exactly
+    if the judged one is.
     """
     seen, judged = (each.estimates.get(chart.metric) for each in (shown, charted))
     if not isinstance(seen, Estimate) or not isinstance(judged, Estimate) or seen is judged:
@@ -395,10 +406,10 @@ def _beside(chart: ChartView, shown: Evaluation, charted: Evaluation) -> ChartVi
 
 
 def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
-    """The state of a series.
+    """Return the state of a series.
 
-    Nothing pages while there is no baseline, so that lost trust comes after that; it comes before what
-    charts say, which counts for little once labels contradict the estimate.
+    Lost trust ranks below a missing baseline, without which nothing pages, and above the charts, which mean
+    little once labels contradict the estimate.
     """
     if silent:
         return SeriesState.SILENT

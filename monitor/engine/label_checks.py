@@ -1,4 +1,4 @@
-"""The comparison of a series' labelled rows with its estimates, and the correction of those by them."""
+"""Checks of a series' estimates against its labelled rows, and the correction of the estimates by labels."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from monitor.reports.views import Coverage
 from monitor.stats.estimate.class_bias import ClassErrors, ClassErrorsState
 from monitor.stats.estimate.corrected import shifted
 
-EXCUSED = 2.0
-"""Standard deviations of the forecast bias that a prediction is excused."""
+PREDICTION_TOLERANCE = 2.0
+"""The tolerance of the test of predictions, in standard deviations of the forecast bias."""
 
-_MOST_WAITING = 64  # steps whose rows wait for the audit and the curve
+_MOST_WAITING = 64  # steps whose rows may wait for the audit and the curve
 _Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it was right
 
 
 class ChecksState(msgspec.Struct, frozen=True):
-    """What the checks have taken."""
+    """The state of the checks."""
 
     audit: AuditState | None = None
     trust: TrustState = msgspec.field(default_factory=TrustState)
@@ -40,8 +40,8 @@ class ChecksState(msgspec.Struct, frozen=True):
     curve: CurveState = CurveState()
     errors: ClassErrorsState = ClassErrorsState()
 
-    def begun_anew(self, window: int) -> ChecksState:
-        """Where they begin anew with this window; of the correction nothing: another reference comes."""
+    def restarted(self, window: int) -> ChecksState:
+        """Return the state of checks that restart with this window; the correction's is dropped."""
         audit = self.audit and self.audit.begun_anew(window)
         return ChecksState(
             audit,
@@ -53,30 +53,31 @@ class ChecksState(msgspec.Struct, frozen=True):
 
 
 class LabelChecks:
-    """Audit, calibration curve, tests and correction of one series, fed with the same rows.
+    """The audit, calibration curve, tests and correction of one series, which all use the same labelled rows.
 
-    Two tests take the rows as they come. `test` holds them against their confidences, and asks for a
-    recalibration. `prediction` holds them against what the correction by the labels before the newest closed
-    window's end says of them: the accuracy that is shown first, so that this one decides on trust. Rows of
-    which it is not known what calibration announced them are left out of it. Once it has cost the trust, the
-    next window's close brings another prediction and a fresh test of that.
+    Two tests use each row at once. `test` compares rows with their confidences, and requests a recalibration.
+    `prediction` compares them with the accuracy that the correction predicted from the labels before the
+    newest closed window's end. That accuracy is the one published first, so this test decides on trust. It
+    leaves out rows whose calibration is not known. After a loss of trust, the next closed window brings a new
+    prediction and a fresh test.
 
-    The others take them in whatever pieces: with many models a step brings each of them a row or two, which
-    wait for the next question. The correction is asked at each window, the others where somebody looks.
+    The audit and the curve use rows in pieces of any size: with many models each step brings a row or two for
+    each, which wait until the next use. The correction is used at each window, audit and curve only when
+    something reads them.
 
-    A group has both tests and a correction alone. Its batches of 30 labels are too few for an audit, and its
-    curve would be three more families of metrics for each group; both hold for its model, of whose labels
-    its own are part.
+    A group has only the two tests and a correction. Its batches of 30 labels are too few for an audit, and
+    its curve would add three families of metrics for each group. The model's audit and curve include the
+    group's labels.
 
     Parameters
     ----------
     level : float
-        Of the intervals.
+        The level of the intervals.
     correction : Correcting
     by_class : bool
-        Whether a metric asks for the errors by predicted class.
+        Whether a metric needs the errors by predicted class.
     state : ChecksState, optional
-        A snapshot, or that of a series, which holds one.
+        A snapshot, or a series' snapshot, which extends it.
     """
 
     def __init__(
@@ -86,29 +87,29 @@ class LabelChecks:
         self._audit = IntervalAudit(level).build(state.audit)
         self.test = TrustTest(level=level).build(state.trust)
         self.prediction = TrustTest(level=level).build(state.prediction)
-        self._excused = state.prediction.epsilon is not msgspec.UNSET
+        self._tolerance_is_known = state.prediction.epsilon is not msgspec.UNSET
         self.correction = correction
         self._curve = CurveFollower(state.curve)
         self._waiting: list[_Rows] = []  # for the audit and the curve
         self._by_class = by_class
         self.errors = ClassErrors(state.errors)
-        """Of the labelled rows by window and predicted class."""
-        self._excuses_nothing = state.trust.epsilon is msgspec.UNSET
+        """The errors of the labelled rows by window and predicted class."""
+        self._has_no_tolerance = state.trust.epsilon is msgspec.UNSET
 
     @property
     def trusted(self) -> bool:
-        """Whether labels have not contradicted the predicted accuracy, or no longer do."""
+        """True if labels have not contradicted the predicted accuracy, or no longer do."""
         return self.prediction.trusted
 
     @property
     def audit(self) -> IntervalAuditLogic:
-        """The audit of the intervals, of all rows so far."""
+        """The audit of the intervals, up to date with all rows."""
         self._take_waiting()
         return self._audit
 
     @property
     def curve(self) -> CurveFollower:
-        """The calibration curve, of all rows so far."""
+        """The calibration curve, up to date with all rows."""
         self._take_waiting()
         return self._curve
 
@@ -120,7 +121,7 @@ class LabelChecks:
         confidence: Floats,
         right: NDArray[np.bool_],
     ) -> None:
-        """Give the correction, and the errors by class, rows that have just got their first labels.
+        """Add rows with their first labels to the correction, and to the errors by class.
 
         Parameters
         ----------
@@ -132,8 +133,8 @@ class LabelChecks:
         if self._by_class:
             self.errors.add(window, predicted, confidence, right)
 
-    def wait_with(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Keep rows that the test of trust has taken until the others are asked."""
+    def keep_for_later(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        """Keep rows, which the tests have already used, until the audit or the curve is read."""
         self._waiting.append((window, confidence, right))
         if len(self._waiting) == _MOST_WAITING:
             self._take_waiting()
@@ -147,79 +148,79 @@ class LabelChecks:
         self._curve.add(*rows)
 
     def begin(self, active: ActiveCalibration, reference: Reference) -> None:
-        """Learn how sure the calibration is that a series with a reference starts with, where that is new.
+        """Set the test's tolerance, unless it has one, for a calibration that was fitted on a reference.
 
         Parameters
         ----------
         active : ActiveCalibration
         reference : Reference
-            What it was fitted on.
+            The reference of the fit; it shows how uncertain the calibration is.
         """
-        if self._excuses_nothing and active.view.version > 0:
+        if self._has_no_tolerance and active.view.version > 0:
             known = active.confidence(reference.scores, reference.predicted)
             self.test.recalibrated(0, epsilon_of(known))
 
-    def excuse(self, epsilon: float) -> None:
-        """What a group's calibration excuses, as that is its model's, where nothing was excused so far."""
-        if self._excuses_nothing or (self.test.trust() is None and not self.test.epsilon):
+    def inherit_tolerance(self, epsilon: float) -> None:
+        """Give a group's test its model's tolerance, unless it has one."""
+        if self._has_no_tolerance or (self.test.trust() is None and not self.test.epsilon):
             self.test.recalibrated(0, epsilon)
-            self._excuses_nothing = False
+            self._has_no_tolerance = False
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
-        """A refit brought a calibration while so many rows stood in this open window.
+        """Adapt the checks to a new calibration, which came while the open window held `pending` rows.
 
         Parameters
         ----------
         window : int
-            The open one's number.
+            The number of the open window.
         pending : int
-            Its rows, whose confidences the former calibration gave.
+            Its rows, whose confidences come from the former calibration.
         first : bool
-            None held before: audit and calibration curve begin anew, as the test does.
+            Whether there was no calibration before: then audit, calibration curve and test restart.
         epsilon : float, optional
-            What the uncertainty of one that labels brought excuses: then they begin anew too, as the
-            intervals before were those that the labels spoke against.
+            The test's tolerance for the uncertainty of a calibration fitted on labels. With it audit and
+            curve restart too: the labels had contradicted the former intervals.
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
-        self.errors.begin_anew(clean)
+        self.errors.restart(clean)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
             self.audit.begin_anew(clean)
             self.curve.begin_anew(clean)
 
-    def begin_anew(self, window: int) -> None:
-        """Another version of the model, or another baseline, from this window on."""
+    def restart(self, window: int) -> None:
+        """Restart all checks with this window, for another version of the model or another baseline."""
         self.audit.begin_anew(window)
         self.test.begin_anew(window)
         self.prediction.begin_anew(window)
         self.correction.restarted()
-        self.errors.begin_anew(window)
+        self.errors.restart(window)
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
-        """How often the intervals held; None before there are 30 rows."""
+        """Return how often the intervals held; None before there are 30 rows."""
         return self.audit.coverage()
 
     def predict(self) -> None:
-        """Hold rows from here on against what the correction says now."""
-        self._excused = self.correction.predict()
-        if self._excused:
-            self._excuse()
+        """Compare later rows with the accuracy that the correction predicts now."""
+        self._tolerance_is_known = self.correction.predict()
+        if self._tolerance_is_known:
+            self._update_tolerance()
 
-    def _excuse(self) -> None:
-        self.prediction.predicted(EXCUSED * self.correction.forecast.deviation)
+    def _update_tolerance(self) -> None:
+        self.prediction.predicted(PREDICTION_TOLERANCE * self.correction.forecast.deviation)
 
     def prediction_terms(self) -> tuple[float, float]:
-        """Return what the logits of confidences are multiplied by, and the mean of the forecast bias."""
-        if not self._excused:
-            self._excuse()
-            self._excused = True
+        """Return the factor of the confidences' logits, and the mean of the forecast bias."""
+        if not self._tolerance_is_known:
+            self._update_tolerance()
+            self._tolerance_is_known = True
         return self.correction.stretch, self.correction.forecast.mean
 
     def trust(self) -> Trust | None:
-        """Where the tests stand; None before the first row."""
+        """Return the results of the tests; None before the first row."""
         trust, of_confidences = self.prediction.trust(), self.test.trust()
         biased = None if of_confidences is None else of_confidences.bias
         if biased is None:
@@ -227,28 +228,28 @@ class LabelChecks:
         return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
     def lost_trust(self) -> Trust | None:
-        """Where the tests stand once trust is lost, else None."""
+        """Return the results of the tests if trust is lost, else None."""
         return None if self.trusted else self.trust()
 
     def snapshot(self) -> ChecksState:
-        """By name."""
+        """Return the state of all checks."""
         self._take_waiting()
         return ChecksState(
             self._audit.snapshot(),
             self.test.snapshot(),
-            self._of_prediction(),
+            self._prediction_state(),
             self.correction.snapshot(),
             self._curve.snapshot(),
             self.errors.snapshot(),
         )
 
-    def _of_prediction(self) -> TrustState:
+    def _prediction_state(self) -> TrustState:
         state = self.prediction.snapshot()
-        return state if self._excused else msgspec.structs.replace(state, epsilon=msgspec.UNSET)
+        return state if self._tolerance_is_known else msgspec.structs.replace(state, epsilon=msgspec.UNSET)
 
 
 class FirstLabels:
-    """The rows of a step that get their first labels, by series, to be taken up to places of the stream.
+    """The rows of a step that get their first labels, by series.
 
     Parameters
     ----------
@@ -258,7 +259,7 @@ class FirstLabels:
     Attributes
     ----------
     window, block, predicted, confidence, right : (n,) array
-        Of each row, as in `Matches`.
+        The columns of these rows, as in `Matches`.
     """
 
     def __init__(self, matches: Matches) -> None:
@@ -274,7 +275,7 @@ class FirstLabels:
         return iter(list(self._left))
 
     def take(self, series: int, up_to: int | None = None) -> slice:
-        """Return where the rows of a series are that have not been taken, up to this sequence or all."""
+        """Return the slice of a series' rows that were not taken yet, up to this sequence number or all."""
         left = self._left.pop(series, slice(0, 0))
         stop = left.stop
         if up_to is not None:
@@ -284,13 +285,13 @@ class FirstLabels:
         return slice(left.start, stop)
 
 
-def hold_against(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
-    """Hold labelled rows against confidences and predictions, of all series at once.
+def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
+    """Compare labelled rows of all series at once with their confidences and predictions.
 
     Parameters
     ----------
     checks : sequence of LabelChecks
-        Of each series, by the place that stands in `matches.series`.
+        The checks of each series, by the index in `matches.series`.
     matches : Matches
         Sorted by series, then by sequence.
     audited : bool
@@ -299,14 +300,14 @@ def hold_against(checks: Sequence[LabelChecks], matches: Matches, audited: bool)
     Returns
     -------
     list of int
-        The places of the series whose confidences one of these rows was the one to contradict.
+        The indices of the series whose confidences these rows newly contradict.
     """
     first, right = first_labelled(matches)
     of, window, confidence = matches.series[first], matches.window[first], matches.confidence[first]
     cost = add_together([each.test for each in checks], of, window, confidence, right)
     _test_predictions(checks, of, window, matches.block[first], confidence, right)
     for piece in _pieces(of) if audited else ():
-        checks[of[piece.start]].wait_with(window[piece], confidence[piece], right[piece])
+        checks[of[piece.start]].keep_for_later(window[piece], confidence[piece], right[piece])
     return cost
 
 
@@ -318,7 +319,7 @@ def _test_predictions(
     confidence: Floats,
     right: NDArray[np.bool_],
 ) -> None:
-    """Hold rows, which are sorted by series, against what the correction of each predicts."""
+    """Compare rows, which are sorted by series, with the prediction of each series' correction."""
     factor, shift = np.array([each.prediction_terms() for each in checks]).reshape(-1, 2)[of].T
     moved = [checks[of[piece.start]].correction.moved(block[piece]) for piece in _pieces(of)]
     predicted = shifted(confidence, factor, shift + np.concatenate([np.zeros(0), *moved]))
@@ -331,6 +332,6 @@ def _joined(rows: Sequence[_Rows]) -> _Rows:
 
 
 def _pieces(of: Ints) -> list[slice]:
-    """The rows of each series, of rows that are sorted by series."""
+    """Return the slice of each series' rows, for rows sorted by series."""
     edges = [*np.flatnonzero(np.diff(of, prepend=-1)).tolist(), len(of)]
     return [slice(start, stop) for start, stop in pairwise(edges)]

@@ -1,7 +1,7 @@
-"""Objectives: whether a metric keeps above its floor or below its ceiling, judged on pooled windows.
+"""Objectives: whether a metric stays above its floor or below its ceiling, judged on pooled windows.
 
-A control chart asks whether something changed; an objective asks whether it is still good enough. The
-interval of one window is usually too wide to tell, so the last few are pooled.
+A control chart detects changes; an objective decides whether the metric is still good enough. The interval of
+one window is usually too wide for that, so the newest windows are pooled.
 """
 
 from __future__ import annotations
@@ -29,16 +29,30 @@ from monitor.stats.estimate.widening import mid_p_interval, widened, widened_int
 
 @runtime_checkable
 class CountPmf(Protocol):
-    """The distribution of a window's number of correct answers: `TrimmedPmf`, or what acts like it."""
+    """The distribution of a window's number of right answers: `TrimmedPmf`, or an object like it."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The number of right answers that the first entry of `mass` stands for."""
+        ...
+
     @property
-    def mass(self) -> Floats: ...
+    def mass(self) -> Floats:
+        """The probabilities of successive numbers of right answers."""
+        ...
+
     @property
-    def n(self) -> int: ...
-    def convolve(self, other: Any) -> Self: ...
-    def interval(self, level: float) -> tuple[int, int]: ...
+    def n(self) -> int:
+        """The number of answers."""
+        ...
+
+    def convolve(self, other: Any) -> Self:
+        """Return the distribution of the sum of two windows' numbers."""
+        ...
+
+    def interval(self, level: float) -> tuple[int, int]:
+        """Return the ends of the central interval of this level."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,7 @@ class BootstrapDraws:
     draws : (b,) float64
         The estimate in each bootstrap draw of the window's rows; b is the same for all windows.
     size : int
-        Rows, 1 or more.
+        The number of rows, 1 or more.
     """
 
     value: float
@@ -72,21 +86,21 @@ Poolable = CountPmf | CountRatio | Cumulants | BootstrapDraws
 """The contribution of one window to an objective."""
 
 Pooled = Callable[[int], Result | None]
-"""Gives the accuracy of so many windows, the newest, by all labels so far; None before the first label."""
+"""Returns the accuracy of this many newest windows by all labels so far; None before the first label."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveVerdict:
-    """What an objective says after a window.
+    """The result of an objective after a window.
 
     Parameters
     ----------
     state : ObjectiveState or None
-        None where no window has an estimate: there is nothing to judge.
+        None if no window has an estimate: there is nothing to judge.
     lower, upper : float or None
-        The pooled interval that was judged, in the metric's unit; None where the state is.
+        The pooled interval that was judged, in the metric's unit; None if the state is.
     windows, rows : int
-        What it rests on.
+        The numbers of windows and rows in the pool.
     """
 
     state: ObjectiveState | None
@@ -97,15 +111,15 @@ class ObjectiveVerdict:
 
 
 _NEAR = 0.25
-"""An estimate nearer to its bound than this share of the interval's width is at risk."""
+"""An estimate is at risk if its distance to the bound is less than this share of the interval's width."""
 
 
 def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveState:
-    """A bound against an interval and the estimate in it.
+    """Return the state of a bound, from an interval and the estimate in it.
 
-    A floor is met when the whole interval lies at or above it, and breached when all of it lies below. In
-    between it is at risk if the estimate lies below it, or above it by less than a quarter of the interval's
-    width; else it is not proven: too few data tell. A ceiling is judged the other way round.
+    A floor is met if the whole interval lies at or above it, and breached if all of it lies below. In between
+    it is at risk if the estimate lies below it, or above it by less than a quarter of the interval's width;
+    otherwise it is not proven, because there are too few data. A ceiling is judged in the opposite direction.
 
     Examples
     --------
@@ -116,7 +130,7 @@ def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveSt
     if bound.min is not None:
         met, breached, room = lower >= bound.min, upper < bound.min, value - bound.min
     else:
-        assert bound.max is not None  # a Bound has one of both
+        assert bound.max is not None  # a Bound has either min or max
         met, breached, room = upper <= bound.max, lower > bound.max, bound.max - value
     if met or breached:
         return ObjectiveState.MET if met else ObjectiveState.BREACHED
@@ -132,15 +146,16 @@ class Objective:
     bound : Bound
         A floor (`min`) or a ceiling (`max`).
     windows : int
-        How many of the last windows are pooled, 1 or more. A window without an estimate takes its
-        place among them and adds nothing, so that what is judged never grows old.
+        The number of newest windows that are pooled, 1 or more. A window without an estimate is one of them
+        but adds nothing, so that the pool never gets old.
     level : float
-        Of the interval, above 0 and below 1. At 0.95 a metric that lies just at its bound is called
-        breached after 2.5 % of the windows, as far as the estimator's assumptions hold.
+        The level of the interval, above 0 and below 1. At 0.95 a metric exactly at its bound is called
+        breached after 2.5 % of the windows, if the estimator's assumptions hold.
 
     Raises
     ------
     ValueError
+        A number is out of its range.
 
     Examples
     --------
@@ -164,9 +179,9 @@ class Objective:
             raise ValueError(f"level must be above 0 and below 1, got {self.level}")
 
     def build(self, resume: PooledState | None = None) -> ObjectiveLogic:
-        """The logic, from the start or from where a snapshot left it.
+        """Return the objective's logic, new or resumed from a snapshot.
 
-        With fewer `windows` than the snapshot held, the newest are kept.
+        If `windows` is less than in the snapshot, the newest windows are kept.
         """
         if resume is None:
             return ObjectiveLogic(self)
@@ -179,7 +194,8 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     items : list
-        `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, also as their fields; None where unknown.
+        `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, or mappings of their fields; None if
+        unknown.
     next : int
     exposures : list of Exposure or None
     """
@@ -190,7 +206,7 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLogic:
-    """An objective at work on one series of windows; `Objective.build` makes it.
+    """A running objective on one series of windows, made by `Objective.build`.
 
     A window costs about log2(`windows`) convolutions, not `windows` of them.
     """
@@ -215,27 +231,27 @@ class ObjectiveLogic:
         model: Predictive | None = None,
         corrected: Pooled | None = None,
     ) -> ObjectiveVerdict:
-        """Take the next window and judge.
+        """Add the next window and judge the pool.
 
         Parameters
         ----------
         item : CountPmf, CountRatio, Cumulants or BootstrapDraws, or None
-            Of chance alone. None where its estimate is unknown.
+            The window's distribution by chance alone; None if its estimate is unknown.
         exposure : Exposure, optional
-            How far it moves with what its rows share.
+            How much the estimate depends on errors that the window's rows share.
         model : Predictive, optional
-            The calibration's error and what varies between windows, which are put on the windows together
-            as on one longer one; the pooled interval is chance alone without it.
+            The calibration's error and the variation between windows, which widen the pool's interval like
+            one longer window's. Without it the interval includes chance alone.
         corrected : Pooled, optional
-            What it gives takes the place of the pool of the confidences.
+            Returns the accuracy by labels, which replaces the pool if it is known.
         """
         self._items.append(item)
         self._exposures.append(exposure)
         self._pool.put(self._place, item)
         self._place = (self._place + 1) % self._settings.windows
-        if corrected is not None and isinstance(found := corrected(len(self._items)), Estimate):
-            state = judge(self._settings.bound, found.lower, found.value, found.upper)
-            return ObjectiveVerdict(state, found.lower, found.upper, len(self._items), found.n)
+        if corrected is not None and isinstance(by_labels := corrected(len(self._items)), Estimate):
+            state = judge(self._settings.bound, by_labels.lower, by_labels.value, by_labels.upper)
+            return ObjectiveVerdict(state, by_labels.lower, by_labels.upper, len(self._items), by_labels.n)
         total = self._pool.total
         if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
             return ObjectiveVerdict(None, None, None, 0, 0)
@@ -259,26 +275,26 @@ class ObjectiveLogic:
         return k_low / total.n, k_high / total.n
 
     def clear(self) -> None:
-        """Forget every window, as where a new version of the model begins: the next one is the first."""
+        """Drop all windows, for instance for a new version of the model; the next window is the first."""
         self._items.clear()
         self._exposures.clear()
         self._place = 0
         self._pool = _Pool(self._settings.windows, (), 0)
 
     def snapshot(self) -> PooledState:
-        """The pooled windows, oldest first; `Objective.build` takes it back."""
+        """Return the pooled windows, oldest first, for `Objective.build`."""
         exposures = list(self._exposures)
         return PooledState(list(self._items), self._place, exposures if any(exposures) else [])
 
 
 class _Pool:
-    """The last windows together: a ring of places, and above it a tree of what each two hold together.
+    """The newest windows together: a ring of windows as the leaves of a binary tree of their joins.
 
-    A window replaces the one at its place, and only the nodes above that are made anew. The total
-    depends on what is at which place, and not on how it came there; so a pool that is built from a
-    snapshot, which holds the places, goes on with the same numbers to the last bit. Convolved one after
-    the other, the same windows give a CDF that differs by less than 1e-15 a window (what each step
-    trims and rounds): the same counts reach its quantiles, but for a tie closer than that.
+    A window replaces the one at its place, and only the nodes above that are computed again. The total
+    depends only on which window is at which place. A pool that is built from a snapshot, which stores the
+    places, therefore continues with the same numbers to the last bit. Convolved in another order, the same
+    windows give a CDF that differs by less than 1e-15 per window (each step trims and rounds), which gives
+    the same quantiles unless a tie is closer than that.
 
     Parameters
     ----------
@@ -286,7 +302,7 @@ class _Pool:
     items : sequence
         Windows, oldest first, at most `places`.
     following : int
-        The place after that of the newest.
+        The place after the newest window's.
     """
 
     def __init__(self, places: int, items: Collection[Poolable | None], following: int) -> None:
@@ -300,7 +316,7 @@ class _Pool:
 
     @property
     def total(self) -> Poolable | None:
-        """All windows together; None where none has an estimate."""
+        """All windows joined; None if none has an estimate."""
         return self._nodes[1]
 
     def put(self, place: int, item: Poolable | None) -> None:
@@ -316,12 +332,12 @@ class _Pool:
 
 
 def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
-    """Two windows as one; None adds nothing.
+    """Return two windows joined into one; None adds nothing.
 
-    Counts: the windows' distributions are convolved, which is exact for independent windows. Cumulants and
-    draws: those of the size-weighted mean of the windows, draw by draw; for a metric that is no mean of rows
-    (an `ece`) this is the mean of the windows' values, not the value of all rows at once. Draws beside
-    cumulants are taken by their own cumulants. It is of chance alone.
+    Counts are convolved, which is exact for independent windows. Cumulants and draws become those of the
+    windows' mean weighted by size, draw by draw. For a metric that is no mean over rows (an `ece`) this is
+    the mean of the windows' values, not the value of all rows at once. Draws are converted to cumulants to
+    join cumulants. The result includes chance alone.
     """
     if one is None or other is None:
         return one if other is None else other
@@ -339,7 +355,7 @@ def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
 
 
 def _cumulants(item: BootstrapDraws | Cumulants) -> Cumulants:
-    return item if isinstance(item, Cumulants) else Cumulants.of_draws(item.value, item.draws, item.size)
+    return item if isinstance(item, Cumulants) else Cumulants.from_draws(item.value, item.draws, item.size)
 
 
 def _weighted(one: BootstrapDraws, other: BootstrapDraws) -> BootstrapDraws:
@@ -383,7 +399,7 @@ _ITEMS: tuple[tuple[str, type[Poolable]], ...] = (
 
 
 def _item(saved: Any) -> Poolable | None:
-    """A pooled window from what a snapshot holds."""
+    """Return a pooled window from a snapshot's value."""
     if not isinstance(saved, Mapping):
         pooled: Poolable | None = saved
         return pooled

@@ -1,12 +1,11 @@
-"""A stream shared out by model, so that each model's part can be computed by itself, and by another process.
+"""Divides a stream by model, so that other processes can compute each model's part separately.
 
-What a model's windows say rests on its own answers and on the labels of its task, on no other model: but for
-two things that belong to the stream as a whole, the place of each record in it and its clock. So a stream
-is cut into stretches, each is read by itself (`StreamPartitioner`), and what a model gets of each is put
-together
-again (`joined`) once it is known where each stretch begins (`begins`).
+A model's windows depend on its own answers and on the labels of its task, not on other models, apart from two
+properties of the whole stream: the place of each record in it, and its clock. So the stream is cut into
+stretches, and each stretch is divided separately (`StreamPartitioner`). Once the beginning of each stretch is
+known (`begins`), a model's shares of all stretches are joined again (`joined`).
 
-A task whose models are estimated together (`ssme` and its like) is one share, as a whole, and so is an arena.
+A task whose models are estimated together (by `ssme`, for instance) is one share, and so is an arena.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Named = tuple[tuple[str, ...], Ints]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What a chunk of a stretch holds for one model, or for every model of a task; n records.
+    """The share of a chunk of one stretch for one model, or for every model of a task; n records.
 
     Parameters
     ----------
@@ -37,13 +36,13 @@ class Partition:
     model : str
         ``""`` for labels, which are for every model of the task, and for comparisons of an arena.
     besides : str
-        Of labels that came along with one model's answers: that model, which has them already.
+        For labels that came with one model's answers: that model, which already has them.
     records : Batch or LabelBatch
         Their `order` is the place in the stretch.
     clock : (n,) float64
-        The largest time in the stretch up to each of them; -inf before the first.
+        The largest time in the stretch up to each record; -inf before the first time.
     partition : str
-        Where they came from: one a stretch.
+        The partition of the source, one for each stretch.
     """
 
     task: str
@@ -59,18 +58,18 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What must be known of a stretch to go on behind it.
+    """The facts about a stretch that are needed to continue after it.
 
     Parameters
     ----------
     length : int
-        Places that its records take.
+        The number of places that its records occupy.
     first, newest : float
-        The first time that a record names, and the largest; -inf for none.
+        The first time of a record, and the largest; -inf for none.
     last : float or None
-        That of the last record that could be used, -inf where it names none; None where there is no record.
+        The time of the last usable record, -inf if it has none; None without a record.
     leaps : bool
-        Whether times in it lie further ahead of those before than an `EventClock` believes at once.
+        Whether a time is further ahead of those before than an `EventClock` accepts at once.
     """
 
     length: int = 0
@@ -81,12 +80,12 @@ class Segment:
 
 
 class StreamPartitioner:
-    """Shares out one stretch, chunk by chunk in its order.
+    """Divides one stretch by model, chunk by chunk in order.
 
     Attributes
     ----------
     stretch : Segment
-        What has been read of it.
+        The facts about the chunks so far.
     """
 
     def __init__(self) -> None:
@@ -94,12 +93,12 @@ class StreamPartitioner:
         self._times: list[tuple[Ints, Floats]] = []
 
     def share(self, chunk: Chunk) -> list[Partition]:
-        """The shares of a chunk, whose records came from one partition.
+        """Return the shares of a chunk, whose records must come from one partition.
 
         Raises
         ------
         ValueError
-            They came from several.
+            The records come from several partitions.
         """
         if len(chunk.partitions) > 1:
             raise ValueError(f"a stretch is of one partition, got {', '.join(chunk.partitions)}")
@@ -108,33 +107,33 @@ class StreamPartitioner:
         partition = chunk.partitions[0] if chunk.partitions else ""
         begin = self.stretch.length
         self.stretch = replace(self.stretch, length=begin + chunk.answers + chunk.labels_received)
-        found = []
+        shares = []
         for part in records:
             clock = marks[part.order]
             part = replace(part, order=part.order + begin)
-            if isinstance(part, LabelBatch) or (part.other >= 0).any():  # an arena is one share, as a whole
-                found.append(Partition(part.task, "", "", part, clock, partition))
+            if isinstance(part, LabelBatch) or (part.other >= 0).any():  # an arena is one share
+                shares.append(Partition(part.task, "", "", part, clock, partition))
             else:
-                found += _of_models(part, clock, partition)
-        return found
+                shares += _of_models(part, clock, partition)
+        return shares
 
     def times(self) -> tuple[Ints, Floats]:
-        """The place in the stretch of each answer and label, and the time that it names."""
+        """Return the place in the stretch of each answer and label, and its time."""
         if not self._times:
             return np.zeros(0, dtype=np.int64), np.zeros(0)
         places, times = zip(*self._times, strict=True)
         return np.concatenate(places), np.concatenate(times)
 
     def _marks(self, chunk: Chunk, records: list[Batch | LabelBatch]) -> Floats:
-        """By the chunk's order, the largest time of the stretch so far; the stretch takes note."""
+        """Return the stretch's largest time up to each record, in the chunk's order; update the facts."""
         stretch = self.stretch
         order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
         by_order = np.argsort(order, kind="stable")
         times = np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order]
         self._times.append((stretch.length + order[by_order], times))
-        found = np.full(chunk.answers + chunk.labels_received, -np.inf)
+        clock = np.full(chunk.answers + chunk.labels_received, -np.inf)
         if not len(times):
-            return found
+            return clock
         known = np.where(np.isnan(times), -np.inf, times)
         marks = np.maximum.accumulate(np.maximum(known, stretch.newest))
         before = np.concatenate([[stretch.newest], marks[:-1]])
@@ -146,12 +145,12 @@ class StreamPartitioner:
             last=float(known[-1]),
             leaps=stretch.leaps or bool(np.any((marks > before + LEAP_SECONDS) & (before > -np.inf))),
         )
-        found[order[by_order]] = marks
-        return found
+        clock[order[by_order]] = marks
+        return clock
 
 
 def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partition]:
-    """A batch by model, each with its labels for the others: by id they reach whichever model answered."""
+    """Yield a batch's share for each model, and its labels for the other models, which they match by id."""
     by_model = _sorted_by(batch.model, len(batch.models))
     batch, clock = _take(batch, by_model), clock[by_model]
     edges = np.searchsorted(batch.model, np.arange(len(batch.models) + 1)).tolist()
@@ -160,19 +159,19 @@ def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partitio
             continue
         own, of_own = _with_fewest_names(_take(batch, slice(first, last))), clock[first:last]
         yield Partition(batch.task, name, "", own, of_own, partition)
-        # Right or wrong, of a task without classes, is said of the one model.
-        if own.scores.shape[1] > 1 and len(told := labels_along(own, np.flatnonzero(own.label >= 0))):
-            known = of_own[np.searchsorted(own.order, told.order)]
-            yield Partition(batch.task, "", name, told, known, partition)
+        # In a task without classes a label means right or wrong, and concerns only its model.
+        if own.scores.shape[1] > 1 and len(labels := labels_along(own, np.flatnonzero(own.label >= 0))):
+            known = of_own[np.searchsorted(own.order, labels.order)]
+            yield Partition(batch.task, "", name, labels, known, partition)
 
 
 def _sorted_by(codes: Ints, names: int) -> Ints:
-    """The rows in the order of their codes, each code's in theirs; small numbers numpy sorts by counting."""
+    """Return the rows stably sorted by code; numpy sorts small integer types by counting."""
     return np.argsort(codes.astype(np.min_scalar_type(names)), kind="stable")
 
 
 def _take(batch: Batch, rows: Ints | slice) -> Batch:
-    """Rows of a batch."""
+    """Return rows of a batch."""
     columns: dict[str, Any] = {
         each.name: _rows_of(value, rows)
         for each in fields(batch)
@@ -183,12 +182,12 @@ def _take(batch: Batch, rows: Ints | slice) -> Batch:
 
 
 def _rows_of(column: NDArray[Any], rows: Ints | slice) -> NDArray[Any]:
-    """Rows of a column; of a matrix, `take` is ten times as fast as an index of many rows."""
+    """Return rows of a column; for many rows of a matrix, `take` is ten times as fast as an index."""
     return column[rows] if isinstance(rows, slice) or column.ndim == 1 else column.take(rows, axis=0)
 
 
 def _with_fewest_names(batch: Batch) -> Batch:
-    """A batch with the names that it needs and no others."""
+    """Return a batch with only the names that it uses."""
     models, model = _fewest((batch.models, batch.model))
     versions, version = _fewest((batch.versions, batch.version))
     groups = {name: _fewest(named) for name, named in batch.groups.items()}
@@ -207,17 +206,17 @@ def _fewest(named: Named) -> Named:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Where a stretch begins in the whole stream.
+    """The beginning of a stretch in the whole stream.
 
     Parameters
     ----------
     sequence : int
-        Of its first place.
+        The sequence number of its first place.
     clock : float
-        The time before it.
+        The clock before it.
     exact : ((m,) int64, (m,) float64) or None
-        Where its own times do not tell: at each of these places in the stretch, rising, the clock's time
-        from there on.
+        If a time leaps: places in the stretch, increasing, and the clock from each place on. None if the
+        stretch's own largest times suffice.
     """
 
     sequence: int
@@ -225,7 +224,7 @@ class Begin:
     exact: tuple[Ints, Floats] | None = None
 
     def clock_at(self, share: Partition) -> Floats:
-        """The clock of the whole stream at each record of a share of this stretch."""
+        """Return the whole stream's clock at each record of a share of this stretch."""
         if self.exact is None:
             return np.maximum(share.clock, self.clock)
         places, marks = self.exact
@@ -234,21 +233,20 @@ class Begin:
 
 
 def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, Floats]]) -> list[Begin]:
-    """Where each stretch of a stream begins.
+    """Return the beginning of each stretch of a stream.
 
     Parameters
     ----------
     stretches : sequence of Segment
         In the order of the stream.
     times_of : callable
-        What `StreamPartitioner.times` gave of a stretch, by its number; asked only for one in which a time
-        leaps
-        ahead of all before it by more than `monitor.engine.clock.LEAP_SECONDS`.
+        Returns the result of `StreamPartitioner.times` for a stretch by its number. It is called only for a
+        stretch with a time that is ahead of all before by more than `monitor.engine.clock.LEAP_SECONDS`.
 
     Examples
     --------
-    >>> found = begins([Segment(3, 10.0, 12.0, 12.0), Segment(2, 11.0, 13.0, 13.0)], lambda _: None)
-    >>> [(each.sequence, each.clock) for each in found]
+    >>> starts = begins([Segment(3, 10.0, 12.0, 12.0), Segment(2, 11.0, 13.0, 13.0)], lambda _: None)
+    >>> [(each.sequence, each.clock) for each in starts]
     [(0, -inf), (3, 12.0)]
     """
     return list(each_begin(stretches, times_of))
@@ -257,7 +255,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
 def each_begin(
     stretches: Iterable[Segment], times_of: Callable[[int], tuple[Ints, Floats]]
 ) -> Iterator[Begin]:
-    """As `begins`, one by one: each is told before the next stretch is asked for."""
+    """Yield the beginnings as in `begins`, each before the next stretch is read."""
     sequence, now, last = 0, -np.inf, -np.inf
     for number, stretch in enumerate(stretches):
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):
@@ -276,18 +274,18 @@ def each_begin(
 
 
 def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
-    """Shares of one task, each with where its stretch begins, as a chunk of the stream that they make up.
+    """Return the shares of one task as one chunk of the stream.
 
     Parameters
     ----------
     shares : iterable of (Partition, Begin)
-        In any order; no record twice.
+        Each share with the beginning of its stretch, in any order, without repeated records.
     source : str
 
     Raises
     ------
     ValueError
-        There is none.
+        There are no shares.
     """
     parts = list(shares)
     if not parts:
@@ -300,16 +298,16 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
     order = np.empty(len(whole), dtype=np.int64)
     order[by_sequence] = np.arange(len(whole))
     ends = np.cumsum([len(sequence) for sequence in sequences])[:-1]
-    placed = [
+    ordered = [
         (replace(share.records, order=own), partitions.index(share.partition))
         for (share, _), own in zip(parts, np.split(order, ends), strict=True)
     ]
     batches = [
         replace(part, partition=np.full(len(part), partition, dtype=np.int64))
-        for part, partition in placed
+        for part, partition in ordered
         if isinstance(part, Batch)
     ]
-    labels = [part for part, _ in placed if isinstance(part, LabelBatch)]
+    labels = [part for part, _ in ordered if isinstance(part, LabelBatch)]
     return Chunk(
         source=source,
         batches=(_one(batches),) if batches else (),
@@ -322,7 +320,7 @@ def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
 
 
 def _one(batches: Sequence[Batch]) -> Batch:
-    """Several batches of one task as one, in the order of their records."""
+    """Return several batches of one task as one, in the order of their records."""
     if len(batches) == 1:
         return batches[0]
     by_order = np.argsort(np.concatenate([batch.order for batch in batches]), kind="stable")
@@ -343,10 +341,8 @@ def _one(batches: Sequence[Batch]) -> Batch:
 
 
 def _united(parts: Sequence[Named], order: Ints) -> Named:
-    """One list of names for all parts, and the indices into it in this order."""
-    names = tuple(dict.fromkeys(name for found, _ in parts for name in found))
+    """Return one list of names for all parts, and the indices into it in this order."""
+    names = tuple(dict.fromkeys(name for own, _ in parts for name in own))
     place = {name: i for i, name in enumerate(names)}
-    codes = [
-        np.array([*(place[name] for name in found), -1], dtype=np.int64)[codes] for found, codes in parts
-    ]
+    codes = [np.array([*(place[name] for name in own), -1], dtype=np.int64)[codes] for own, codes in parts]
     return names, np.concatenate(codes)[order]

@@ -1,4 +1,4 @@
-"""Who computes what of a stream that many processes share: units from what was read, spread by their size."""
+"""Plans how processes share a stream: units of work from the facts about its parts, balanced by size."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ _SKEWED = 0.5
 
 @dataclass(slots=True)
 class Facts:
-    """What the driver must know of a split.
+    """The facts about a part of the stream (a split) that the driver needs.
 
     Parameters
     ----------
     stretch : Segment
     models : dict of (task, model) to [place, rows]
-        The place in the split of its first answer, and how many there are; those of an arena under ``""``.
+        The place in the split of the first answer, and the number of answers; an arena's are under ``""``.
     groups : dict of task to set of (model, group)
-        As far as they are no more than may be watched.
+        Only up to one more than may be watched.
     labels : Counter of task
-        Labels on their own or along with answers, which other models of the task need too.
+        Labels in records of their own or with answers, which other models of the task need too.
     verdicts : int
-        Right or wrong along with answers of tasks without classes, of use to the one model.
+        Right or wrong with answers of tasks without classes, which concern only the one model.
     answers_rejected : Counter of str
         By reason.
     labels_rejected : Counter of (task, reason)
         ``""`` for a label that names no task.
     first : list of str
-        The first messages.
+        The first messages of rejected records.
     received : int
         Answers and labels, used or not.
     largest : int
-        Bytes of the largest share.
+        The size in bytes of the largest share.
     ignored : int
-        Events without answers that were passed over.
+        Events without answers.
     rows_left : Counter of str
         Rows that the mapping did not read, by the path of the one beside them that it read.
     files : dict of str to [answers, labels]
-        Those that could be used and came by themselves, by file.
+        Usable answers and labels in records of their own, by file.
     certain : Counter of (task, model)
         Answers with a score of exactly 1, or a confidence of exactly 0 or 1.
     named_labels : int
-        Labels on their own, read along with answers, that name a model: they may be answers without scores.
+        Labels in records of their own, read along with answers, that name a model: they may be answers
+        without scores.
     newest : float
-        Of a stream: the largest time of a record, where it is no more than a day after that of its message.
+        For a stream: the largest time of a record, if it is at most a day after its message's.
     """
 
     stretch: Segment = field(default_factory=Segment)
@@ -79,9 +80,9 @@ class Facts:
     newest: float = -math.inf
 
     def absorb(self, later: Facts, sequence: int, caps: Mapping[str, int]) -> None:
-        """Take what follows in the stream; its first place is `sequence`.
+        """Add the facts about the next part of the stream, whose first place is `sequence`.
 
-        `caps` says by task how many groups are enough to know that they are too many.
+        `caps` gives by task the number of groups that is enough to know that there are too many.
         """
         for name, (place, rows) in later.models.items():
             self.models.setdefault(name, [sequence + place, 0])[1] += rows
@@ -108,7 +109,7 @@ class Facts:
         known[1] += labels
 
     def note(self, chunk: Chunk, unit: str) -> None:
-        """Count what a chunk of one file brought, used or not; `unit` is what its positions count."""
+        """Count the records of a chunk of one file, used or not; `unit` names what its positions count."""
         self.received += chunk.answers + chunk.labels_received
         self.ignored += chunk.ignored
         self.rows_left.update(chunk.rows_left)
@@ -134,14 +135,15 @@ class Facts:
             self.certain.update({(batch.task, model): count for model, count in pairs if count})
 
     def rows(self, task: str) -> int:
-        """Answers of a task."""
+        """Return the number of answers of a task."""
         return sum(rows for (name, _), (_, rows) in self.models.items() if name == task)
 
 
 def certain_rows(scores: Floats) -> NDArray[np.bool_]:
-    """Return (n,) bool, True where the largest of (n, K) scores is 1, or a confidence is 0 or 1, exactly.
+    """Return (n,) bool: True if the largest of (n, K) scores is exactly 1, or a confidence exactly 0 or 1.
 
-    Of three classes, say, a forest gives many a score of exactly 0, which says nothing of the largest one.
+    A score of exactly 0 among three or more classes does not count: a forest gives many of them, whatever the
+    largest score is.
 
     Examples
     --------
@@ -150,13 +152,13 @@ def certain_rows(scores: Floats) -> NDArray[np.bool_]:
     >>> certain_rows(np.array([[0.0], [0.5]])).tolist()
     [True, False]
     """
-    found: NDArray[np.bool_] = (scores == 1).any(axis=1)
-    return found | (scores[:, 0] == 0) if scores.shape[1] == 1 else found
+    certain: NDArray[np.bool_] = (scores == 1).any(axis=1)
+    return certain | (scores[:, 0] == 0) if scores.shape[1] == 1 else certain
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one engine computes: one model of a task, or a whole task, as an arena always is.
+    """The work of one engine: one model of a task, or a whole task, for instance an arena.
 
     Parameters
     ----------
@@ -164,7 +166,7 @@ class Unit:
     model : str or None
         None for a whole task.
     rows : int
-        Answers.
+        The number of answers.
     """
 
     task: str
@@ -173,24 +175,27 @@ class Unit:
 
 
 def configured(settings: EngineSettings) -> dict[str, list[str]]:
-    """By task, the models that are there before any answer; of an arena ``""``, which stands for them all."""
+    """Return by task the configured models; ``""`` stands for all models of an arena."""
     models = {name: list(task.models) for name, task in settings.tasks.items()}
     return models | {name: [""] for name in settings.arenas}
 
 
 def most_groups(settings: EngineSettings) -> dict[str, int]:
-    """By task, how many groups are enough to know that they are too many; an arena has none."""
+    """Return by task the number of groups that is enough to know that there are too many; 0 for an arena."""
     most = {name: task.max_series for name, task in settings.tasks.items()}
     return most | dict.fromkeys(settings.arenas, 0)
 
 
 def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
-    """Count a share of so many packed bytes; of a task no more than `cap` groups are remembered."""
+    """Add a share of a chunk, of `size` packed bytes, to the facts about its split.
+
+    At most about `cap` groups of a task are remembered.
+    """
     facts.largest = max(facts.largest, size)
     if not isinstance(share.records, Batch):
         facts.labels[share.task] += len(share)
         return
-    if not share.model:  # of an arena: verdicts along with comparisons are no share of their own
+    if not share.model:  # an arena's: verdicts that come with comparisons are no share of their own
         facts.labels[share.task] += int((share.records.label >= 0).sum())
     elif share.records.scores.shape[1] == 1:
         facts.verdicts += int((share.records.label >= 0).sum())
@@ -203,18 +208,18 @@ def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
 
 
 def rows_of(facts: Sequence[Facts]) -> dict[tuple[str, str], int]:
-    """Answers by task and model, models in the order of their first one."""
-    found: dict[tuple[str, str], int] = {}
+    """Return the number of answers by task and model, models in the order of their first answer."""
+    rows: dict[tuple[str, str], int] = {}
     for each in facts:
         for name in sorted(each.models, key=lambda name: each.models[name][0]):
-            found[name] = found.get(name, 0) + each.models[name][1]
-    return found
+            rows[name] = rows.get(name, 0) + each.models[name][1]
+    return rows
 
 
 def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str]:
-    """Tasks whose models must be computed together, and why: a sentence.
+    """Return the tasks whose models must be computed together, each with the reason as a sentence.
 
-    One engine for each model gives the lines of one engine for all, unless they are estimated together or
+    One engine for each model gives the reports of one engine for all, unless models are estimated together or
     share a memory that is full.
     """
     rows: Counter[str] = Counter()
@@ -224,8 +229,8 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
         rows[name] += count
         models.setdefault(name, set()).add(model)
     for each in facts:
-        for name, found in each.groups.items():
-            groups.setdefault(name, set()).update(found)
+        for name, named in each.groups.items():
+            groups.setdefault(name, set()).update(named)
     labels = sum((each.labels for each in facts), Counter[str]())
     reasons = {}
     for name in rows:
@@ -244,7 +249,7 @@ def why_whole(settings: EngineSettings, facts: Sequence[Facts]) -> dict[str, str
 
 
 def why_together(settings: EngineSettings, name: str) -> str:
-    """Why the models of a task are computed together whatever comes; ``""`` where they need not be."""
+    """Return why the models of a task are always computed together; ``""`` if they are not."""
     if name in settings.arenas:
         return "its models are compared in pairs"
     task = settings.tasks[name]
@@ -253,25 +258,25 @@ def why_together(settings: EngineSettings, name: str) -> str:
 
 
 def may_close(settings: EngineSettings, name: str, rows: int) -> int:
-    """Windows that so many answers of a task fill."""
+    """Return the number of windows that this many answers of a task fill."""
     task = settings.tasks[name]
     return (1 + len(task.groups)) * (rows // task.window.size)
 
 
 def kept(settings: EngineSettings, name: str) -> int:
-    """Windows of a task that are kept for labels to come."""
+    """Return the number of windows of a task that are kept for late labels."""
     return TaskSettings(name, settings.tasks[name], {}).revisions.keep
 
 
 def remembered(settings: EngineSettings, name: str) -> int:
-    """Answers of a task that its labels find."""
+    """Return the number of answers of a task that are kept for labels to match."""
     task = settings.tasks[name]
     bounds = task.labels.max_bytes, task.labels.max_answers, task.labels.max_waiting
     return rows_within(*bounds, 1 + len(task.groups), task.scored, settings.numbered)[0]
 
 
 def too_many(settings: EngineSettings, name: str, rows: int) -> str:
-    """Why a task with labels and more windows than are kept is computed as a whole."""
+    """Return why a task with labels and more windows than are kept is computed as a whole."""
     most = settings.tasks[name].labels.max_answers
     return (
         f"its labels are awaited by more windows than labels.max_answers, {most:,}, keeps, oldest out first "
@@ -280,7 +285,7 @@ def too_many(settings: EngineSettings, name: str, rows: int) -> str:
 
 
 def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
-    """What engines compute: a task that is `whole`, or one model of it."""
+    """Return the units of work: each task that is `whole`, and each model of the others."""
     by_model = rows_of(facts)
     rows: dict[tuple[str, str | None], int] = {}
     for (task, model), count in by_model.items():
@@ -290,7 +295,7 @@ def units_of(facts: Sequence[Facts], whole: Collection[str]) -> list[Unit]:
 
 
 def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
-    """What the engine of a unit is built from: its task, of whose models it knows its own only."""
+    """Return the settings for the engine of a unit: only its task, with only its own models."""
     tasks = {name: task for name, task in settings.tasks.items() if name == unit.task}
     arenas = {name: arena for name, arena in settings.arenas.items() if name == unit.task}
     references = settings.references.get(unit.task, {})
@@ -301,7 +306,7 @@ def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
 
 
 def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Task]:
-    """Tasks that know of their configured models these only."""
+    """Return the tasks with only these of their configured models."""
     return {
         name: task.model_copy(update={"models": {k: v for k, v in task.models.items() if k in own}})
         for name, task in tasks.items()
@@ -309,7 +314,7 @@ def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Ta
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:
-    """A partition for each unit: largest first, each to the one with the fewest rows so far.
+    """Return a partition for each unit: largest unit first, each to the partition with the fewest rows.
 
     Examples
     --------
@@ -317,30 +322,30 @@ def spread(units: Sequence[Unit], partitions: int) -> list[int]:
     [0, 1, 1, 1]
     """
     loads = [(0, number) for number in range(partitions)]
-    found = [0] * len(units)
+    assigned = [0] * len(units)
     for i in sorted(range(len(units)), key=lambda i: -units[i].rows):
         load, number = heapq.heappop(loads)
-        found[i] = number
+        assigned[i] = number
         heapq.heappush(loads, (load + units[i].rows, number))
-    return found
+    return assigned
 
 
 def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> list[str]:
-    """What whoever runs it should know of how the work is spread, as sentences."""
-    found = [f"{task} is computed as a whole, by one core: {why}." for task, why in whole.items()]
+    """Return sentences for the user about how the work is spread."""
+    notes = [f"{task} is computed as a whole, by one core: {why}." for task, why in whole.items()]
     total = sum(unit.rows for unit in units)
     for unit in units:
         if cores > 1 and unit.model is not None and unit.rows > _SKEWED * total:
-            found.append(
+            notes.append(
                 f"{unit.task} {unit.model} has {unit.rows / total:.0%} of the answers: its windows follow on "
                 "each other, so one core computes them while others wait; more of them make only the "
                 "reading faster."
             )
-    return found
+    return notes
 
 
 def notes_of_order(facts: Sequence[Facts]) -> list[str]:
-    """A sentence where a file has labels alone and follows one with answers, as files are not merged by time.
+    """Return a sentence if a file of labels follows a file of answers, because files are not merged by time.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""The reference of one model: what its calibration is fitted on, and what its charts are drawn around.
+"""The reference of one model: the labelled rows for its calibration and for the baselines of its charts.
 
-Its labelled rows also tell whether a task's two classes are written the wrong way round.
+It is also used to detect that a task's two classes are configured in the wrong order.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from monitor.stats.estimate.proportion import wilson
 
 T = TypeVar("T")
 
-_FOLDS = 5  # of the reference's windows, whose calibrations are fitted outside
+_FOLDS = 5  # of the reference's windows; each fold's calibrations are fitted on the others
 
 FEWEST_WINDOWS = 5
-"""Reference windows without which no chart is drawn: the spread of fewer says next to nothing."""
+"""The least number of reference windows for a chart: fewer do not show their spread."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Labelled answers of one model in time order, n rows.
+    """Labelled answers of one model in order of time, n rows.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ class Reference:
     predicted, labels : (n,) int64
     time : (n,) float64
     version : str
-        Of the newest row; a reference should be of one version.
+        The version of the newest row; a reference should have only one version.
     groups : mapping of str to (m,) int64
         The rows of each group: ``region=eu``.
     features : (n, F) float64, optional
-        As in `Batch`. Left out, F is 0.
+        As in `Batch`. F is 0 by default.
     """
 
     scores: Floats
@@ -66,22 +66,22 @@ class Reference:
     _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def calibration(self, method: str) -> Calibration:
-        """The calibration by this method, fitted once: the model and its groups share it.
+        """Return the calibration by this method, fitted once: the model and its groups share it.
 
-        By `auto` it is that of the chosen method, whose name it bears.
+        With `auto` it is the calibration by the chosen method, and has that method's name.
 
         Raises
         ------
         ValueError
-            The reference cannot carry the method, with the reason.
+            The method cannot be fitted on the reference; the text gives the reason.
         """
         method = self._chosen(method)
         return self._once(method, lambda: CALIBRATORS[method]().fit(*self._rows))
 
-    def drawn(self, task: Task, group: str, draw: Callable[[], T]) -> T:
-        """What charts are drawn around by this task's section, worked out once.
+    def cached_baselines(self, task: Task, group: str, draw: Callable[[], T]) -> T:
+        """Return the result of `draw` for this task's section, computed once.
 
-        The start tries each model's charts before the engine is built, which takes what that has found.
+        The start tries each model's charts before the engine is built, and the engine uses the same result.
         """
         key = f"drawn {group}"
         if key not in self._fits or self._fits[key][0] is not task:
@@ -90,28 +90,28 @@ class Reference:
         return made
 
     def _chosen(self, method: str) -> str:
-        """Return the method itself, or the one that `auto` takes."""
+        """Return the method itself, or the method that `auto` chooses."""
         return self.choice().method if method == AutoCalibrator.method else method
 
     def choice(self) -> Choice:
-        """The method that `auto` takes, with the losses by which it does; worked out once.
+        """Return the method that `auto` chooses, with the losses that decide; computed once.
 
         Raises
         ------
         ValueError
-            The rows outside some part of the reference cannot be fitted on.
+            The method cannot be fitted without some part of the reference.
         """
         return self._once(AutoCalibrator.method, lambda: choose(*self._rows))
 
     def predictive(self, method: str, group: str = "") -> Predictive:
-        """The error of later windows under this calibration, of the model or of one group of it.
+        """Return the error of later windows under this calibration, for the model or one of its groups.
 
-        A group of fewer than `FEWEST_ROWS` rows varies as the model does, as far as anyone can tell.
+        A group of fewer than `FEWEST_ROWS` rows gets the model's variation between windows.
 
         Raises
         ------
         ValueError
-            The reference cannot carry the method, with the reason.
+            The method cannot be fitted on the reference; the text gives the reason.
         """
         method = self._chosen(method)
         rows = self.groups.get(group)
@@ -124,31 +124,34 @@ class Reference:
         return self._once(f"{method}, predictive {group}", fit)
 
     def correction(self, method: str, window_rows: int, group: str = "") -> Correction:
-        """The settings of the corrected accuracy under this calibration, of the model or of one group of it.
+        """Return the settings of the accuracy corrected by labels, for the model or one of its groups.
 
         Parameters
         ----------
         method : str
         window_rows : int
-            Of a full window.
+            The size of a full window.
         group : str
 
         Raises
         ------
         ValueError
-            The reference cannot carry the method, with the reason.
+            The method cannot be fitted on the reference; the text gives the reason.
         """
         method = self._chosen(method)
         folded = self._folded(method)
         known = [folds for folds in folded.folds if folds <= _FOLDS]
         confidence = folded.folds[known[-1]] if known else folded.confidence
         if not group:
-            return Correction.of_reference(confidence, folded.right, window_rows)
+            return Correction.from_reference(confidence, folded.right, window_rows)
         rows = self.groups.get(group, np.zeros(0, dtype=np.int64))
-        return Correction.of_group(confidence[rows], folded.right[rows], window_rows)
+        return Correction.from_group(confidence[rows], folded.right[rows], window_rows)
 
     def shows_variation(self, method: str) -> bool:
-        """Whether `predictive` finds what varies between windows; two folds tell where these suffice."""
+        """Return whether `predictive` can estimate the variation between windows.
+
+        It is a shortcut: only two folds are fitted if these suffice for the answer.
+        """
         if len(self.labels) < FEWEST_ROWS:
             return False
         method = self._chosen(method)
@@ -159,25 +162,25 @@ class Reference:
         )
 
     def covariates(self, features: Mapping[str, FeatureKind]) -> CovariateReference:
-        """The rows as calibrations for single windows are fitted on them, prepared once.
+        """Return the rows prepared for calibrations of single windows, computed once.
 
         Raises
         ------
         ValueError
-            Too few rows have these features, or none.
+            Too few rows have these features, or none has.
         """
         return self._once("covariates", lambda: self._prepared(np.arange(len(self.labels)), features))
 
     def covariates_outside(
         self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
     ) -> list[CovariateReference]:
-        """For each of these windows, in time order, the rows outside of the fifth of them that it is in."""
-        found: list[CovariateReference] = []
+        """Return for each of these windows, in order of time, the rows outside its fifth of the windows."""
+        references: list[CovariateReference] = []
         for near in np.array_split(np.arange(len(cuts)), _FOLDS):
             held_out = np.concatenate([cuts[i] for i in near.tolist()])
             others = self._prepared(np.setdiff1d(np.arange(len(self.labels)), held_out), features)
-            found += [others] * len(near)
-        return found
+            references += [others] * len(near)
+        return references
 
     def _prepared(self, rows: Ints, features: Mapping[str, FeatureKind]) -> CovariateReference:
         return CovariateReference.from_rows(
@@ -191,24 +194,25 @@ class Reference:
 
     @property
     def fingerprint(self) -> str:
-        """A short text that differs where any row does."""
+        """A short text that differs if any row differs."""
         columns = self.scores, self.predicted, self.labels, self.features
         return self._once(
             "fingerprint", lambda: sha256(b"".join(each.tobytes() for each in columns)).hexdigest()[:16]
         )
 
     def _folded(self, method: str) -> Folded:
-        """The folds of both `predictive` and `correction`: without groups the second to ask takes them."""
+        """Return the folds for `predictive` and `correction`; without groups the second call frees them."""
         key = f"{method}, folded"
         if not self.groups and key in self._fits:
-            found: Folded = self._fits.pop(key)
-            return found
-        return self._once(key, lambda: Folded.of(CALIBRATORS[method](), *self._rows))
+            folded: Folded = self._fits.pop(key)
+            return folded
+        return self._once(key, lambda: Folded.fit(CALIBRATORS[method](), *self._rows))
 
     def cross_fitted(self, method: str) -> Floats | None:
-        """Its own scores, calibrated by folds contiguous in time, each by a fit on the others; None for none.
+        """Return the reference's scores calibrated out of fold, by folds contiguous in time, or None.
 
-        A row that the calibration was fitted on looks better calibrated than it is.
+        The rows that a calibration is fitted on look better calibrated than others. The result is None if the
+        method is "none".
         """
         if method == "none":
             return None
@@ -220,11 +224,11 @@ class Reference:
         return self.scores, self.predicted, self.labels
 
     def _shared(self, key: str, fit: Callable[[], T]) -> T:
-        """As `_once` where groups need it too; else it is made for the model alone, and not kept."""
+        """Return the cached result if groups need it too; otherwise compute it without keeping it."""
         return self._once(key, fit) if self.groups else fit()
 
     def _once(self, key: str, fit: Callable[[], T]) -> T:
-        """What the first call with this key made."""
+        """Return the cached result of the first call with this key."""
         if key not in self._fits:
             self._fits[key] = fit()
         made: T = self._fits[key]
@@ -232,9 +236,9 @@ class Reference:
 
 
 class _Codes:
-    """Class indices of a reference: kept in as few bytes as hold them, mostly one, and read as int64.
+    """Descriptor of class indices: stored in the smallest integer type, mostly one byte, and read as int64.
 
-    What ten thousand models keep of their references is most of an agent's memory.
+    With ten thousand models the references take most of the agent's memory.
     """
 
     def __init__(self, name: str) -> None:
@@ -249,11 +253,11 @@ class _Codes:
 
 
 for _name in ("predicted", "labels"):
-    setattr(Reference, _name, _Codes(_name))  # as defaults of the fields they would be taken for their values
+    setattr(Reference, _name, _Codes(_name))  # in the class body they would be the fields' defaults
 
 
 def split_by_model(batch: Batch) -> dict[str, Reference]:
-    """A reference file's rows, a model at a time, each in time order."""
+    """Return the rows of a reference file by model, each in order of time."""
     labelled = np.flatnonzero(batch.label >= 0)
     order, pieces = sorted_by_code(batch.model, labelled[np.argsort(batch.time[labelled], kind="stable")])
     references = {}
@@ -272,7 +276,7 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
 
 
 def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
-    """The places of each group's rows among these; of groups without any none."""
+    """Return the indices of each group's rows among these; groups without rows are left out."""
     groups = {}
     for name, (values, column) in batch.groups.items():
         order, pieces = sorted_by_code(column[rows], np.arange(len(rows)))
@@ -283,10 +287,11 @@ def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
 def reference_windows(
     method: str, reference: Reference, group: str, task: Task, positive: int
 ) -> list[Evaluation]:
-    """Estimates of the reference, or of one group of it, cut into windows of the configured size.
+    """Return the estimates of the reference, or of one of its groups, in windows of the configured size.
 
-    They are calibrated by `Reference.cross_fitted`, or each by a calibration for itself. The last rows that
-    fill no window are left out; fewer than `FEWEST_WINDOWS` windows are none. The accuracy has no interval.
+    They are calibrated by `Reference.cross_fitted`, or each window by its own calibration. The last rows,
+    which do not fill a window, are left out. The list is empty if there are fewer than `FEWEST_WINDOWS`
+    windows. The accuracy has no interval.
     """
     cuts = _cuts(reference, group, task.window.size)
     if not cuts:
@@ -307,13 +312,13 @@ def reference_windows(
     ]
     if task.adapts:
         outside = reference.covariates_outside(cuts, task.features)
-        placed = zip(requests, outside, cuts, strict=True)
-        requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in placed]
+        adapted_rows = zip(requests, outside, cuts, strict=True)
+        requests = [each.adapted_to(others, reference.features[cut]) for each, others, cut in adapted_rows]
     return evaluate(requests, accuracy_interval=False)
 
 
 def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
-    """The rows of each window; none where there are too few."""
+    """Return the rows of each window; an empty list if there are too few."""
     every = np.arange(len(reference.labels))
     rows = reference.groups.get(group, every[:0]) if group else every
     if len(rows) < FEWEST_WINDOWS * size:
@@ -322,7 +327,7 @@ def _cuts(reference: Reference, group: str, size: int) -> list[Ints]:
 
 
 def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBaseline | None:
-    """The accuracy of the windows of this size, of the reference or of one group of it; None for too few."""
+    """Return the baseline of the accuracy by labels in windows of this size; None if there are too few."""
     if not (cuts := _cuts(reference, group, size)):
         return None
     right = reference.labels == reference.predicted
@@ -332,7 +337,7 @@ def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBas
 def reference_parts(
     windows: Sequence[Evaluation], reference: Reference, group: str, task: Task
 ) -> dict[str, BaselineParts]:
-    """What the `reference_windows` hold by part, by metric."""
+    """Return by metric the parts of the `reference_windows`."""
     names = [name for name in reference.groups if not group and name.partition("=")[0] in task.groups]
     codes = np.full((len(reference.labels), 0 if group else len(task.groups)), -1)
     for number, name in enumerate(names):
@@ -347,7 +352,7 @@ def reference_parts(
 
 
 class Point(NamedTuple):
-    """What a baseline takes from one window: its estimate, its rows, and what one row adds."""
+    """A window's contribution to a baseline: its estimate, its rows, and one row's standard deviation."""
 
     value: float
     size: int
@@ -355,13 +360,13 @@ class Point(NamedTuple):
 
 
 def baseline(points: Sequence[Point]) -> Baseline:
-    """The baseline that these windows make."""
+    """Return the baseline of these windows."""
     values, sizes, row_sd = np.array(points, dtype=np.float64).T
     return Baseline(values, sizes, float(np.sqrt(np.average(row_sd**2, weights=sizes))))
 
 
 def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
-    """A baseline for each metric that enough of these windows know."""
+    """Return a baseline for each metric that is known in enough of these windows."""
     points: dict[str, list[Point]] = {}
     for evaluation in evaluations:
         for metric, estimate in evaluation.estimates.items():
@@ -372,42 +377,43 @@ def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
 
 
 FEWEST_IN_ORDER = 50
-"""Fewer say too little: a good model is wrong in most of a handful now and then."""
+"""The least number of labelled rows to detect reversed classes: a good model may be mostly wrong in fewer."""
 
-_LEVEL = 0.998  # its upper end is passed by chance once in a thousand models
-_HARDLY_RIGHT = 0.4  # a bad model, 45 % right on a hard task, is no reason to refuse to look at it
+_LEVEL = 0.998  # by chance one model in a thousand exceeds the upper end
+_HARDLY_RIGHT = 0.4  # a bad model, 45 % right on a hard task, must pass
 
 
 def refuse_reversed_classes(
     task: str, classes: tuple[str, ...], model: str, reference: Reference, where: str = "the reference"
 ) -> None:
-    """Refuse a task of two classes whose scores stand in the other order than its classes.
+    """Raise ConfigError if a task's two classes are configured in the reverse order of the scores.
 
-    A list of scores follows the order of `classes`; where that is wrong, a good model looks as bad as it is
-    good, its predicted class is always the other one, and a calibration fitted on this turns every score
-    around, so that the estimates look fine. It is taken for so where the class with the larger score
-    is right in surely less than 40 % of the labelled rows, and the score of a class is surely not larger
-    where that class is right: a model that only leans to one class (a threshold to be chosen, rare events)
-    ranks its answers rightly, and passes. Rows whose two scores are equal say nothing and are left out.
+    A list of scores follows the order of `classes`. In the wrong order, a good model looks as bad as it is
+    good: its predicted class is always the other one, and a calibration fitted on this reverses all scores,
+    so that the estimates look fine. The classes are taken to be reversed if two things hold: the class with
+    the larger score is right in surely less than 40 % of the labelled rows, and a class's score is surely
+    smaller in rows where that class is right. A model that only favours one class (a bad threshold, rare
+    events) ranks its answers rightly, and passes. Rows with two equal scores are left out.
 
-    It misses the mistake where the model is so weak that it is wrong by either order in 40 % or more, and it
-    cannot tell a list in the wrong order from scores that are wrong by name; the message names both.
+    The check misses a reversed order if the model is so weak that it is wrong in 40 % or more by either
+    order. It cannot distinguish a list in the wrong order from scores with wrong names; the message names
+    both.
 
     Parameters
     ----------
     task : str
     classes : tuple of str
-        Of the task. Others than two are passed over: a confidence has no order, and of three or more
-        classes there is no one other order.
+        The task's classes. Other numbers than two pass: a single confidence has no order, and three or more
+        classes have no one reverse order.
     model : str
     reference : Reference
     where : str
-        What holds these rows, for the message: the reference, or a source that was looked into.
+        The place of these rows, for the message: the reference, or a source that was read.
 
     Raises
     ------
     ConfigError
-        It is so; the sentence gives the accuracy by both orders.
+        The classes seem to be reversed; the message gives the accuracy by both orders.
 
     References
     ----------
@@ -427,8 +433,8 @@ def refuse_reversed_classes(
     if len(classes) != 2:
         return
     second = reference.scores[:, 1] - reference.scores[:, 0]
-    told = second != 0
-    second, labels = second[told], reference.labels[told]
+    unequal = second != 0
+    second, labels = second[unequal], reference.labels[unequal]
     right = int(((second > 0) == (labels == 1)).sum())
     bound = wilson(right, len(labels), _LEVEL)
     if (
@@ -449,7 +455,7 @@ def refuse_reversed_classes(
 
 
 def _ranks_backwards(second: np.ndarray, labels: np.ndarray) -> bool:
-    """Whether the second class's score is smaller, by three standard errors, where that class is right."""
+    """Return whether the second class's score is smaller, by 3 standard errors, if that class is right."""
     where, elsewhere = second[labels == 1], second[labels == 0]
     if min(len(where), len(elsewhere)) < 2:
         return False

@@ -1,4 +1,4 @@
-"""A line of the reports with its place in a stream, so that those of its parts can be put together."""
+"""Reports with their position in a stream, so that the reports of several parts can be merged in order."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from monitor.reports.window_report import WindowReport
 
 
 class Phase(IntEnum):
-    """What brings a line at a place in the stream, in the order in which lines come."""
+    """The event that makes a report, in the order of the reports of one record."""
 
     REACHED = 0
-    """Labels have reached a closed window."""
+    """Labels matched answers of a closed window."""
     CLOSED = 1
-    """A window closed: its line, and the last ones of windows that are let go of for it."""
+    """A window closed: its report, and the final reports of old windows that it displaces."""
     COMPARED = 2
-    """The input has ended: the open windows of arenas."""
+    """The input has ended: reports of the open windows of arenas."""
     ENDED = 3
-    """The input has ended: lines of windows that labels have changed since their last one."""
+    """The input has ended: final reports of windows that labels have changed since their last report."""
 
 
 class StreamPosition(NamedTuple):
-    """Where a line stands: lines of one stream, sorted by it, are in the order in which they are written.
+    """The position of a report: sorted by it, the reports of one stream are in the order of writing.
 
-    Lines with equal places are of one series, whose own order holds. Of several tasks, the lines of
-    `Phase.COMPARED` and of `Phase.ENDED` are in the order of the configuration: see `task_number`.
+    Reports with equal positions belong to one series and keep its order. With several tasks, reports of
+    `Phase.COMPARED` and `Phase.ENDED` are in the order of the configuration: see `task_number`.
 
     Parameters
     ----------
     sequence : int
-        Of the record with which the line came about; `monitor.engine.windows.LAST` after the last one.
+        The sequence number of the record that caused the report; `monitor.engine.windows.LAST` after the last
+        record.
     phase : Phase
     closed_at : int
-        In `Phase.ENDED`, the sequence of the record that closed the window; else 0.
+        In `Phase.ENDED` the sequence number of the record that closed the window; otherwise 0.
     task, model, group : str
-        Of the window; of the last line of a window that is let go of, those of the window it goes for.
+        The window's series; for the final report of a displaced window, the series of the window that
+        displaces it.
 
     Examples
     --------
@@ -55,18 +57,18 @@ class StreamPosition(NamedTuple):
     group: str
 
     @classmethod
-    def of_closing(cls, window: ClosedWindow) -> StreamPosition:
-        """Where a window stands among those that close together: the same however the stream was cut."""
+    def from_window(cls, window: ClosedWindow) -> StreamPosition:
+        """Return the position of a closed window, which does not depend on how the stream was divided."""
         return cls(window.closed_at, Phase.CLOSED, 0, *window.series)
 
     def task_number(self, tasks: Sequence[str]) -> int:
-        """What lines are sorted by after their phase: the number of the task among all, 0 before the end."""
+        """Return the sort key after the phase: the task's number at the end of the input, 0 before it."""
         return tasks.index(self.task) if self.phase > Phase.CLOSED else 0
 
 
 @dataclass(frozen=True, slots=True)
 class OrderedReport:
-    """A report, and where it stands."""
+    """A report with its position in the stream."""
 
     position: StreamPosition
     report: WindowReport

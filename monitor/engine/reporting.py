@@ -1,7 +1,7 @@
-"""From what tasks bring to reports, in the order of the stream: windows that closed, labels that came late.
+"""Makes reports from the tasks' results, in the order of the stream: closed windows and late labels.
 
 Labels are counted in the order of the stream: up to the record that closes a window before that window is
-closed, and up to each record with which a closed window's next report is due before that report is made.
+closed, and up to the record that makes a closed window's next report due before that report is made.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from monitor.engine.windows import LAST
 
 
 def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> list[OrderedReport]:
-    """Evaluate all windows at once; close each, with the labels known by then; revise earlier ones.
+    """Evaluate all windows at once; close each with the labels known by then; revise earlier windows.
 
     Parameters
     ----------
     outputs : sequence of (TaskEngine, TaskOutput)
-        Of one step.
+        The results of one step.
     now : float
         Seconds since the epoch.
 
@@ -36,7 +36,7 @@ def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> 
     """
     replay = LabelReplay([(task, matches) for task, output in outputs for matches in output.matches])
     closed = [
-        (StreamPosition.of_closing(window), task, window)
+        (StreamPosition.from_window(window), task, window)
         for task, output in outputs
         for window in output.windows
     ]
@@ -50,24 +50,24 @@ def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> 
 
 
 class LabelReplay:
-    """The matches of a step, of all tasks, on their way into their windows.
+    """The matched labels of a step, of all tasks, which are counted into windows in the order of the stream.
 
     Parameters
     ----------
     matches : sequence of (TaskEngine, Matches)
-        In any order; several of one task are taken together.
+        In any order; several of one task are joined.
     """
 
     def __init__(self, matches: Sequence[tuple[TaskEngine, Matches]]) -> None:
         self._tasks = list(dict.fromkeys(task for task, _ in matches))
         joined = [Matches.join([part for owner, part in matches if owner is task]) for task in self._tasks]
         self._matches = [each.take(np.argsort(each.sequence, kind="stable")) for each in joined]
-        self._taken = [0] * len(self._tasks)
+        self._stops = [0] * len(self._tasks)
 
     def count_until(self, sequence: int) -> list[OrderedReport]:
-        """Count what was known by then, that record included; return the reports that came due on the way."""
+        """Count the labels up to and including this record; return the reports that became due meanwhile."""
         waiting = self._take_until(sequence)
-        if waiting is None:  # as before most windows
+        if waiting is None:  # the usual case before a window
             return []
         cells = [Cells(matches) for matches in waiting]
         crossings = [
@@ -78,8 +78,8 @@ class LabelReplay:
         reports = []
         first = [FirstLabels(matches) for matches in waiting]
         for at, *names, _, k, crossing in sorted(crossings, key=lambda each: each[:5]):
-            # Of what comes before a report only its own window's rows matter; all others are counted at once.
-            # The correction of its series rests on all rows of that.
+            # Before a report only the rows of its window must be counted; the others are counted together
+            # later. The correction of a series needs all rows of that series.
             self._tasks[k].count(cells[k], (crossing.series, crossing.window), crossing.sequence)
             self._tasks[k].correct(first[k], crossing.series, crossing.sequence)
             report = self._tasks[k].revise(crossing.series, crossing.window)
@@ -94,12 +94,12 @@ class LabelReplay:
         return reports
 
     def _take_until(self, sequence: int) -> list[Matches] | None:
-        """What is next of each task, up to there; None where there is nothing."""
+        """Return each task's next matches up to this record; None if no task has any."""
         stops = [int(each.sequence.searchsorted(sequence, side="right")) for each in self._matches]
-        taken, self._taken = self._taken, stops
-        if stops == taken:
+        previous, self._stops = self._stops, stops
+        if stops == previous:
             return None
         return [
             each.take(slice(start, stop))
-            for each, start, stop in zip(self._matches, taken, stops, strict=True)
+            for each, start, stop in zip(self._matches, previous, stops, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""One model of a task, or one group of it: from its answers to the reports of its windows."""
+"""A series: one model of a task, or one group of it, from its answers to the reports of its windows."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ _FEWEST_WINDOWS_TALLIED = 100
 
 @dataclass(frozen=True, slots=True)
 class SeriesSettings:
-    """What a series is built from.
+    """The settings of a series.
 
     Parameters
     ----------
     task_name, model, group : str
+        `group` is ``""`` for the whole model.
     task : Task
         The task's section of the configuration.
     """
@@ -65,27 +66,27 @@ class SeriesSettings:
 
     @property
     def name(self) -> SeriesName:
-        """Whose windows its are."""
+        """The task, model and group of this series."""
         return SeriesName(self.task_name, self.model, self.group)
 
     @property
     def positive(self) -> int:
-        """Index of the positive of two classes."""
+        """The index of the positive class, of two classes; see `Task.positive_index`."""
         return self.task.positive_index
 
     @property
     def windows_tallied(self) -> int:
-        """How many windows back labelled rows are counted: as many as the join's answers can fill."""
+        """The number of newest windows whose labelled rows are counted: enough for the label join."""
         return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
 
     @property
     def judge(self) -> JudgeSettings:
-        """What its judge is built from."""
+        """The settings of this series' judge."""
         named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
         return JudgeSettings(self.task, named)
 
     def correcting(self, reference: Reference | None, first_row: int, state: CorrectingState) -> Correcting:
-        """Return the correction by labels; it starts from a reference that the calibration is fitted on."""
+        """Return the correction of the accuracy by labels, with settings from the calibration's reference."""
         method, size = self.task.calibration.reference_method, self.task.window.size
 
         def correction() -> Correction:
@@ -96,20 +97,21 @@ class SeriesSettings:
         return Correcting(correction, block_rows(size), first_row, state)
 
     def build(self, reference: Reference | None, resume: SeriesSnapshot | None = None) -> Series:
-        """The series, from the start or from where a snapshot left it.
+        """Return the series, new or resumed from a snapshot.
 
         Raises
         ------
         ValueError
-            The reference cannot carry the calibration, with the reason.
+            The calibration cannot be fitted on the reference; the text gives the reason.
         """
         return Series(self, reference, resume)
 
 
 class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
-    """Everything that a series needs to go on from where it was, but its settings.
+    """The whole state of a series, without its settings.
 
-    Of a model's checks and of what it brings out it holds the fields themselves.
+    The fields of the label checks (`ChecksState`) and of the output (`OutputState`) are fields of this
+    struct.
     """
 
     windows: WindowState | None = None
@@ -127,27 +129,27 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     last: LastWindow | None = None
     fitted: Sequence[SavedEstimate] = ()
     rebaselines: Sequence[NotedRebaseline] = ()
-    untold: Sequence[tuple[str, str]] = ()
+    unreported: Sequence[tuple[str, str]] = msgspec.field(default=(), name="untold")
     rivals: ComparisonFits | None = None
-    # The calibration of before the open window; in older versions beside the shift of a group.
+    # The calibration before the open window's; older versions stored a group's as a pair with its shift.
     former: dict[str, Any] | tuple[dict[str, Any], float] | None = None
     unusable: Mapping[str, tuple[int, int]] = {}
 
     def without_baseline(self) -> SeriesSnapshot:
-        """Without what was learnt from a baseline: calibration, charts, objectives, checks."""
+        """Return the state without the results of a baseline: calibration, charts, objectives, checks."""
         window = self.windows.number if self.windows else 0
         return msgspec.structs.replace(
             self,
-            **msgspec.structs.asdict(self.begun_anew(window)),
+            **msgspec.structs.asdict(self.restarted(window)),
             judge=None,
             calibration=None,
-            recalibration=self.recalibration and self.recalibration.begun_anew(window),
+            recalibration=self.recalibration and self.recalibration.restarted(window),
             last=self.last and msgspec.structs.replace(self.last, charts=[]),
         )
 
 
 class Series:
-    """A series at work: `push`, `tick` and `end` give windows, `close` makes of each its report."""
+    """A running series: `push`, `tick` and `end` return closed windows; `close` makes the report of each."""
 
     def __init__(
         self, settings: SeriesSettings, reference: Reference | None, resume: SeriesSnapshot | None = None
@@ -173,10 +175,10 @@ class Series:
         self._changed = True
         self._view: SeriesView | None = None
         self.without_baseline = ""
-        """Why a group's rows of the reference make no baseline, though there are windows of them."""
+        """The reason why a group gets no baseline from its windows in the reference; ``""`` if it does."""
         self._judged_version = state.judged_version
         self._fits = state.fits
-        output = OutputState(state.last, state.fitted, state.rebaselines, state.untold)
+        output = OutputState(state.last, state.fitted, state.rebaselines, state.unreported)
         self._output = SeriesOutput(task, settings.name, self.tally, self.checks.correction, output)
         self._confidences = state.confidences
         self._unusable = dict(state.unusable)
@@ -188,7 +190,7 @@ class Series:
             self._begin(reference, state)
 
     def _begin(self, reference: Reference, state: SeriesSnapshot) -> None:
-        """Take from the reference what the snapshot does not hold."""
+        """Compute from the reference the parts of the state that the snapshot does not hold."""
         if state.calibration is None:
             self._start(reference, fitted=state.rivals is not None)
         elif state.judge is not None and state.judge.by_labels is None:
@@ -197,7 +199,15 @@ class Series:
             self.checks.begin(self.active, reference)
 
     def _start(self, reference: Reference, fitted: bool) -> None:
-        """Draw the charts around the reference; `fitted` where estimators that compare were so before."""
+        """Compute the charts' limits from the reference.
+
+        Parameters
+        ----------
+        reference : Reference
+        fitted : bool
+            Whether the snapshot holds fitted comparison estimators, so that limits cached in the reference do
+            not hold.
+        """
         task = self.settings.task
         if reference.version and not self._versions.current:
             seeded = msgspec.structs.replace(self._versions.snapshot(), current=reference.version)
@@ -210,42 +220,46 @@ class Series:
             baseline = baselines([self._comparisons.judged(window) for window in windows])
             return baseline, reference_parts(windows, reference, group, task)
 
-        baseline, parts = draw() if fitted else reference.drawn(task, group, draw)
+        baseline, parts = draw() if fitted else reference.cached_baselines(task, group, draw)
         try:
             self._judge.set_baseline(baseline, parts)
         except ConfigError as error:
             if not self.settings.group:
                 raise
-            # One small group must not keep the agent from starting: the stream's windows make its baseline.
+            # A small group must not keep the agent from starting: the stream's windows make its baseline.
             self.without_baseline = str(error)
         else:
             by_labels = reference_by_labels(reference, group, task.window.size)
             self._judge.set_baseline_by_labels(by_labels)
 
     def _learn_by_labels(self, reference: Reference, state: SeriesSnapshot) -> None:
-        """Take the baseline by labels from the reference, around which an older version drew the charts."""
-        anew = any(each.metric == "accuracy" for each in state.rebaselines)
-        if not anew and state.judged_version == reference.version:
+        """Set the baseline by labels of a state from an older version, which does not store it.
+
+        Nothing is set if the charts' baseline is no longer the reference: after a rebaseline, or for another
+        version of the model.
+        """
+        rebaselined = any(each.metric == "accuracy" for each in state.rebaselines)
+        if not rebaselined and state.judged_version == reference.version:
             size, group = self.settings.task.window.size, self.settings.group
             self._judge.set_baseline_by_labels(reference_by_labels(reference, group, size))
 
     def window_sds(self) -> dict[str, float]:
-        """As in `Judge`."""
+        """Return each metric's standard deviation between windows; see `Judge.window_sds`."""
         return self._judge.window_sds()
 
     @property
     def changed(self) -> bool:
-        """Whether anything that is saved has changed since the last checkpoint."""
+        """True if the saved state has changed since the last checkpoint."""
         return self._changed
 
     @changed.setter
     def changed(self, changed: bool) -> None:
         self._changed = changed
         if changed:
-            self.look_anew()
+            self.invalidate_view()
 
-    def look_anew(self) -> None:
-        """The next view is made afresh: something that it shows has changed, be it saved or not."""
+    def invalidate_view(self) -> None:
+        """Drop the cached view, because something that it shows has changed."""
         self._view = None
 
     def push(
@@ -257,20 +271,20 @@ class Series:
         names: tuple[str, ...],
         numbers: Ints,
     ) -> list[ClosedWindow]:
-        """Add the rows of a piece, one at least; return the windows that closed.
+        """Add this series' rows of a batch, at least one; return the windows that closed.
 
         Parameters
         ----------
         rows : AnswerRows
-            Of all series, m rows.
+            The m rows of the batch, sorted by series; `piece` selects this series' rows.
         piece : slice
         partitions : tuple of str
-            What the rows' `partition` points into.
+            The names that the rows' `partition` indexes.
         version : (m,) int64
-            Of each row, an index into `names`; where there is one name, it is that.
+            The index into `names` of each row's version; not read if there is only one name.
         names : tuple of str
         numbers : (m,) int64
-            Filled, for each row of the piece, with the number of its window.
+            Output: the number of the window of each row of the piece.
         """
         self.changed = True
         self._last_arrival, self._silent = float(rows.arrival[piece.stop - 1]), False
@@ -286,18 +300,18 @@ class Series:
         return closed
 
     def interrupt(self, partition: str) -> None:
-        """Another agent used records of this partition before those that come now."""
+        """Begin a new range of positions in a partition: another agent used the records in between."""
         if self._windows.interrupt(partition):
             self.changed = True
 
     def tick(self, now: float) -> ClosedWindow | None:
-        """Close the open window if it has grown old; note whether the model has fallen silent."""
+        """Close the open window if it is too old; note whether the model has fallen silent."""
         if self._last_arrival == -np.inf:
-            self._last_arrival = now  # a model that has not answered yet: silence counts from the start
+            self._last_arrival = now  # a model that never answered is silent from the start on
         silent = now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
         if silent != self._silent:
             self._silent = silent
-            self.look_anew()
+            self.invalidate_view()
         closed = self._windows.tick(now)
         if closed is not None:
             self.changed = True
@@ -309,28 +323,28 @@ class Series:
         return self._windows.close("end")
 
     def rebaseline(self, metric: str, reason: str, time: float) -> int:
-        """Release a metric's alarm and take its baseline anew from the windows that follow.
+        """Release a metric's alarm and make its baseline from the windows that follow.
 
-        The open window is the first of them. Other metrics, objectives and the calibration stay as they
-        are; the next window's report says that it was done. The newest 20 of a series are kept with it.
+        The open window is the first of them. Other metrics, objectives and the calibration stay; the report
+        of the next window names the rebaseline. A series keeps its newest 20 rebaselines.
 
         Parameters
         ----------
         metric : str
-            A configured one.
+            One of the task's configured metrics.
         reason : str
         time : float
-            When it was asked, seconds since the epoch.
+            The time of the request, seconds since the epoch.
 
         Returns
         -------
         int
-            How many windows make the new baseline.
+            The number of windows that make the new baseline.
 
         Raises
         ------
         RequestError
-            There is no baseline yet.
+            The metric has no baseline yet.
         """
         windows = self._judge.rebaseline(metric)
         self.changed = True
@@ -338,28 +352,29 @@ class Series:
         return windows
 
     def add_labels(self, window: int, labelled: int, correct: int, excess: Excess) -> None:
-        """Count labels that reached answers in a window."""
+        """Count labels that matched answers of a window."""
         self.tally.add(window, labelled, correct, excess)
         self.changed = True
 
     def add_duplicates(self, count: int) -> None:
-        """Count answers that had come before."""
+        """Count repeated answers, which are not used."""
         self.duplicates += count
         self.changed = True
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
-        """What is to be estimated of a window."""
+        """Return what the estimators need to evaluate a window."""
         return self.active.request(window, self.settings.task)
 
     @property
     def open_window(self) -> tuple[WindowLogic, str]:
-        """The open window, and the version in charge."""
+        """The open window, and the model's current version."""
         return self._windows, self._versions.current
 
     def publish(self, fit: Published) -> None:
-        """Take over what a refit brought: estimates, and a calibration where there is one.
+        """Use the result of a refit: its estimates, and its calibration if it has a new one.
 
-        The first calibration after none begins a new baseline: estimates without one are of another kind.
+        A first calibration, after none, begins a new baseline: estimates without a calibration are not
+        comparable.
         """
         self.changed = True
         self._output.take_fitted(fit.estimates)
@@ -370,14 +385,14 @@ class Series:
     def recalibrate(
         self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
     ) -> None:
-        """Take over one that rests on answers up to this time; `epsilon` as in `LabelChecks.recalibrated`."""
+        """Use a calibration fitted on answers up to `time`; for `epsilon` see `LabelChecks.recalibrated`."""
         fits = max(self._fits, self.active.view.version)
         self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
 
     def follow(self, model: Series) -> None:
-        """A group takes over the calibration that its model has, and what its uncertainty excuses."""
+        """Use the calibration of the group's model, with the tolerance of the model's test."""
         if self.active.is_of(model.active):
-            self.checks.excuse(model.checks.test.epsilon)
+            self.checks.inherit_tolerance(model.checks.test.epsilon)
         else:
             self._take_over(self.active.following(model.active), model.checks.test.epsilon)
 
@@ -391,7 +406,7 @@ class Series:
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
         self.checks.correction.announce(self._windows.first_row + self._windows.pending)
         if first:
-            self._judge.begin_anew()
+            self._judge.restart()
             self._output.forget_charts()
 
     def close(
@@ -400,14 +415,14 @@ class Series:
         evaluation: Evaluation,
         group_name: Callable[[int], str],
     ) -> WindowReport:
-        """The report of a window: its correction by labels, then its charts, objectives and trust.
+        """Return the report of a window, after its correction by labels, charts, objectives and trust.
 
         Parameters
         ----------
         window : ClosedWindow
         evaluation : Evaluation
         group_name : callable
-            Gives the group of a number in `window.groups`.
+            Returns the name of a group by its number in `window.groups`.
         """
         self.changed = True
         self._follow_version(window)
@@ -424,7 +439,7 @@ class Series:
         self._count_unusable(evaluation)
         self._confidences = self._confidences.plus(evaluation.confidence)
         self.tally.close(window.number, window.end_time)
-        comparisons = self._comparisons.of_window(evaluation)
+        comparisons = self._comparisons.estimates(evaluation)
         trust = self.checks.lost_trust()
         self.checks.predict()
         charts, objectives = judged
@@ -432,11 +447,11 @@ class Series:
         attributions = tuple(
             known[each.metric] for each in charts if each.verdict.rules and each.metric in known
         )
-        said = charts, objectives, attributions
-        return self._output.report(window, evaluation, comparisons, said, self.active.view, trust)
+        judgement = charts, objectives, attributions
+        return self._output.report(window, evaluation, comparisons, judgement, self.active.view, trust)
 
     def _correct(self, window: ClosedWindow, evaluation: Evaluation) -> None:
-        """Take a window into the correction, after what another calibration has changed for it."""
+        """Add a window to the correction, and report to it how a new calibration changed the confidences."""
         correction, former, self._former = self.checks.correction, self._former, None
         if former is not None:
             scores = calibrate(former, window.scores)
@@ -445,25 +460,25 @@ class Series:
         correction.close(window.number, evaluation.confidence)
 
     def _informed(self, window: ClosedWindow, evaluation: Evaluation) -> Evaluation:
-        """Let labels widen the metrics that depend on predicted classes."""
+        """Return the evaluation with intervals that allow for the labels' errors by predicted class."""
         model = evaluation.predictive
         if model is None or not evaluation.others:
             return evaluation
         return informed(evaluation, model, self.checks.errors.shown(model.strata, window.number))
 
     def corrected(self, window: int) -> MetricEstimate | None:
-        """Return the corrected accuracy of a window, as in its report."""
+        """Return a window's accuracy corrected by labels, as in the window's report."""
         return self._output.corrected(window)
 
     def take_revision(self, window: int) -> None:
-        """Show the next revision of a window, of which a line is written."""
+        """Show a window's newest revision, whose report has just been made."""
         self._output.take_revision(window)
         self.changed = True
 
     def learn(self) -> bool:
-        """Work out what the reference says of the calibration's error; return whether that was new."""
-        found = self.active.learn(), self.checks.correction.learn()
-        return any(found)
+        """Compute the calibration's error from the reference in advance; return whether it was missing."""
+        learnt = self.active.learn(), self.checks.correction.learn()
+        return any(learnt)
 
     def _count_unusable(self, evaluation: Evaluation) -> None:
         if (own := evaluation.adapted) is None:
@@ -475,31 +490,32 @@ class Series:
             self._unusable[name] = before[0] + missing, before[1] + unseen
 
     def _follow_version(self, window: ClosedWindow) -> None:
-        """A new version starts a new baseline; the calibration stays, flagged as another version's.
+        """Begin a new baseline for a new version of the model, and mark the calibration as another version's.
 
-        Answers that name no version are the current one's, and so is the first name that comes.
+        Answers without a version count as the current version's. The first version that is named begins no
+        baseline.
         """
         version = window.version
         if not version:
             return
         if self._judged_version and version != self._judged_version:
-            self._judge.begin_anew()
-            self.checks.begin_anew(window.number)
+            self._judge.restart()
+            self.checks.restart(window.number)
             self._former = None
             if self.recalibration is not None:
-                self.recalibration.begin_anew(window.number)
-            self.active = self.active.of_another_version()
+                self.recalibration.restart(window.number)
+            self.active = self.active.for_another_version()
         self._judged_version = version
 
     def view(self) -> SeriesView:
-        """What the outside may see; the same object for as long as nothing of it changes."""
+        """Return an immutable view for exporters; it is the same object until something in it changes."""
         if self._view is None:
             self._view = self._seen()
         return self._view
 
     @property
     def stale(self) -> bool:
-        """Whether the next view is made afresh."""
+        """True if the next call of `view` builds a new view."""
         return self._view is None
 
     def _seen(self) -> SeriesView:
@@ -535,11 +551,11 @@ class Series:
         )
 
     def _distributions(self) -> Distributions | None:
-        curve = self.checks.curve  # of whole models: no labels of groups are held against anything
+        curve = self.checks.curve  # only whole models have one
         return None if self.settings.group else Distributions(self._confidences, curve.total, curve.current)
 
     def snapshot(self) -> SeriesSnapshot:
-        """Everything that the series needs to go on from here, but its settings."""
+        """Return the whole state, without the settings."""
         return SeriesSnapshot(
             windows=self._windows.snapshot(),
             versions=self._versions.snapshot(),

@@ -1,4 +1,4 @@
-"""Which series of a task a record's rows belong to: that of its model, and those of its groups."""
+"""Index of a task's series: assigns each row the series of its model and the series of its groups."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 from monitor.base.places import by_first_row
 from monitor.base.records import Batch, Ints
 
-_DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
+_DROPPED_NAMES_KEPT = 10_000  # limits memory in a flood of names; a name beyond it is counted each time
 
 
 class SeriesIndex:
-    """The series of a task by name, up to a cap; what is beyond it is counted.
+    """The series of a task by name, up to a limit; names beyond the limit are counted.
 
     Parameters
     ----------
     most : int
-        Models, and as many groups.
+        The largest number of models, and of groups.
     names : iterable of (str, str)
-        Models and groups that found no place.
+        Models and groups beyond the limit.
     dropped : int
-        How many; beyond some thousands their names are not kept.
+        The number of names beyond the limit; only some thousands of the names are kept.
     """
 
     def __init__(self, most: int, names: Iterable[tuple[str, str]] = (), dropped: int = 0) -> None:
@@ -36,27 +36,27 @@ class SeriesIndex:
 
     @property
     def dropped_names(self) -> list[tuple[str, str]]:
-        """The names that found no place, sorted."""
+        """The kept names beyond the limit, sorted."""
         return sorted(self._names)
 
     def add(self, model: str, group: str) -> int:
-        """Number a series, which is to be made next."""
+        """Assign the next number to a series, which the caller must create."""
         self._index[model, group] = len(self._index)
         self._groups += bool(group)
         self._new.append((model, group))
         return self._index[model, group]
 
     def take_new(self) -> list[tuple[str, str]]:
-        """Model and group of the series that were numbered since this was last asked, in that order."""
+        """Return model and group of the series numbered since the last call, in order."""
         new, self._new = self._new, []
         return new
 
     def series_of(self, model: str, group: str) -> int:
-        """The number of a series, given where it is new; -1 beyond the cap."""
+        """Return the number of a series, assigned if it is new; -1 beyond the limit."""
         known = self._index.get((model, group))
         if known is not None:
             return known
-        # Models and groups have a cap each: a flood of group values must not take the models' places.
+        # Models and groups have a limit each: a flood of group values must not use up the models' places.
         alike = self._groups if group else len(self._index) - self._groups
         if alike >= self._most:
             self._drop(model, group)
@@ -64,14 +64,14 @@ class SeriesIndex:
         return self.add(model, group)
 
     def models(self, batch: Batch) -> Ints:
-        """The series of each row's model, -1 beyond the cap."""
+        """Return the series of each row's model, -1 beyond the limit."""
         codes = np.full(len(batch.models), -1, dtype=np.int64)
         for code in by_first_row(batch.model):
             codes[code] = self.series_of(batch.models[code], "")
         return codes[batch.model]
 
     def groups(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
-        """The series of each row's group by this name, -1 where it has none or beyond the cap."""
+        """Return the series of each row's group for this group name; -1 without one or beyond the limit."""
         values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
         numbers = np.full(len(batch), -1, dtype=np.int64)
         rows = np.flatnonzero(watched & (column >= 0))

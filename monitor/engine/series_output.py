@@ -35,22 +35,22 @@ _NUMBERS = 5  # of an estimate
 
 
 SavedEstimate = list[Any]
-"""Metric, estimator, the numbers of a result, and where there are any labels and the ends of ranks."""
+"""An estimate as plain values: metric, estimator, numbers, and if there are any, labels and ranks."""
 
 
 class LastWindow(msgspec.Struct, frozen=True):
-    """The last closed window, as far as exporters show it."""
+    """The last closed window's results that exporters show."""
 
     end_time: float | None = None
     estimates: list[SavedEstimate] = []
     classes: list[tuple[str, str, str, list[Any]]] = []
     charts: list[tuple[str, float, float, float, tuple[str, ...], bool]] = []
-    improved: list[str] = []  # the charts that show a change for the better, by metric
-    by_labels: dict[str, tuple[float, float, float, int, bool]] = {}  # what labels decide, by metric
+    improved: list[str] = []  # the metrics whose charts show an improvement
+    by_labels: dict[str, tuple[float, float, float, int, bool]] = {}  # alarms decided by labels
 
 
 class NotedRebaseline(msgspec.Struct, frozen=True):
-    """A new baseline that was asked for: when, and while which window was open."""
+    """A rebaseline request: its time, and the window that was open then."""
 
     metric: str
     reason: str
@@ -59,16 +59,16 @@ class NotedRebaseline(msgspec.Struct, frozen=True):
 
 
 class OutputState(msgspec.Struct, frozen=True):
-    """The last window as it is shown, the last refit's estimates, and the baselines asked for."""
+    """The last window's results, the last refit's estimates, and the rebaseline requests."""
 
     last: LastWindow | None = None
     fitted: Sequence[SavedEstimate] = ()
     rebaselines: Sequence[NotedRebaseline] = ()
-    untold: Sequence[tuple[str, str]] = ()
+    unreported: Sequence[tuple[str, str]] = msgspec.field(default=(), name="untold")
 
 
 class SeriesOutput:
-    """Puts together what a window's report says: without labels, by labels, and by the last refit.
+    """Assembles a window's report: label-free estimates, estimates by labels, and the last refit's.
 
     Parameters
     ----------
@@ -77,18 +77,18 @@ class SeriesOutput:
     tally : Tally
         The series' labelled rows.
     correction : Correcting
-        The same labels' correction of the accuracy.
+        The correction of the accuracy by the same labels.
     resume : OutputState, optional
-        What `snapshot` gave.
+        The result of `snapshot`.
 
     Attributes
     ----------
     end_time : float or None
-        Of the last window, seconds since the epoch; None before the first.
+        The end of the last window, seconds since the epoch; None before the first.
     charts : tuple of ChartView
-        Of the last window.
+        The charts at the last window.
     classes : tuple of ClassEstimate
-        Of the last window.
+        The estimates by class of the last window.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SeriesOutput:
         last = state.last or LastWindow()
         self.end_time = last.end_time
         self._estimates = estimates_from(last.estimates)
-        self._newest: tuple[int, MetricEstimate] | None = None  # what `corrected` gave last, of which window
+        self._newest: tuple[int, MetricEstimate] | None = None  # the last window and result of `corrected`
         self.charts = tuple(
             ChartView(
                 metric,
@@ -123,10 +123,10 @@ class SeriesOutput:
             for metric, tag, of_class, saved in last.classes
         )
         self._rebaselines = list(state.rebaselines)
-        self._untold = [Rebaselined(*each) for each in state.untold]
+        self._unreported = [Rebaselined(*each) for each in state.unreported]
 
     def take_fitted(self, fitted: tuple[MetricEstimate, ...]) -> None:
-        """A refit has brought these."""
+        """Use the estimates of a new refit."""
         self._fitted = fitted
 
     def report(
@@ -138,25 +138,25 @@ class SeriesOutput:
         calibration: CalibrationView,
         trust: Trust | None,
     ) -> WindowReport:
-        """The report of a window that has closed just now.
+        """Return the report of a window that has just closed.
 
         Parameters
         ----------
         window : ClosedWindow
         evaluation : Evaluation
         comparisons : sequence of MetricEstimate
-            What `monitor.engine.comparators` says of it.
+            The estimates of `monitor.engine.comparators`.
         judged : tuple of three tuples
-            What its charts and its objectives say, and its attributions.
+            The results of charts, the results of objectives, and the attributions.
         calibration : CalibrationView
         trust : Trust or None
-            Where labels contradict the accuracy.
+            The test's result if labels contradict the accuracy.
         """
         self.end_time = window.end_time
         self._estimates = self._of_window(window.number, evaluation, comparisons)
         self.classes = self._of_classes(evaluation)
         self.charts, objectives, attributions = judged
-        untold, self._untold = self._untold, []
+        unreported, self._unreported = self._unreported, []
         return WindowReport(
             **window.series._asdict(),
             version=window.version,
@@ -170,33 +170,35 @@ class SeriesOutput:
             charts=self.charts,
             objectives=objectives,
             positions=window.positions,
-            rebaselined=tuple(untold),
+            rebaselined=tuple(unreported),
             trust=trust,
             classes=self.classes,
             attributions=attributions,
         )
 
     def note_rebaseline(self, metric: str, reason: str, time: float, window: int) -> None:
-        """A new baseline was asked for while this window was open: the next report says so.
+        """Note a rebaseline request while this window was open, for the next report.
 
         The newest 20 are kept.
         """
-        self._untold = [*self._untold, Rebaselined(metric, reason)][-_REBASELINES_KEPT:]
+        self._unreported = [*self._unreported, Rebaselined(metric, reason)][-_REBASELINES_KEPT:]
         noted = NotedRebaseline(metric, reason, time, window)
         self._rebaselines = [*self._rebaselines, noted][-_REBASELINES_KEPT:]
         self.charts = tuple(chart for chart in self.charts if chart.metric != metric)
 
     def forget_charts(self) -> None:
-        """Another baseline begins: what the charts said until now says nothing of it."""
+        """Drop the charts' last results, because another baseline begins."""
         self.charts = ()
 
     def estimates(self, open_window: int) -> tuple[MetricEstimate, ...]:
-        """The last window's; realised as known now, of the newest window with labels; refitted as of now.
+        """Return the last window's estimates, with estimates by labels and of refits as known now.
+
+        The realised accuracy is of the newest closed window with labels.
 
         Parameters
         ----------
         open_window : int
-            Its number: labels of its rows tell of no closed window.
+            The number of the open window, whose labels are left out.
         """
         if self.end_time is None:
             return ()
@@ -206,12 +208,12 @@ class SeriesOutput:
         return (*(each for each in self._estimates if each.estimator not in by_labels), *now)
 
     def snapshot(self) -> OutputState:
-        """The last window as it is shown, the last refit's estimates, baselines."""
+        """Return the last window's results, the last refit's estimates, and the rebaseline requests."""
         return OutputState(
             last=None if self.end_time is None else self._shown(self.end_time),
             fitted=plain_estimates(self._fitted),
             rebaselines=list(self._rebaselines),
-            untold=[(each.metric, each.reason) for each in self._untold],
+            unreported=[(each.metric, each.reason) for each in self._unreported],
         )
 
     def _shown(self, end_time: float) -> LastWindow:
@@ -243,11 +245,11 @@ class SeriesOutput:
             ]
         corrected = self.corrected(window)
         if corrected is not None and isinstance(evaluation.estimates["accuracy"], Estimate):
-            own.insert(1, corrected)  # as a revision has it
+            own.insert(1, corrected)  # at the same place as in a revision
         return (*own, *comparisons, *self._realised(window), *self._refitted())
 
     def _of_classes(self, evaluation: Evaluation) -> tuple[ClassEstimate, ...]:
-        """The classes by themselves, where they are asked for."""
+        """Return the estimates of single classes, if they are configured."""
         if AVERAGE_CONFIDENCE not in self._task.estimators:
             return ()
         return tuple(
@@ -256,7 +258,7 @@ class SeriesOutput:
         )
 
     def _refitted(self) -> list[MetricEstimate]:
-        """What the last refit said of this model, not of a window of it; nothing of a group."""
+        """Return the last refit's estimates of this model; they concern no single window and no group."""
         if not self._refits:
             return []
         known = {(estimate.estimator, estimate.metric): estimate for estimate in self._fitted}
@@ -268,31 +270,31 @@ class SeriesOutput:
         ]
 
     def corrected(self, window: int) -> MetricEstimate | None:
-        """The accuracy of a window by all labels so far; None before the first, or where it is not kept."""
+        """Return the accuracy of a window by all labels so far; None without labels or if it is too old."""
         if CORRECTED not in self._by_labels:
             return None
         result = self._correction.estimate(window, self._task.level)
         if result is None:
             return None
-        found = MetricEstimate("accuracy", CORRECTED, result, self._correction.labelled)
-        self._newest = window, found
-        return found
+        estimate = MetricEstimate("accuracy", CORRECTED, result, self._correction.labelled)
+        self._newest = window, estimate
+        return estimate
 
     def take_revision(self, window: int) -> None:
-        """Late labels have brought another line of a window, by `corrected`: of the last one, show it."""
+        """Show the last window's accuracy by `corrected` after late labels changed the window's report."""
         if self._newest is None or self._newest[0] != window or window != self._tally.closed - 1:
             return
-        found = self._newest[1]
+        newest = self._newest[1]
         own = next((e for e in self._estimates if e.estimator == CORRECTED), None)
         accuracy = next((e.result for e in self._estimates if e.metric == "accuracy"), None)
         if own is None and isinstance(accuracy, Estimate):
-            self._estimates = (*self._estimates[:1], found, *self._estimates[1:])
-        elif own is not None and isinstance(own.result, Estimate) and own.result != found.result:
-            found = replace(found, at_close=own.at_close or own.result)
-            self._estimates = tuple(found if e is own else e for e in self._estimates)
+            self._estimates = (*self._estimates[:1], newest, *self._estimates[1:])
+        elif own is not None and isinstance(own.result, Estimate) and own.result != newest.result:
+            newest = replace(newest, at_close=own.at_close or own.result)
+            self._estimates = tuple(newest if e is own else e for e in self._estimates)
 
     def _realised(self, window: int) -> list[MetricEstimate]:
-        """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
+        """Return the accuracy by known labels: of this window, of the newest cohort, and of the horizon."""
         task = self._task
         if not self._by_labels:
             return []
@@ -309,7 +311,7 @@ class SeriesOutput:
 
 
 def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[SavedEstimate]:
-    """Estimates as plain values."""
+    """Return estimates as plain values."""
     return [
         [e.metric, e.estimator, _plain(e.result) + _plain_close(e.at_close), *_more(e)] for e in estimates
     ]
@@ -320,13 +322,13 @@ def _plain_close(at_close: Estimate | None) -> list[Any]:
 
 
 def _more(e: MetricEstimate) -> list[int]:
-    """What few estimates have: labels, and ranks behind them, of which the second may be missing."""
+    """Return what only some estimates have: the number of labels, then the ends of one or two ranks."""
     ranks = [end for rank in (e.rank, e.rank_chi_square) if rank for end in (rank.best, rank.worst)]
     return [e.labels, *ranks] if e.labels or ranks else []
 
 
 def estimates_from(state: Sequence[SavedEstimate]) -> tuple[MetricEstimate, ...]:
-    """The estimates that `plain_estimates` gave."""
+    """Return the estimates from the result of `plain_estimates`."""
     return tuple(
         replace(MetricEstimate(metric, tag, _result(written), *_of_few(*more)), at_close=_at_close(written))
         for metric, tag, written, *more in state
@@ -334,12 +336,12 @@ def estimates_from(state: Sequence[SavedEstimate]) -> tuple[MetricEstimate, ...]
 
 
 def _at_close(written: Sequence[Any]) -> Estimate | None:
-    """What `_plain_close` gave."""
+    """Return the estimate from the result of `_plain_close`."""
     return Estimate(*written[_NUMBERS:], *written[3:_NUMBERS]) if len(written) > _NUMBERS else None
 
 
 def _of_few(labels: int = 0, *ends: int) -> tuple[int, *tuple[RankInterval, ...]]:
-    """What `_more` gave."""
+    """Return the labels and ranks from the result of `_more`."""
     return labels, *(RankInterval(*ends[at : at + 2]) for at in range(0, len(ends), 2))
 
 

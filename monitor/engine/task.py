@@ -1,4 +1,4 @@
-"""All models of one task: duplicates out, answers into windows, labels to their answers."""
+"""The engine of one task: it removes duplicates, adds answers to windows and matches labels to answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing, first_concerned
 from monitor.engine.evaluate import EstimationRequest, Evaluation
-from monitor.engine.label_checks import FirstLabels, hold_against
+from monitor.engine.label_checks import FirstLabels, compare_with_labels
 from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.audit import judge_together
 from monitor.engine.labels.columns import Forgotten, model_code
@@ -44,7 +44,7 @@ from monitor.stats.estimate.corrected import block_rows, block_starts
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """What a task's engine is built from.
+    """The settings of a task's engine.
 
     Parameters
     ----------
@@ -64,23 +64,23 @@ class TaskSettings:
 
     @property
     def revisions(self) -> Revisions:
-        """As many windows as the join's answers can fill, counting each answer's groups too."""
+        """The settings of revisions, with room for the windows of all answers of the label join."""
         task = self.task
         filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
-        # Of a series two fewer than rows are counted of: the newest may be open, and another just begun.
+        # Two windows fewer than are tallied: the newest may be open, and another one just begun.
         each = SeriesSettings(self.name, "", "", task).windows_tallied - 2
         return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds, task.level)
 
     def build(self, resume: TaskState | None = None) -> TaskEngine:
-        """The engine, from the start or from where a snapshot left it."""
+        """Return the task's engine, new or resumed from a snapshot."""
         return TaskEngine(self, resume)
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """Everything that a task needs to go on from where it was, but its settings.
+    """The whole state of a task, without its settings.
 
-    Series stand with their model and group. Rings, revisions and series are saved by themselves, and left
-    out beside them.
+    Each series comes with its model and group. A store saves rings, revisions and series separately, and then
+    they are empty here.
     """
 
     join: JoinState = JoinState()
@@ -93,24 +93,24 @@ class TaskState(msgspec.Struct, frozen=True):
     series: list[tuple[str, str, SeriesSnapshot]] = []
 
     def without_baseline(self) -> TaskState:
-        """Without what was learnt from a baseline: calibrations, charts, objectives, checks."""
+        """Return the state without the results of a baseline: calibrations, charts, objectives, checks."""
         series = [(model, group, saved.without_baseline()) for model, group, saved in self.series]
-        refits = self.refits and self.refits.due_anew()
+        refits = self.refits and self.refits.with_refit_due()
         return msgspec.structs.replace(self, series=series, refits=refits)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """What records, or the time, brought of a task.
+    """The results of a task's records, or of time that passed.
 
     Parameters
     ----------
     windows : list of ClosedWindow
-        In the order in which they are reported.
+        In the order of their reports.
     matches : list of Matches
-        Answers that labels have reached.
+        Answers that got labels.
     shed : int
-        Answers beyond the cap.
+        Answers of models beyond the limit.
     """
 
     windows: list[ClosedWindow]
@@ -119,7 +119,7 @@ class TaskOutput:
 
 
 class TaskEngine:
-    """One task at work: chunks go in, closed windows come out, and `close` makes each window's reports."""
+    """A running task: chunks go in, closed windows come out, and `close` makes each window's reports."""
 
     def __init__(self, settings: TaskSettings, resume: TaskState | None = None) -> None:
         self._settings = settings
@@ -136,7 +136,7 @@ class TaskEngine:
         )
         self.join: LabelJoinLogic = join.build(state.join)
         self.refits: TaskRefits | None = None
-        self._old_pool = bool(state.refits) and not task.refits  # saved, and of no use any more
+        self._old_pool = bool(state.refits) and not task.refits  # saved, but no longer used
         shared = settings.name, task, self.join.rings["answers"], settings.references
         if task.refits:
             self.refits = TaskRefits(*shared, state.refits or None)
@@ -147,22 +147,22 @@ class TaskEngine:
         self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
         self.series: list[Series] = []
         self.models: Ints = np.zeros(0, dtype=np.int64)
-        """The number in keys of every model that is watched."""
+        """The keys of all watched models."""
         self._of_group: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)  # by series
         self._index = SeriesIndex(task.max_series, state.dropped, state.dropped_count)
-        self._unlearnt: deque[int] = deque()  # series whose references may have more to say
-        self._given: list[int] = []
-        self._gave_revisions = False
+        self._unlearnt: deque[int] = deque()  # series whose references may not be computed yet
+        self._unconfirmed: list[int] = []
+        self._unconfirmed_revisions = False
         for model, group, saved in state.series:
             self._index.add(model, group)
             self._add_series(model, group, saved)
         self._index.take_new()
         for model in task.models:
-            self._index.series_of(model, "")  # one that never answers must show, as silent
+            self._index.series_of(model, "")  # a model that never answers must show as silent
         self._add_new_series()
 
     def snapshot(self) -> TaskState:
-        """Everything that the task needs to go on from here, but its settings."""
+        """Return the whole state, without the settings."""
         return msgspec.structs.replace(
             self._counts(rings=True),
             revisions=self.revisions.snapshot(),
@@ -170,7 +170,7 @@ class TaskEngine:
         )
 
     def _counts(self, rings: bool = False) -> TaskState:
-        """The snapshot without revisions and series, and without rings or with them."""
+        """Return the snapshot without revisions and series, and with or without rings."""
         return TaskState(
             self.join.snapshot(rings),
             self._index.dropped_names,
@@ -182,23 +182,23 @@ class TaskEngine:
 
     @property
     def adapts(self) -> bool:
-        """Whether each window has its own calibration."""
+        """True if each window has its own calibration."""
         return self._settings.task.adapts
 
     @property
     def dropped(self) -> int:
-        """Models and groups beyond the cap."""
+        """The number of models and groups beyond the limit."""
         return self._index.dropped
 
     @property
     def _rings(self) -> dict[str, BoundedTable]:
-        """What is kept row by row, by kind."""
+        """The ring tables of rows, by kind."""
         return self.join.rings | ({} if self.refits is None else self.refits.rings)
 
     def changes(self, name: str) -> tuple[dict[str, Any], list[RingChange]]:
-        """The pieces that changed since the last call, by name, and the rings' changes.
+        """Return the parts of the state that changed since the last call, by name, and the rings' changes.
 
-        Call `confirm` once they are saved, or `retract` if they could not be.
+        Call `confirm` after they are saved, or `retract` if that failed.
         """
         parts: dict[str, Any] = {}
         changed = [i for i, series in enumerate(self.series) if series.changed]
@@ -206,8 +206,8 @@ class TaskEngine:
             series = self.series[i]
             series.changed = False
             parts[f"series/{i}/{name}"] = series.settings.model, series.settings.group, series.snapshot()
-        self._given = changed
-        self._gave_revisions = self.revisions.changed
+        self._unconfirmed = changed
+        self._unconfirmed_revisions = self.revisions.changed
         if self.revisions.changed:
             self.revisions.changed = False
             names = [(one.settings.model, one.settings.group) for one in self.series]
@@ -219,17 +219,17 @@ class TaskEngine:
         return parts, [ring for ring in rings if ring is not None]
 
     def confirm(self) -> None:
-        """What `changes` gave is saved."""
-        self._given, self._old_pool = [], False
+        """Note that the result of `changes` is saved."""
+        self._unconfirmed, self._old_pool = [], False
         for ring in self._rings.values():
             ring.confirm()
 
     def retract(self) -> None:
-        """What `changes` gave could not be saved."""
-        for i in self._given:
+        """Note that the result of `changes` could not be saved."""
+        for i in self._unconfirmed:
             self.series[i].changed = True
-        self.revisions.changed |= self._gave_revisions
-        self._given = []
+        self.revisions.changed |= self._unconfirmed_revisions
+        self._unconfirmed = []
         for ring in self._rings.values():
             ring.retract()
 
@@ -240,16 +240,16 @@ class TaskEngine:
         partitions: tuple[str, ...],
         sequence: Ints,
     ) -> TaskOutput:
-        """Take the answers and labels that a chunk brought, in the order of their arrival.
+        """Process the task's answers and labels of a chunk, in order of arrival.
 
         Parameters
         ----------
         answers, labels
-            None where the chunk has none of this task.
+            None if the chunk has none of this task.
         partitions : tuple of str
-            What the batch's `partition` points into.
+            The names that the batch's `partition` indexes.
         sequence : (n,) int64
-            By the chunk's order, the place of each record among all that were ever received.
+            The sequence number of each record in the stream, in the chunk's order.
         """
         output = TaskOutput([])
         if answers is not None:
@@ -263,9 +263,9 @@ class TaskEngine:
         return output
 
     def _labels_along(self, answers: TimedBatch, watched: NDArray[np.bool_]) -> LabelBatch:
-        """The labels that came in the answers' own records."""
+        """Return the labels that came in the answers' own records."""
         batch = answers.batch
-        # A record of several models holds its label once: it counts where any of them is watched.
+        # A record of several models holds its label once: it counts if any of them is watched.
         reached = watched
         if not watched.all():
             reached = watched | np.isin(batch.key, batch.key[watched & (batch.key != NO_ID)])
@@ -279,7 +279,7 @@ class TaskEngine:
         batch, arrival = answers.batch, answers.arrival
         watched = series >= 0
         model = _model_codes(batch, watched)
-        # A time ahead of the clock is an error of the sender: by it, labels would wait or expire for ever.
+        # A time ahead of the clock is the sender's error, and would make labels wait or expire for ever.
         time = np.minimum(batch.time, arrival)
         new = self.join.is_new(batch.key, model, time)
         kept = np.flatnonzero(watched & new)
@@ -314,38 +314,38 @@ class TaskEngine:
         return TaskOutput(_in_order(closed), [self.join.add_answers(joined), direct], int((~watched).sum()))
 
     def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
-        codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # the last for every model
+        codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # -1 for every model
         if self.refits is not None:
             self.refits.draws.add(labels)
         return self.join.add_labels(labels, codes[labels.model], self.models, sequence)
 
     def names(self, series: int) -> tuple[str, str, str]:
-        """Task, model and group of a series."""
+        """Return task, model and group of a series."""
         settings = self.series[series].settings
         return settings.task_name, settings.model, settings.group
 
     def count(self, cells: Cells, cell: Cell, up_to: int | None = None) -> None:
-        """Count matched labels into the window that their answers are in, up to a place in the stream."""
+        """Count matched labels in the window of their answers, up to a place in the stream."""
         labelled, correct, excess = cells.take(cell, up_to)
         if labelled or correct or any(excess):
             self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
 
     def revise(self, series: int, window: int) -> WindowReport | None:
-        """Return the next line of a window: see `RevisionsLogic.revise`."""
+        """Return the next report of a window: see `RevisionsLogic.revise`."""
         report = self.revisions.revise(series, window)
         if report is not None:
             self.series[series].take_revision(window)
         return report
 
     def finish(self) -> list[tuple[int, WindowReport]]:
-        """Return the last lines of windows as the input ends: see `RevisionsLogic.finish`."""
-        found = self.revisions.finish()
-        for _, report in found:
+        """Return the final reports of windows at the end of the input: see `RevisionsLogic.finish`."""
+        reports = self.revisions.finish()
+        for _, report in reports:
             self.series[self._index.series_of(report.model, report.group)].take_revision(report.window)
-        return found
+        return reports
 
     def correct(self, rows: FirstLabels, series: int, up_to: int | None = None) -> None:
-        """Correct a series by labels that reached its answers, up to a place in the stream."""
+        """Correct a series by labels of its answers, up to a place in the stream."""
         piece = rows.take(series, up_to)
         self.series[series].checks.correct(
             rows.window[piece],
@@ -356,7 +356,7 @@ class TaskEngine:
         )
 
     def audit(self, matches: Matches) -> None:
-        """Hold matched labels, sorted by sequence, against the confidences of their answers; pool them."""
+        """Compare matched labels, sorted by sequence, with their answers' confidences, and pool them."""
         if self.refits is not None:
             self.refits.labels_came(matches)
         matches = matches.take(np.argsort(matches.series.astype(np.int32), kind="stable"))
@@ -365,15 +365,15 @@ class TaskEngine:
             self._audit_models(matches)
             return
         self._audit_models(matches.take(np.flatnonzero(~group)))
-        codes, placed = _placed(matches.take(np.flatnonzero(group)))
-        hold_against([self.series[code].checks for code in codes], placed, audited=False)
+        codes, renumbered = _renumbered(matches.take(np.flatnonzero(group)))
+        compare_with_labels([self.series[code].checks for code in codes], renumbered, audited=False)
 
     def _audit_models(self, matches: Matches) -> None:
-        codes, placed = _placed(matches)
-        lost = hold_against([self.series[code].checks for code in codes], placed, audited=True)
+        codes, renumbered = _renumbered(matches)
+        lost = compare_with_labels([self.series[code].checks for code in codes], renumbered, audited=True)
         if self.recalibrations is None:
             return
-        labels = np.bincount(placed.series, placed.labelled, minlength=len(codes)).tolist()
+        labels = np.bincount(renumbered.series, renumbered.labelled, minlength=len(codes)).tolist()
         for place, (code, count) in enumerate(zip(codes, labels, strict=True)):
             schedule = self.series[code].recalibration
             if schedule is not None:
@@ -381,24 +381,24 @@ class TaskEngine:
             self.recalibrations.look(code, self.series[code])
 
     def learn(self) -> bool:
-        """Work out what one more reference says of its calibration's error; False where all is known."""
+        """Compute one missing calibration error in advance; return False if none is missing."""
         while self._unlearnt:
             if self.series[self._unlearnt.popleft()].learn():
                 return True
         return False
 
     def views(self) -> list[SeriesView]:
-        """What the outside may see of each series."""
+        """Return the view of each series for exporters."""
         stale = (one for one in self.series if one.stale and not one.settings.group)
         judge_together(one.checks.audit for one in stale)
         return [series.view() for series in self.series]
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
-        """What is to be estimated of a window."""
+        """Return what the estimators need to evaluate a window."""
         return self.series[self._number(window)].request(window)
 
     def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
-        """A window's report, then the last ones of earlier windows that are let go of for it."""
+        """Return a window's report, then the final reports of earlier windows that it displaces."""
         number = self._number(window)
         report = self.series[number].close(window, evaluation, self._group_name)
         if not window.series.group:
@@ -415,15 +415,15 @@ class TaskEngine:
         return self._index.series_of(window.series.model, window.series.group)
 
     def begin_refit(self, sequence: int, now: float) -> RefitJob | None:
-        """See `TaskRefits.begin`."""
+        """Return the refit that is due, or None: see `TaskRefits.begin`."""
         return None if self.refits is None else self.refits.begin(sequence, now)
 
     def begin_recalibration(self, among: Collection[int] | None = None) -> RecalibrationJob | None:
-        """See `TaskRecalibrations.begin`."""
+        """Return the recalibration that is due, or None: see `TaskRecalibrations.begin`."""
         return None if self.recalibrations is None else self.recalibrations.begin(self.series, among)
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Take the answer to what is under way; False where nobody waits for it."""
+        """Use the result of the job under way; return False if no job waits for it."""
         if isinstance(result, RecalibrationResult):
             return self.recalibrations is not None and self.recalibrations.end(result, self.series)
         published = None if self.refits is None else self.refits.end(result, now)
@@ -434,18 +434,19 @@ class TaskEngine:
         return published is not None
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """The order of the first record that must wait for a window to close; past all for none.
+        """Return the place of the first record that must wait for a window, or the number of records.
 
-        A refit changes all models, and waits for a window of any. What else waits is a model's own.
+        A refit changes all models, so records wait for a window of any model. Otherwise they wait for their
+        own model's.
 
         Parameters
         ----------
         batch : Batch
         labels : LabelBatch or None
         arrival : (m,) float64
-            The clock at each place of the chunk's order at the latest, never falling.
+            The latest possible clock at each place of the chunk's order, nondecreasing.
         now : float
-            The clock before.
+            The clock before the chunk.
         """
         known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
         window = self._settings.task.window
@@ -454,13 +455,13 @@ class TaskEngine:
         return first_concerned(batch, labels, arrival, now, known, window, self.join.may_know)
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Let go of all that is known by these ids."""
+        """Forget everything that is stored under these ids."""
         if self.refits is not None:
             self.refits.wipe(ids)
         return self.join.forget(ids, self.models)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:
-        """Close the windows that have grown old; `live`, by the clock, let go of rows that have."""
+        """Close the windows that are too old; if `live`, also drop rows that are."""
         if live:
             for kind, rows in self._ageing.step(now):
                 self.join.expire(kind, rows)
@@ -477,10 +478,10 @@ class TaskEngine:
     def _into_windows(
         self, batch: Batch, rows: AnswerRows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
     ) -> tuple[list[ClosedWindow], list[Ints], list[Ints], Floats]:
-        """Push the kept rows into each series that they belong to, first that of their model.
+        """Push the kept rows into each of their series, their model's first.
 
-        Return the windows closed, the window and the block of each row by series, and each row's confidence
-        by its model's calibration.
+        Return the closed windows, the window and the block of each row in each series, and each row's
+        confidence by its model's calibration.
         """
         closed: list[ClosedWindow] = []
         numbers: list[Ints] = []
@@ -490,7 +491,7 @@ class TaskEngine:
         for membership in memberships:
             number = np.full(len(batch), -1, dtype=np.int64)
             order, pieces = sorted_by_code(membership, kept)
-            part, placed, version = (
+            part, window_of_row, version = (
                 rows.take(order),
                 np.empty(len(order), dtype=np.int64),
                 batch.version[order],
@@ -500,26 +501,26 @@ class TaskEngine:
             opened = [self.series[code].open_window[0] for code, _ in pieces]
             firsts = [(window.number, window.first_row, window.pending) for window in opened]
             for (code, piece), names in zip(pieces, _names(version, pieces, batch.versions), strict=True):
-                closed += self.series[code].push(part, piece, partitions, version, names, placed)
+                closed += self.series[code].push(part, piece, partitions, version, names, window_of_row)
             block = np.full(len(batch), -1, dtype=np.int64)
-            number[order] = placed
-            block[order] = blocks_of(placed, pieces, firsts, rows_of_block)
+            number[order] = window_of_row
+            block[order] = blocks_of(window_of_row, pieces, firsts, rows_of_block)
             numbers.append(number[kept])
             blocks.append(block[kept])
             rows = rows.ungrouped()
         return closed, numbers, blocks, confidence[kept]
 
     def _confidence(self, rows: AnswerRows, pieces: list[tuple[int, slice]]) -> Floats:
-        """Of rows that are sorted by their series: the probability that each answer is right."""
+        """Return the probability that each answer is right, for rows sorted by series."""
         calibrated = rows.scores.copy()
         for code, piece in pieces:
-            found = self.series[code].active.calibrated(rows.scores[piece])
-            if found is not None:
-                calibrated[piece] = found
+            probabilities = self.series[code].active.calibrated(rows.scores[piece])
+            if probabilities is not None:
+                calibrated[piece] = probabilities
         return confidence_of(calibrated, rows.predicted)
 
     def _count_duplicates(self, series: Ints) -> None:
-        if not len(series):  # as mostly
+        if not len(series):  # the usual case
             return
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
             self.series[int(code)].add_duplicates(int(count))
@@ -543,27 +544,28 @@ class TaskEngine:
         if group:
             whole = self.series[self._index.series_of(model, "")]
             if saved is None:
-                series.follow(whole)  # one that comes later has the calibration that its model has by then
+                series.follow(whole)  # a group that appears later starts with its model's present calibration
             else:
-                series.checks.excuse(whole.checks.test.epsilon)  # of before groups were tested
+                # Older versions had no tests for groups.
+                series.checks.inherit_tolerance(whole.checks.test.epsilon)
 
 
 def blocks_of(
     numbers: Ints, pieces: Sequence[tuple[int, slice]], firsts: Sequence[tuple[int, int, int]], rows: int
 ) -> Ints:
-    """Return the first row of each row's block, among all rows of its series.
+    """Return the first row of each row's block, counted among all rows of its series.
 
     Parameters
     ----------
     numbers : (n,) int64
-        The window of each row, by series.
+        The window of each row; the rows are sorted by series.
     pieces : sequence of (int, slice)
-        The rows of each series.
+        The number and the rows of each series.
     firsts : sequence of (int, int, int)
-        Of each series, before these rows came: the open window's number, rows of all closed windows, and rows
-        in the open one.
+        For each series, before these rows: the number of the open window, the rows in all closed windows, and
+        the rows in the open one.
     rows : int
-        Of a full block.
+        The size of a full block.
 
     Examples
     --------
@@ -587,7 +589,7 @@ def blocks_of(
 
 
 def _names(version: Ints, pieces: list[tuple[int, slice]], names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """For each piece the only version that its rows name, or all, where they name several."""
+    """Return for each piece the version that all its rows name, or all names if they differ."""
     if len(names) == 1 or not pieces:
         return [names] * len(pieces)
     starts = [piece.start for _, piece in pieces]
@@ -595,18 +597,18 @@ def _names(version: Ints, pieces: list[tuple[int, slice]], names: tuple[str, ...
     return [names[low : low + 1] if low == high else names for low, high in zip(least, most, strict=True)]
 
 
-def _placed(matches: Matches) -> tuple[list[int], Matches]:
-    """The series that matches are of, and the matches with a series' place among them for its number."""
+def _renumbered(matches: Matches) -> tuple[list[int], Matches]:
+    """Return the series with matches, and the matches with series renumbered by their index in that list."""
     codes, place = np.unique(matches.series, return_inverse=True)
     return codes.tolist(), replace(matches, series=place)
 
 
 def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:
-    return sorted(windows, key=StreamPosition.of_closing)
+    return sorted(windows, key=StreamPosition.from_window)
 
 
 def _model_codes(batch: Batch, watched: NDArray[np.bool_]) -> Ints:
-    """(n,) the code of each answer's model; -1 if it is not watched: a flood of names costs nothing."""
+    """Return the key of each answer's model, (n,), or -1 if unwatched: a flood of names costs nothing."""
     codes = np.full(len(batch.models), -1)
     for i in np.flatnonzero(np.bincount(batch.model[watched])):
         codes[i] = model_code(batch.models[i])

@@ -1,4 +1,4 @@
-"""The recalibrations of one task: which model's is next, on which rows, and what becomes of the answer."""
+"""The recalibrations of one task: which model's is next, the rows of its fit, and the use of the result."""
 
 from __future__ import annotations
 
@@ -22,36 +22,42 @@ from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import rests_on
 
 NEWEST_LABELS = 2000
-"""Labelled rows of a fit at most, the newest: they pin the accuracy down to 0.7 points at 90 %."""
+"""The largest number of labelled rows in a fit, the newest: their standard error is 0.7 points at 90 %."""
 
 FEWEST_SINCE_CHANGE = 200
-"""Labelled rows of the first fit after trust was lost, at the least: the newest, from before the change too
-where fewer came since. What a change is worth after some tens of labels is mostly chance."""
+"""The least number of labelled rows in the first fit after a loss of trust.
+
+If fewer came since the change, the newest before it are used too. The result of some tens of labels is mostly
+chance.
+"""
 
 REFERENCE_ROWS = 5000
-"""Rows of the reference in a fit at most, evenly spread over its time, each counting for as many more: thirty
-fits on all of a large one would take seconds, and beside fresh labels it hardly ever counts in full."""
+"""The largest number of reference rows in a fit, evenly spread over its time and weighted accordingly.
+
+Thirty fits on all rows of a large reference would take seconds, and beside new labels it hardly ever has its
+full weight.
+"""
 
 
 class RecalibrationsState(msgspec.Struct, frozen=True):
-    """How many recalibrations of a task there were; the rest is each series' own."""
+    """The number of recalibrations of a task so far; the rest of their state is in the series."""
 
     number: int = 0
 
 
 class TaskRecalibrations:
-    """The recalibrations of a task at work: one at a time, models in the order in which they came due.
+    """The running recalibrations of a task: one at a time, models in the order in which they became due.
 
-    A fit rests on labelled answers of windows that are closed, in all series that they count in: so no
-    window is estimated by a calibration that has seen one of its rows.
+    A fit uses labelled answers whose windows are closed in all their series, so that no window is estimated
+    by a calibration that was fitted on one of its rows.
 
     Parameters
     ----------
     name : str
     task : Task
-        One that recalibrates.
+        A task with recalibrations.
     answers : BoundedTable
-        Of the task's label join, with ids and scores.
+        The table of answers of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
     """
@@ -70,40 +76,40 @@ class TaskRecalibrations:
         self._references = references
         self._number = resume.number if resume else 0
         self._under_way: int | None = None  # the series
-        self._asked: RecalibrationJob | None = None
+        self._job: RecalibrationJob | None = None
         self._due: dict[int, None] = {}  # in order
         self._closed: dict[int, None] = {}  # in order
 
     @property
     def any_due(self) -> bool:
-        """Whether some model's is due."""
+        """True if a recalibration of any model is due."""
         return bool(self._due)
 
     def close_window(self, code: int) -> None:
-        """A window of this series, which is a whole model's, has closed."""
+        """Note that a window of this series, a whole model's, has closed."""
         self._closed.setdefault(code)
 
     def take_closed(self) -> list[int]:
-        """The models, by their series, of which a window has closed since this was last asked, in order."""
+        """Return the series of models with windows closed since the last call, in order."""
         closed, self._closed = list(self._closed), {}
         return closed
 
     def look(self, code: int, series: Series) -> None:
-        """Note whether a series has come due, as it is made and as labels have reached it."""
+        """Note the series' recalibration if it is due; called for new series and after labels."""
         if series.recalibration is not None and series.recalibration.due:
             self._due.setdefault(code)
 
     def begin(
         self, series: Sequence[Series], among: Collection[int] | None = None
     ) -> RecalibrationJob | None:
-        """The next that is due and has rows enough; None where there is none, or one is under way.
+        """Return the job of the next recalibration; None if none is due or possible, or one is under way.
 
         Parameters
         ----------
         series : sequence of Series
-            All of the task, by their numbers.
+            All series of the task, by number.
         among : collection of int, optional
-            The numbers of those that may begin; all may where left out.
+            The numbers of series that may begin; all by default.
         """
         while self._under_way is None:
             code = next((due for due in self._due if among is None or due in among), None)
@@ -111,7 +117,7 @@ class TaskRecalibrations:
                 return None
             del self._due[code]
             schedule = series[code].recalibration
-            if schedule is None or not schedule.due:  # another version has come meanwhile
+            if schedule is None or not schedule.due:  # dropped for a new version of the model
                 continue
             rows = self._rows(code, series)
             held = too_many_replaced(self._answers["replaced"][rows], self._task.labels.max_replaced)
@@ -123,20 +129,20 @@ class TaskRecalibrations:
             self._under_way = code
             self._number += 1
             schedule.begin(len(rows))
-            series[code].look_anew()
-            job = self._job(series[code], rows)
-            self._asked = job
+            series[code].invalidate_view()
+            job = self._make_job(series[code], rows)
+            self._job = job
             return job
         return None
 
     def end(self, result: RecalibrationResult, series: Sequence[Series]) -> bool:
-        """Take the answer to the one under way; False where nobody waits for it."""
-        code, job = self._under_way, self._asked
+        """Use the result of the recalibration under way; return False if no job waits for it."""
+        code, job = self._under_way, self._job
         if code is None or job is None or result.number != self._number:
             return False
-        self._under_way = self._asked = None
+        self._under_way = self._job = None
         schedule = series[code].recalibration
-        if schedule is None or not schedule.under_way:  # another version has come meanwhile
+        if schedule is None or not schedule.under_way:  # dropped for a new version of the model
             return False
         series[code].changed = True
         refused, calibration = result.refused, None
@@ -157,7 +163,7 @@ class TaskRecalibrations:
         return True
 
     def snapshot(self) -> RecalibrationsState:
-        """How many there were."""
+        """Return the number of recalibrations so far."""
         return RecalibrationsState(self._number)
 
     def _read(self, snapshot: Mapping[str, Any]) -> Calibration:
@@ -167,7 +173,7 @@ class TaskRecalibrations:
         return calibration
 
     def _rows(self, code: int, series: Sequence[Series]) -> Ints:
-        """Rows of the join to be fitted on, in time order."""
+        """Return the answers of the join to fit on, in order of time."""
         answers, schedule = self._answers, series[code].recalibration
         assert schedule is not None
         held = slice(len(answers))
@@ -186,7 +192,7 @@ class TaskRecalibrations:
         rows: Ints = live[np.argsort(answers["time"][live], kind="stable")]
         return rows
 
-    def _job(self, series: Series, rows: Ints) -> RecalibrationJob:
+    def _make_job(self, series: Series, rows: Ints) -> RecalibrationJob:
         answers, schedule = self._answers, series.recalibration
         assert schedule is not None
         sequence = answers["sequence"][rows]
@@ -214,19 +220,19 @@ class TaskRecalibrations:
 
 
 def thinned(reference: Reference, most: int = REFERENCE_ROWS) -> LabelledRows:
-    """A reference as rows to fit on, of which each stands for as many as were left out beside it.
+    """Return a reference as rows of a fit, each weighted for the rows left out beside it.
 
     Parameters
     ----------
     reference : Reference
     most : int
-        Rows at most.
+        The largest number of rows.
 
     Examples
     --------
     >>> rows = np.arange(10)
-    >>> found = thinned(Reference(np.ones((10, 1)), rows * 0, rows * 0, rows * 1.0, "", {}), most=4)
-    >>> found.time.tolist(), found.weights.tolist()
+    >>> kept = thinned(Reference(np.ones((10, 1)), rows * 0, rows * 0, rows * 1.0, "", {}), most=4)
+    >>> kept.time.tolist(), kept.weights.tolist()
     ([0.0, 2.0, 5.0, 7.0], [2.5, 2.5, 2.5, 2.5])
     """
     n = len(reference.labels)

@@ -1,4 +1,4 @@
-"""The refits of one task: its pool, its schedule, what a fit is asked, and what becomes of the answer."""
+"""The refits of one task: its pool of rows, its schedule, the job of each fit, and the use of the result."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import RestsOn, rests_on
 
 FEWEST_ROWS = 100
-"""Requests without which no refit begins: fewer say too little of how several models' scores lie together."""
+"""The least number of requests in a refit: fewer do not show how the scores of several models are related."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a fit brought for one model.
+    """The result of a fit for one model.
 
     Parameters
     ----------
     estimates : tuple of MetricEstimate
     calibration : Calibration or None
-        None where there is none, so that the one in force stays.
+        None if there is no new one: the present calibration stays.
     time : float
-        Of the newest answer that the fit rests on, seconds since the epoch.
+        The time of the newest answer in the fit, seconds since the epoch.
     rests_on : RestsOn or None
-        The labelled rows that the calibration rests on; None where there are too few to say its error.
+        The labelled rows that the calibration was fitted on; None if there are too few to estimate its error.
     """
 
     estimates: tuple[MetricEstimate, ...]
@@ -51,28 +51,28 @@ class Published:
 
 
 class RefitsState(msgspec.Struct, frozen=True):
-    """What a task's refits keep; the rings are left out where they are saved row by row."""
+    """The state of a task's refits; the rings are None if they are saved row by row."""
 
     schedule: ScheduleState = ScheduleState()
     view: RefitView = RefitView()
     pool: RingState | None = None
     draws: RingState | None = None
 
-    def due_anew(self) -> RefitsState:
-        """With one due at once: what the last one brought is forgotten."""
+    def with_refit_due(self) -> RefitsState:
+        """Return the same state, with a refit due now."""
         return msgspec.structs.replace(self, schedule=msgspec.structs.replace(self.schedule, due=True))
 
 
 class TaskRefits:
-    """The refits of a task at work.
+    """The running refits of a task.
 
     Parameters
     ----------
     name : str
     task : Task
-        One that refits something.
+        A task with refits.
     answers : BoundedTable
-        Of the task's label join, with ids and scores.
+        The table of answers of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
     """
@@ -98,17 +98,17 @@ class TaskRefits:
             horizon_days=task.labels.horizon_days,
         )
         self.pool: ScorePool = pool.build(answers, state.pool)
-        # Kept whether or not `active_testing` is asked for: one that is asked for later finds them.
+        # Kept even without `active_testing`, so that a later configuration with it can use them.
         self.draws = Draws(ssme.max_labelled, task.labels.horizon_days, state.draws)
         schedule = RefitSchedule(ssme.every_windows, ssme.every_labels, ssme.every_seconds)
         self.schedule: RefitScheduleLogic = schedule.build(state.schedule)
         self._view = state.view
-        self._pooled = np.zeros(0, dtype=np.int64)  # by series, which of the models it is; -1 for none
+        self._pooled = np.zeros(0, dtype=np.int64)  # each series' index among the pool's models; -1 for none
         self._closed = False
-        self._asked: RefitJob | None = None  # what the answer is to rest on; a restart asks anew
+        self._job: RefitJob | None = None  # the job under way; it is lost at a restart, which begins another
         self._calibrate = task.calibration.method == "ssme"
         method = task.calibration.reference_method
-        # Nothing is fitted where nothing is to be beaten: a start from a store needs no fit otherwise.
+        # Fitted only if a refit must beat them: otherwise a start from a store needs no fit.
         self._references = tuple(
             references[model].calibration(method).snapshot() if model in references else None
             for model in (task.refit_models if self._calibrate else ())
@@ -116,47 +116,47 @@ class TaskRefits:
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """What is kept row by row, by kind."""
+        """The ring tables of rows, by kind."""
         return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 
     def add_series(self, model: str, group: str) -> None:
-        """The task has one more series."""
+        """Note that the task has one more series."""
         models = () if group else self._task.refit_models
         place = models.index(model) if model in models else -1
         self._pooled = np.append(self._pooled, place)
 
     def answers_came(self, answers: Answers) -> None:
-        """Count those of the pool's models that cannot take part."""
+        """Count answers of the pool's models that have no id and so cannot take part."""
         lost = int(((answers.key == NO_ID) & (self._pooled[answers.series[:, 0]] >= 0)).sum())
         if lost:
             self._view = replace(self._view, without_id=self._view.without_id + lost)
 
     def labels_came(self, matches: Matches) -> None:
-        """Labels have reached answers, in this order."""
+        """Add answers that got labels to the pool, in this order."""
         self.schedule.labels_came(self.pool.add(matches, self._pooled[matches.series]))
 
     def wipe(self, ids: Keys) -> None:
-        """Let go of what rests of these ids for good."""
+        """Delete the stored rows of these ids."""
         self.pool.wipe(ids)
         self.draws.wipe(ids)
 
     def close_window(self, now: float) -> None:
-        """A window of a whole model has closed."""
+        """Note that a window of a whole model has closed."""
         self._closed = True
         self.schedule.window_closed(now)
 
     def take_closed(self) -> bool:
-        """Whether a window of a whole model has closed since this was last asked."""
+        """Return whether a window of a whole model has closed since the last call."""
         closed, self._closed = self._closed, False
         return closed
 
     def begin(self, sequence: int, now: float) -> RefitJob | None:
-        """The refit that is due; None where none is or may begin, or one is under way.
+        """Return the job of the refit that is due; None if none is due or possible, or one is under way.
 
         Parameters
         ----------
         sequence : int
-            Of the newest record absorbed.
+            The sequence number of the newest absorbed record.
         now : float
             Seconds since the epoch.
         """
@@ -172,8 +172,8 @@ class TaskRefits:
         number = self.schedule.begin(now)
         if self._view.held:
             self._view = replace(self._view, held=False, refused=None)
-        task, drawn = self._task, self._drawn(rows)
-        self._asked = RefitJob(
+        task, draws = self._task, self._rounds_of(rows)
+        self._job = RefitJob(
             task=self._name,
             number=number,
             sequence=sequence,
@@ -192,32 +192,32 @@ class TaskRefits:
             references=self._references,
             pool_rows=rows.pool,
             label_weights=task.labels.weights,
-            acquisition=drawn.number,
-            draw_probability=drawn.probability,
-            draw_pool=drawn.pool,
+            acquisition=draws.number,
+            draw_probability=draws.probability,
+            draw_pool=draws.pool,
         )
-        return self._asked
+        return self._job
 
-    def _drawn(self, rows: PoolRows) -> Round:
-        """Which of the rows were drawn one after another, of the round to estimate from."""
+    def _rounds_of(self, rows: PoolRows) -> Round:
+        """Return which rows were drawn in succession for labelling, in the round to estimate from."""
         known = np.flatnonzero(rows.labels >= 0)
         of_known = self.draws.newest(rows.ids[known], rows.times[known])
-        drawn = Round.none(len(rows))
-        drawn.number[known], drawn.probability[known] = of_known.number, of_known.probability
-        return replace(drawn, pool=of_known.pool)
+        rounds = Round.none(len(rows))
+        rounds.number[known], rounds.probability[known] = of_known.number, of_known.probability
+        return replace(rounds, pool=of_known.pool)
 
     def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:
-        """Take the answer to the refit under way; what it brought, by model.
+        """Use the result of the refit under way; return its estimates and calibrations by model.
 
         Returns
         -------
         dict of str to Published, or None
-            Empty where it was refused, which is counted; None where nobody waits for it.
+            Empty if the result is refused, which is counted; None if no job waits for it.
         """
         if not self.schedule.under_way or result.number != self.schedule.number:
             return None
         self.schedule.end()
-        job, self._asked = self._asked, None
+        job, self._job = self._job, None
         refused, published, view = result.refused, {}, self._view
         if refused is None:
             try:
@@ -231,21 +231,21 @@ class TaskRefits:
         return published
 
     def view(self) -> RefitView:
-        """What the outside may see."""
+        """Return the view for exporters."""
         return replace(self._view, number=self.schedule.number, under_way=self.schedule.under_way)
 
     def snapshot(self, rings: bool = True) -> RefitsState:
-        """All that is kept, its rings left out or not."""
+        """Return the whole state, with or without the rings."""
         kept = {kind: ring.snapshot() for kind, ring in self.rings.items() if rings}
         return RefitsState(self.schedule.snapshot(), self.view(), **kept)
 
     def _after(self, result: RefitResult, now: float) -> RefitView:
-        """What is to be seen of a good fit.
+        """Return the view after a successful fit.
 
         Raises
         ------
         ValueError, TypeError
-            The prevalence is not one of the task's classes.
+            The prevalence does not match the task's classes.
         """
         shares = [float(share) for share in result.prevalence]
         return RefitView(
@@ -260,17 +260,17 @@ class TaskRefits:
             iterations=result.iterations,
             failures=self._view.failures,
             without_id=self._view.without_id,
-            labelled_draws=result.drawn,
+            labelled_draws=result.labelled_draws,
             missing_draws=result.missing_draws,
         )
 
     def _published(self, result: RefitResult, job: RefitJob | None) -> dict[str, Published]:
-        """All that there is, or nothing.
+        """Return the results for all models, or raise.
 
         Raises
         ------
         ValueError, KeyError, TypeError, IndexError
-            A calibration is none.
+            A calibration cannot be read.
         """
         published = {}
         for model, fit in result.models.items():
@@ -288,7 +288,10 @@ class TaskRefits:
 
 
 def _labelled_rows(job: RefitJob, model: str) -> RestsOn | None:
-    """Of one model. What it learns beside them, of a reference and of rows without labels, is left out."""
+    """Return the labelled rows that a model's calibration was fitted on; None if there are too few.
+
+    The reference and the rows without labels, which the fit uses too, are left out.
+    """
     m = job.models.index(model)
     own = (job.labels >= 0) & (job.predicted[:, m] >= 0)
     if int(own.sum()) < FEWEST_LABELS:

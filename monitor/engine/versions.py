@@ -1,4 +1,4 @@
-"""Which version of a model its answers come from, and when a new one has taken over."""
+"""Tracks which version of a model answers, and when a new version takes over."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from monitor.base.records import Ints
 
-_REMEMBERED = 16  # superseded versions; one that is older than these counts as new when it comes back
-_AT_ONCE = 16  # take-overs in a row, each after few answers, before it takes more than one answer
-_FEWEST = 20  # answers in a row that are more than chance among a few versions that take turns
+_REMEMBERED = 16  # superseded versions; an older one counts as new when it returns
+_AT_ONCE = 16  # take-overs in quick succession before a take-over needs more than one answer
+_FEWEST = 20  # successive answers that are unlikely by chance among a few versions that alternate
 
-_OWN, _OLD, _NEW = 0, 1, 2  # what a version is to the one in charge: that one or none, superseded, not known
+_OWN, _OLD, _NEW = 0, 1, 2  # a version's relation: current or none, superseded, new
 
 
 class VersionState(msgspec.Struct, frozen=True):
-    """The version in charge, what it superseded, and how fast."""
+    """The current version, the superseded ones, and the counters that limit take-overs."""
 
     current: str | None = None
     superseded: list[str] = []
@@ -28,27 +28,27 @@ class VersionState(msgspec.Struct, frozen=True):
 
 
 class VersionTracker:
-    """Follows the version through a series of answers.
+    """Follows the model's version through a series of answers.
 
-    A version not seen before takes over at once. While it is rolled out, answers of the one before it
-    still come: such stragglers do not turn the series back and forth. Only when `rollback` of them have
-    come in a row has the model been rolled back. Answers without a version belong to the current one.
+    A version not seen before takes over at once. During its roll-out, answers of the previous version still
+    arrive; such stragglers do not switch the series back. Only `rollback` of them in a row mean that the
+    model was rolled back. Answers without a version count as the current version's.
 
-    Where versions follow each other without end (each answer has its own, or dozens take turns), each
-    take-over would close a window of a few rows. So take-overs are rationed: a debt grows by `patience` =
-    max(`rollback`, 20) with each, and falls by 1 with each answer. Once it is above 15 times `patience`,
-    which takes 16 take-overs in quick succession, the series is `restless`: it stays with the version in
-    charge, whatever the answers name, until one version, that one or another, sends `patience` answers in
-    a row. That one is in charge then, and has the debt cut to 15 times `patience`. So n answers see at
-    most 16 + 2 n / `patience` take-overs; a version now and then, as deployments are, is never delayed.
+    If versions change without end (each answer has its own, or dozens alternate), each take-over would close
+    a window of a few rows. So take-overs are limited: each adds `patience` = max(`rollback`, 20) to a debt,
+    and each answer reduces the debt by 1. While the debt is above 15 times `patience`, which takes 16
+    take-overs in quick succession, the series is `restless`: it keeps its version until one version, the same
+    or another, sends `patience` answers in a row. That version becomes the current one, and the debt falls to
+    15 times `patience`. Therefore n answers see at most 16 + 2 n / `patience` take-overs, and occasional
+    deployments are never delayed.
 
-    All of this depends on the answers in their order alone, not on the batches in which they come.
+    The result depends only on the order of the answers, not on their division into batches.
 
     Parameters
     ----------
     rollback : int
-        Answers in a row of superseded versions, at least 1, of which the last makes its own version the
-        current one again. Answers that name no version break the row.
+        The number of successive answers of superseded versions, at least 1, after which the last one's
+        version becomes current again. An answer without a version interrupts the row.
 
     Raises
     ------
@@ -64,11 +64,11 @@ class VersionTracker:
     >>> list(tracker.stretches(np.zeros(5, dtype=int), ("v1",)))
     [(0, 2, 'v2', False), (2, 5, 'v1', True)]
 
-    A version of its own for each answer:
+    Each answer has a version of its own:
 
     >>> names = tuple(f"build-{i}" for i in range(1000))
-    >>> found = list(VersionTracker(rollback=50).stretches(np.arange(1000), names))
-    >>> len(found), found[-1]
+    >>> stretches = list(VersionTracker(rollback=50).stretches(np.arange(1000), names))
+    >>> len(stretches), stretches[-1]
     (17, (16, 1000, 'build-16', True))
     """
 
@@ -85,19 +85,19 @@ class VersionTracker:
 
     @property
     def current(self) -> str:
-        """The version in charge; ``""`` before the first answer, or where none is named."""
+        """The current version; ``""`` before the first answer, or if answers name none."""
         return self._current or ""
 
     @property
     def restless(self) -> bool:
-        """Whether versions follow each other so fast that a new one does not take over at once."""
+        """True if versions change so fast that a new one does not take over at once."""
         return self._debt > self._allowed
 
     def keeps(self, name: str, count: int) -> bool:
-        """Count so many answers that all name this version, where the one in charge stays so or is none.
+        """Count `count` answers that all name this version; return False if the current version may change.
 
-        Where it may not, nothing is counted, and `stretches` has to look at them. Of the answers of many
-        models most pieces are of one version, that in charge.
+        If it returns False, nothing is counted, and `stretches` must process the answers. This is the fast
+        path: with many models most pieces have one version, the current one.
         """
         if self._debt > self._allowed or (self._current and name not in ("", self._current)):
             return False
@@ -109,12 +109,12 @@ class VersionTracker:
         return True
 
     def stretches(self, version: Ints, names: tuple[str, ...]) -> Iterator[tuple[int, int, str, bool]]:
-        """Cut rows into stretches of one version in charge, each as long as can be.
+        """Cut rows into the longest stretches with one current version.
 
         Parameters
         ----------
         version : (n,) int64
-            Of each row, an index into `names`.
+            Each row's index into `names`.
         names : tuple of str
             ``""`` for none.
 
@@ -122,7 +122,7 @@ class VersionTracker:
         ------
         start, stop : int
         version : str
-            In charge of these rows.
+            The current version of these rows.
         took_over : bool
             Whether it replaces the version of the rows before.
         """
@@ -151,7 +151,7 @@ class VersionTracker:
             yield start, len(version), self.current, took_over
 
     def snapshot(self) -> VersionState:
-        """The version in charge, what it superseded, and how fast."""
+        """Return the current version, the superseded ones, and the counters that limit take-overs."""
         return VersionState(
             current=self._current,
             superseded=list(self._superseded),
@@ -162,7 +162,7 @@ class VersionTracker:
         )
 
     def _adopt(self, version: Ints, names: tuple[str, ...]) -> int:
-        """Put the first version that is ever named in charge; how many rows come before it."""
+        """Make the first version that is named the current one; return the number of rows before it."""
         if self._current:
             return 0
         named = np.flatnonzero(np.array([bool(name) for name in names], dtype=bool)[version])
@@ -172,7 +172,7 @@ class VersionTracker:
         return int(named[0])
 
     def _next_turn(self, version: Ints, names: tuple[str, ...], relations: Ints) -> int | None:
-        """The first row that puts its version in charge; None where none does, and all are counted."""
+        """Return the first row whose version takes over; count all rows and return None if there is none."""
         if self.restless:
             return self._turn_when_restless(version, names)
         return self._turn(version, names, relations)
@@ -182,7 +182,7 @@ class VersionTracker:
             self._stragglers, self._debt = 0, max(0, self._debt - len(version))
             return None
         relation = relations[version]
-        # The ends of the rows of stragglers; the first row began before these answers.
+        # The ends of runs of stragglers; the first run began before these answers.
         edges = np.flatnonzero(np.r_[True, relation != _OLD, True]) - 1
         edges[0] -= self._stragglers
         lengths = np.diff(edges) - 1

@@ -1,8 +1,8 @@
 """Fixed-size windows: a model's answers in order of arrival, cut every `size` rows.
 
-A window closes early, by age, once `max_age_seconds` have passed since its first row arrived and at
-least `min_size` rows are in. Whatever the pieces in which rows are pushed, the same rows give the same
-windows: the cut depends on the rows and their arrival times alone.
+A window closes early, by age, once `max_age_seconds` have passed since its first row arrived, if it holds at
+least `min_size` rows. The cuts depend only on the rows and their arrival times, not on the pieces in which
+rows are pushed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from monitor.base.names import ClosedBy
 from monitor.base.records import Floats, Ints, no_features, no_groups
 
 LAST = 2**62
-"""A sequence after every row's."""
+"""A sequence number greater than that of any row."""
 
 _FIRST_ROOM = 16  # rows
 _FEW = 64  # rows
 
 
 class SeriesName(NamedTuple):
-    """Whose windows they are: a model of a task, or one group of it; of an arena the task alone."""
+    """The name of a series: a task's model, or one group of it; an arena's series has a task only."""
 
     task: str = ""
     model: str = ""
@@ -37,7 +37,7 @@ NO_NAME = SeriesName()
 
 @dataclass(frozen=True, slots=True)
 class AnswerRows:
-    """Answers on their way into windows, n rows in order of arrival.
+    """Answers to add to windows: n rows in order of arrival.
 
     Parameters
     ----------
@@ -46,15 +46,16 @@ class AnswerRows:
     time : (n,) float64
         The records' own times, seconds since the epoch.
     arrival : (n,) float64
-        The clock by which windows age, seconds, never falling.
+        The clock that windows age by, seconds, nondecreasing.
     sequence : (n,) int64
-        Place among everything that the engine received, rising.
+        The number of each record among all that the engine received, increasing.
     partition, position : (n,) int64
-        Index into the partition names given beside the rows, and the place there.
+        The index of the partition in a separate list of names, and the record's position in that partition.
     features : (n, F) float64, optional
-        As in `Batch`. Left out, F is 0.
+        As in `Batch`. F is 0 by default.
     groups : (n, G) int64, optional
-        The number of the series of each row's group, by each watched name; -1 for none. Left out, G is 0.
+        The number of the series of each row's group, one column for each watched group name; -1 for none. G
+        is 0 by default.
     """
 
     scores: Floats
@@ -77,7 +78,7 @@ class AnswerRows:
         return len(self.time)
 
     def take(self, index: Ints) -> AnswerRows:
-        """The rows at these places."""
+        """Return the rows at these indices."""
         return AnswerRows(
             self.scores[index],
             self.predicted[index],
@@ -91,32 +92,32 @@ class AnswerRows:
         )
 
     def ungrouped(self) -> AnswerRows:
-        """The same without groups: of a group's own windows they are of no use."""
+        """Return the same rows without groups, which a group's own windows do not need."""
         return self if not self.groups.shape[1] else replace(self, groups=no_groups(len(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedWindow:
-    """A window that will take no more rows.
+    """A closed window, which takes no more rows.
 
     Parameters
     ----------
     series : SeriesName
     number : int
-        Counts from 0 in its series.
+        The window's number in its series, from 0.
     closed_by : {"size", "age", "version", "end"}
     version : str
-        Of the model, as given with its rows.
+        The version of the model that answered.
     scores : (n, K) float64
     predicted : (n,) int64
     start_time, end_time : float
-        Smallest and largest time of its records, seconds since the epoch.
+        The smallest and the largest time of the records, seconds since the epoch.
     closed_at : int
-        Sequence of the row that closed it: labels up to there were known when it closed. `LAST` where
-        it was closed between rows.
+        The sequence number of the row that closed the window: labels up to it were known then. `LAST` if it
+        was closed between rows.
     positions : mapping of str to tuple of int
-        By partition, the first and the last position used; where another agent used records in between,
-        the first and the last of each stretch, in turn.
+        For each partition the first and the last position used. If another agent used records in between, the
+        first and last position of each range in turn.
     features : (n, F) float64
         As in `Batch`.
     groups : (n, G) int64
@@ -138,6 +139,7 @@ class ClosedWindow:
 
     @property
     def size(self) -> int:
+        """The number of rows."""
         return len(self.predicted)
 
 
@@ -148,13 +150,14 @@ class CountWindow:
     Parameters
     ----------
     size : int
-        Rows a window, at least 1.
+        The number of rows of a full window, at least 1.
     min_size : int
-        Rows without which no window closes by age, at most `size`.
+        The least number of rows of a window that closes by age, at most `size`.
     max_age_seconds : float
-        Age past which a window closes early: with the first row that arrives later, which is not in it.
+        The age above which a window closes early. The first row that arrives later closes it, and is in the
+        next window.
     series : SeriesName, optional
-        Whose windows they are.
+        The series of the windows.
 
     Raises
     ------
@@ -186,7 +189,7 @@ class CountWindow:
             raise ValueError(f"max_age_seconds must be above 0, got {self.max_age_seconds}")
 
     def build(self, resume: WindowState | None = None) -> WindowLogic:
-        """The logic, from the start or from where a snapshot left it."""
+        """Return the window logic, new or resumed from a snapshot."""
         return WindowLogic(self, resume)
 
 
@@ -195,15 +198,15 @@ Columns = tuple[Floats, Ints, Floats, Floats, Ints]
 
 
 class _Kept:
-    """The rows that an open window keeps from one push to the next.
+    """The rows that an open window keeps between pushes.
 
-    They lie in arrays that double as they fill: rows that come one at a time take at most about twice
-    their own bytes, not three array objects each.
+    The arrays double in size when they are full: rows that come one by one need at most about twice their own
+    bytes, not three array objects each.
 
     Parameters
     ----------
     most : int
-        Rows that may come.
+        The largest number of rows.
     """
 
     def __init__(self, most: int) -> None:
@@ -213,12 +216,12 @@ class _Kept:
         self.count = 0
 
     def add(self, rows: Columns) -> None:
-        """Copy these rows behind the others."""
+        """Append copies of these rows."""
         start, count = self.count, self.count + len(rows[2])
         if count > self._room:
             self._grow(count, rows)
         if (width := rows[4].shape[1]) != self._arrays[4].shape[1]:
-            # Older versions kept no groups of an open window's rows: they are not known.
+            # Older versions did not store the groups of an open window's rows.
             self._arrays = (*self._arrays[:4], np.full((self._room, width), -1))
         scores, predicted, times, features, groups = self._arrays
         scores[start:count], predicted[start:count], times[start:count] = rows[:3]
@@ -229,7 +232,7 @@ class _Kept:
         self.count = count
 
     def add_piece(self, rows: AnswerRows, piece: slice) -> None:
-        """Copy a piece of these behind the others."""
+        """Append copies of a piece of these rows."""
         start, count = self.count, self.count + piece.stop - piece.start
         if count > self._room or rows.features.shape[1] or self._arrays[4].shape[1] or rows.groups.shape[1]:
             features, groups = rows.features[piece], rows.groups[piece]
@@ -242,7 +245,7 @@ class _Kept:
         self.count = count
 
     def columns(self) -> Columns:
-        """The rows, as views; there must be some."""
+        """Return views of all rows; there must be at least one."""
         scores, predicted, times, features, groups = self._arrays
         count = self.count
         return scores[:count], predicted[:count], times[:count], features[:count], groups[:count]
@@ -262,9 +265,9 @@ class _Kept:
 
 
 class WindowState(msgspec.Struct, frozen=True):
-    """The open window and its number; no columns where it holds no row.
+    """The open window and its number; the columns are None if it holds no row.
 
-    `first_row` counts the rows of closed windows, since a version that counts them.
+    `first_row` is the number of rows in closed windows; states of older versions do not count them.
     """
 
     number: int
@@ -286,7 +289,7 @@ class WindowLogic:
     Attributes
     ----------
     first_row : int
-        Rows of the windows that closed before: the place of the open window's first row in the series.
+        The number of rows in earlier windows: the index in the series of the open window's first row.
     """
 
     def __init__(self, settings: CountWindow, resume: WindowState | None = None) -> None:
@@ -304,12 +307,12 @@ class WindowLogic:
 
     @property
     def pending(self) -> int:
-        """Rows in the open window."""
+        """The number of rows in the open window."""
         return self._count
 
     @property
     def number(self) -> int:
-        """Number of the open window: how many have been closed."""
+        """The number of the open window, which is the number of closed windows."""
         return self._number
 
     def push(
@@ -317,8 +320,7 @@ class WindowLogic:
     ) -> tuple[list[ClosedWindow], Ints]:
         """Add rows; return the windows that closed, and the number of the window of each row.
 
-        A window has the version that was given with its first row; who wants to cut at a change of it
-        calls `close` in between.
+        A window has the version of its first row. Call `close` between pushes to cut at a change of version.
         """
         numbers = np.empty(len(rows), dtype=np.int64)
         return self.take(rows, slice(0, len(rows)), partitions, version, numbers), numbers
@@ -326,11 +328,11 @@ class WindowLogic:
     def take(
         self, rows: AnswerRows, piece: slice, partitions: tuple[str, ...], version: str, numbers: Ints
     ) -> list[ClosedWindow]:
-        """As `push`, of the piece of these rows; its places in `numbers` are filled."""
+        """Add a piece of these rows like `push`, and write their window numbers into `numbers`."""
         start, end = piece.start, piece.stop
         room = self._settings.size - self._count
         if self._count and start < end < start + room and rows.arrival[end - 1] <= self._deadline:
-            # Where many models answer in turn most pieces are a few rows that close nothing.
+            # With many models that answer in turn, most pieces are a few rows that close no window.
             self._kept.add_piece(rows, piece)
             self._count = self._kept.count
             if len(partitions) == 1:
@@ -356,16 +358,17 @@ class WindowLogic:
         return closed
 
     def may_close(self, arrival: Floats, now: float) -> int:
-        """The first of further rows at which the window may close by size or age; their number for none.
+        """Return the index of the first of further rows at which the window may close by size or age.
 
-        Of rows that are not all pushed it is too early, never too late.
+        Without one it is the number of rows. The index is a lower bound: too early if not all rows are
+        pushed, never too late.
 
         Parameters
         ----------
         arrival : (n,) float64
-            The clock at each row at the latest, never falling.
+            The latest possible clock at each row, nondecreasing.
         now : float
-            The clock before them.
+            The clock before the rows.
         """
         size, oldest = self._settings.size, self._settings.max_age_seconds
         deadline = self._deadline if self._count else now + oldest
@@ -374,9 +377,9 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """Another agent used records of this partition: what follows is a stretch of its own.
+        """Begin a new range of positions in a partition: another agent used the records in between.
 
-        Returns whether the open window holds rows of it; else there is nothing to tell apart.
+        Return whether the open window holds rows of the partition; if not, it needs no new range.
         """
         if partition not in self._positions:
             return False
@@ -385,22 +388,22 @@ class WindowLogic:
 
     @property
     def closes_at(self) -> float:
-        """The clock's time past which `tick` closes the open window; infinite while it holds too few rows."""
+        """The time after which `tick` closes the open window; infinite while it holds too few rows."""
         return self._deadline if self._count >= self._settings.min_size else np.inf
 
     def tick(self, now: float) -> ClosedWindow | None:
-        """Close the open window if it has grown old by `now`."""
+        """Close the open window if it is too old at `now`."""
         return self._age_closed(now, LAST)
 
     def close(self, reason: ClosedBy, at: int = LAST) -> ClosedWindow | None:
-        """Close the open window whatever it holds; None where it holds nothing.
+        """Close the open window and return it, or return None if it is empty.
 
-        `at` is the sequence of the row that closes it, which is not in it.
+        `at` is the sequence number of the row that closes it, and that is not in it.
         """
         return self._close(reason, at) if self._count else None
 
     def snapshot(self) -> WindowState:
-        """The open window and its number."""
+        """Return the open window and its number."""
         scores, predicted, times, features, groups = self._columns() if self._count else (None,) * 5
         return WindowState(
             number=self._number,
@@ -430,7 +433,7 @@ class WindowLogic:
         self._interrupted = set(state.interrupted)
 
     def _clear(self) -> None:
-        if self._kept.count:  # the closed window has its arrays
+        if self._kept.count:  # the closed window owns the arrays
             self._kept = _Kept(self._settings.size)
         self._fresh = None
         self._count, self._first_arrival = 0, 0.0
@@ -442,11 +445,11 @@ class WindowLogic:
 
     @property
     def _deadline(self) -> float:
-        """The clock's time past which the open window is old."""
+        """The time after which the open window is too old."""
         return self._first_arrival + self._settings.max_age_seconds
 
     def _room(self, arrival: Floats, start: int, end: int) -> int:
-        """Where the next cut falls: full, or past the deadline with `min_size` rows in."""
+        """Return the index of the next cut: where the window is full, or too old with enough rows."""
         full = min(end, start + self._settings.size - self._count)
         deadline = self._deadline if self._count else float(arrival[start]) + self._settings.max_age_seconds
         if arrival[full - 1] <= deadline:
@@ -493,13 +496,13 @@ class WindowLogic:
             self._interrupted.discard(name)
 
     def _keep(self) -> None:
-        """Copy what stays, so that a slow series does not keep a whole batch in memory."""
+        """Copy the rows that stay, so that a slow series does not keep a whole batch in memory."""
         if self._fresh is not None:
             self._kept.add(self._fresh)
             self._fresh = None
 
     def _columns(self) -> Columns:
-        """The open window's rows; those of a window that one push filled are not copied."""
+        """Return the open window's rows, without a copy if one push filled the window."""
         if self._fresh is not None and not self._kept.count:
             return self._fresh
         self._keep()

@@ -14,17 +14,19 @@ from monitor.base.records import Floats
 N = TypeVar("N", int, float)
 
 BIN_ENDS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""The upper ends of the bins, inclusive; a tenth bin reaches to 1. Most confidences of a useful model lie
-above 0.9, and with two classes few lie below 0.5, so equal bins would tell least about most answers. Do not
-change them: Prometheus has counts in these bins."""
+"""The upper ends of the bins, inclusive; a tenth bin reaches to 1.
+
+Most confidences of a useful model lie above 0.9, and with two classes few lie below 0.5, so equal bins would
+show least about most answers. Do not change them: Prometheus has counts in these bins.
+"""
 
 BIN_NAMES = tuple(f"{low:.2f}-{high:.2f}" for low, high in pairwise((0.0, *BIN_ENDS, 1.0)))
 """The bins' names in rising order, also as text."""
 
 _ENDS = np.array(BIN_ENDS)
 
-# Multiples of it have the same sum in any order, up to 2**23: the division of a stream into steps must not
-# change the result.
+# Multiples of this have the same sum in any order, up to 2**23: the division of a stream into steps must
+# not change the result.
 _SUM_STEP = 2.0**-30
 
 _NONE = (0,) * len(BIN_NAMES)
@@ -32,15 +34,15 @@ _NOTHING = (0.0,) * len(BIN_NAMES)
 
 
 def bins_of(confidence: Floats) -> NDArray[np.intp]:
-    """The index in `BIN_NAMES` of each confidence's bin; confidences (n,) from 0 to 1.
+    """Return the index in `BIN_NAMES` of each confidence's bin; confidences (n,) from 0 to 1.
 
     Examples
     --------
     >>> [BIN_NAMES[place] for place in bins_of(np.array([0.0, 0.9, 0.91, 1.0]))]
     ['0.00-0.10', '0.80-0.90', '0.90-0.95', '0.99-1.00']
     """
-    found: NDArray[np.intp] = _ENDS.searchsorted(confidence)
-    return found
+    bins: NDArray[np.intp] = _ENDS.searchsorted(confidence)
+    return bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class ConfidenceHistogram:
 
     Examples
     --------
-    >>> found = ConfidenceHistogram().plus(np.array([0.2, 0.85, 0.97, 1.0]))
-    >>> found.counts, found.total
+    >>> result = ConfidenceHistogram().plus(np.array([0.2, 0.85, 0.97, 1.0]))
+    >>> result.counts, result.total
     ((0, 1, 0, 0, 0, 0, 1, 0, 1, 1), 3.02)
     """
 
@@ -65,12 +67,12 @@ class ConfidenceHistogram:
     total: float = 0.0
 
     def plus(self, confidence: Floats) -> ConfidenceHistogram:
-        """Add answers' confidences, (n,) float64."""
+        """Return the histogram with further answers' confidences, (n,) float64."""
         more = np.bincount(bins_of(confidence), minlength=len(BIN_NAMES))
         return ConfidenceHistogram(_sums(self.counts, more), self.total + float(confidence.sum()))
 
     def cumulative(self) -> tuple[int, ...]:
-        """The number of confidences up to each bin's end; the last one counts all."""
+        """Return the number of confidences up to each bin's end; the last one counts all."""
         return tuple(accumulate(self.counts))
 
 
@@ -98,8 +100,8 @@ class CalibrationCurve:
 
     Examples
     --------
-    >>> found = CalibrationCurve().plus(np.array([0.92, 0.94, 0.6]), np.array([True, False, True]))
-    >>> [(point.name, point.labelled, round(point.confidence, 3), point.right) for point in found.points]
+    >>> result = CalibrationCurve().plus(np.array([0.92, 0.94, 0.6]), np.array([True, False, True]))
+    >>> [(point.name, point.labelled, round(point.confidence, 3), point.right) for point in result.points]
     [('0.50-0.60', 1, 0.6, 1.0), ('0.90-0.95', 2, 0.93, 0.5)]
     """
 
@@ -108,7 +110,7 @@ class CalibrationCurve:
     confidence: tuple[float, ...] = _NOTHING
 
     def plus(self, confidence: Floats, right: NDArray[np.bool_]) -> CalibrationCurve:
-        """Add labelled answers: their confidences, (n,) float64, and whether each was right."""
+        """Return the curve with further labelled answers: confidences, (n,) float64, and whether right."""
         bins, most = bins_of(confidence), len(BIN_NAMES)
         rounded = np.rint(confidence / _SUM_STEP) * _SUM_STEP
         return CalibrationCurve(

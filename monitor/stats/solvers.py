@@ -1,6 +1,7 @@
-"""What every start needs of `scipy.optimize`, `scipy.fft` and `scipy.signal`, without their import.
+"""Functions of `scipy.optimize`, `scipy.fft` and `scipy.signal` that each start needs, without their imports.
 
-The first took a sixth of the start, the last as long as all of it, when the first window needed it.
+The import of the first took a sixth of the start; that of the last, at the first window, as long as the whole
+start.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MOST_STEPS = 100
 
 
 def brentq(f: Callable[[float], float], start: float, end: float, xtol: float = 2e-12) -> float:
-    """A zero of a continuous function with different signs at both ends, by Brent's method.
+    """Return a zero of a continuous function with different signs at both ends, by Brent's method.
 
     The steps are those of `scipy.optimize.brentq`. The zero is exact to `xtol`, beside rounding. Raises a
     ValueError if the signs are the same.
@@ -64,7 +65,7 @@ def brentq(f: Callable[[float], float], start: float, end: float, xtol: float = 
 
 
 def _interpolated(before: tuple[float, float], at: tuple[float, float], other: tuple[float, float]) -> float:
-    """The step to the zero of the line through two points, or of the curve through three."""
+    """Return the step to the zero of the line through two points, or of the curve through three."""
     (x, y), (x_before, y_before), (x_other, y_other) = at, before, other
     if x_before == x_other:
         return -y * (x - x_before) / (y - y_before)
@@ -73,7 +74,9 @@ def _interpolated(before: tuple[float, float], at: tuple[float, float], other: t
 
 
 def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
-    """The (n,) x ≥ 0 with the least ``‖a x − b‖`` for an (m, n) `a`, by Lawson and Hanson's active sets.
+    """Return the (n,) x ≥ 0 with the least ``‖a x − b‖`` for an (m, n) `a`.
+
+    The method is Lawson and Hanson's active sets.
 
     References
     ----------
@@ -101,7 +104,7 @@ def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
 
 
 def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
-    """The least-squares solution of the free columns; 0 at the others."""
+    """Return the least-squares solution of the free columns; 0 at the others."""
     x = np.zeros(len(free))
     x[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
     return x
@@ -109,9 +112,9 @@ def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
 
 @lru_cache(maxsize=1024)
 def fast_length(least: int) -> int:
-    """The smallest product of powers of 2, 3 and 5 from `least` on: transforms of that length are fast.
+    """Return the smallest product of powers of 2, 3 and 5 that is at least `least`.
 
-    That of `scipy.fft.next_fast_len(least, real=True)`.
+    Transforms of that length are fast. It equals `scipy.fft.next_fast_len(least, real=True)`.
 
     Parameters
     ----------
@@ -130,7 +133,7 @@ def fast_length(least: int) -> int:
 
 
 def convolve(a: Floats, b: Floats) -> Floats:
-    """The whole convolution of two vectors, by transforms, as `scipy.signal.fftconvolve`.
+    """Return the whole convolution of two vectors by transforms, like `scipy.signal.fftconvolve`.
 
     Parameters
     ----------

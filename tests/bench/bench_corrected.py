@@ -25,7 +25,7 @@ def table(n: int = 500, share: float = 0.2) -> Iterator[str]:
     """A line a delay."""
     life = simulated("OU drift", 5000, 1)
     stream = calibrated(life.scores, life.predicted, life.labels, life.reference)
-    settings = Correction.of_reference(stream.crossed, stream.held, n)
+    settings = Correction.from_reference(stream.crossed, stream.held, n)
     yield f"Milliseconds a window of {n:,}, labels of {100 * share:g} %"
     yield f"{'windows late':14s}{'today':>8s}{'corrected':>11s}{'ratio':>8s}{'and pooled':>12s}{'ratio':>8s}"
     for late in LATE:

@@ -258,7 +258,7 @@ def test_estimators_of_confidences_alone_need_no_classes() -> None:
     right = np.where(rng.random(100) < confidence[:, 0], 0, 1)
     known = Reference(confidence, np.zeros(100, dtype=np.int64), right, np.arange(100.0), "", {})
     settings = Task(estimators=("average_confidence", "cbpe_sem"), metrics=("accuracy",))
-    fits = ComparisonFits.of(known, CALIBRATORS["none"]().fit(confidence, known.predicted, right), settings)
+    fits = ComparisonFits.fit(known, CALIBRATORS["none"]().fit(confidence, known.predicted, right), settings)
     assert fits.row_sd == {"accuracy": pytest.approx((right == 0).std())}
     assert through_msgpack(fits) == fits
 

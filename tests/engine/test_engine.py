@@ -506,7 +506,7 @@ def test_a_view_is_the_same_object_until_something_that_it_shows_changes():
         before = {one.settings.name: one.stale for one in rig.engine.series["t"]}
         views = rig.engine.view().series
         for one, view in zip(rig.engine.series["t"], views, strict=True):
-            one.look_anew()
+            one.invalidate_view()
             assert view == one.view()
             kept, made = kept + (not before[one.settings.name]), made + before[one.settings.name]
     silent = len(records) + 1000.0

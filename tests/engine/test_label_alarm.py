@@ -42,7 +42,7 @@ Judged = list[tuple[Verdict, AlarmByLabels | None]]
 def correcting() -> Correcting:
     rng = np.random.default_rng(1)
     held = rng.random(5000) < 0.9
-    return Correcting(lambda: Correction.of_reference(np.full(5000, 0.9), held, ROWS), BLOCK, 0)
+    return Correcting(lambda: Correction.from_reference(np.full(5000, 0.9), held, ROWS), BLOCK, 0)
 
 
 def judged(

@@ -79,7 +79,7 @@ def test_the_engine_takes_the_charts_that_were_tried(known: Reference) -> None:
     settings = task(models={"erm": {}})
     fresh = judged(settings, replace(known))
     try_references({"t": settings}, {"t": {"erm": known}})
-    baselines, parts = known.drawn(settings, "", lambda: pytest.fail("they are drawn again"))
+    baselines, parts = known.cached_baselines(settings, "", lambda: pytest.fail("they are drawn again"))
     built = judged(settings, known)
     assert built.baselines["accuracy"] is baselines["accuracy"]
     assert built.parts["accuracy"] is parts["accuracy"]

@@ -203,7 +203,9 @@ def _watched(stream: Stream, n: int, picked: Ints, known: Ints) -> _Watched:
     state = LabelAlarmState(LabelBaseline.of_windows(held.tolist(), [n] * len(held)))
     least = ChartConfig().least_change("accuracy")
     alarms = {sure: LabelAlarm(least, len(held), state, sure) for sure in SURES}
-    correcting = Correcting(lambda: Correction.of_reference(stream.crossed, stream.held, n), block_rows(n), 0)
+    correcting = Correcting(
+        lambda: Correction.from_reference(stream.crossed, stream.held, n), block_rows(n), 0
+    )
     on: dict[float, list[bool]] = {sure: [] for sure in SURES}
     blocks = block_starts(np.arange(many * n), np.arange(many * n) // n * n, block_rows(n))
     for k in range(many):

@@ -64,7 +64,7 @@ def loss(chance: Floats, success: Floats) -> float:
 def ace(chance: Floats, truth: Floats) -> float:
     """Mean gap over 20 bins of equal count by the calibrated chance."""
     cut, _ = equal_count_bins(chance, chance - truth, 20)
-    return float(np.abs(cut.of(cut.values)).sum() / len(chance))
+    return float(np.abs(cut.bin_sums(cut.values)).sum() / len(chance))
 
 
 def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, float]:

@@ -75,7 +75,7 @@ def macro(window: Window) -> Values:
 def micro(window: Window) -> Values:
     """All (row, class) pairs at once."""
     scores, _, truth = window
-    right, ranking = _accuracy(window), Ranking.of(scores.ravel())
+    right, ranking = _accuracy(window), Ranking.from_scores(scores.ravel())
     return {
         **dict.fromkeys(("accuracy", "precision", "recall", "f1"), right),
         "specificity": 1 - (1 - right) / (scores.shape[1] - 1),

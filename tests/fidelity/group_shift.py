@@ -4,9 +4,10 @@
 
 A group of simulated rows (Kivimäki et al., Table 2) that are right with the probability that their
 confidence says: 500 or 2,500 of them are its part of its model's reference, and 30 windows of 500 follow,
-with labels of 2 % or 20 % one window late. The group is corrected by its own labels (`Correction.of_group`).
-A draw is shifted where the corrected accuracy of any window lies more than three points from the mean
-confidence. The confidences of a group are never shifted: it has the calibration of its model.
+with labels of 2 % or 20 % one window late. The group is corrected by its own labels
+(`Correction.from_group`). A draw is shifted where the corrected accuracy of any window lies more than three
+points from the mean confidence. The confidences of a group are never shifted: it has the calibration of its
+model.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def largest_shift(reference: int, share: float, seed: int) -> float:
     """The largest shift among the windows of one group."""
     rng = np.random.default_rng([seed, reference, 37])
     known, chance = confidences(rng, ORIGINAL, (reference,)), confidences(rng, ORIGINAL, (WINDOWS, SIZE))
-    logic = Correction.of_group(known, rng.random(reference) < known, SIZE).build()
+    logic = Correction.from_group(known, rng.random(reference) < known, SIZE).build()
     right, labelled = rng.random(chance.shape) < chance, rng.random(chance.shape) < share
     shifts, before = [], np.zeros(0, dtype=np.int64)
     for window, confidence in enumerate(chance):

@@ -97,7 +97,7 @@ def realised_values(scores: Floats, predicted: Ints, truth: Floats) -> dict[str,
         metric: each.result.value if isinstance(each.result, Estimate) else None
         for metric, each in found.items()
     }
-    ranking, label = Ranking.of(scores[:, 1]), truth[:, 1]
+    ranking, label = Ranking.from_scores(scores[:, 1]), truth[:, 1]
     values["auroc"] = ranking.auroc(label)[0] if 0 < label.sum() < len(label) else None
     values["average_precision"] = ranking.average_precision(label)[0] if label.any() else None
     return values

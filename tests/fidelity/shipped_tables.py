@@ -159,7 +159,7 @@ def measured(
     old = slice(0, table.reference)
     rows = table.scores[old], table.predicted[old], table.labels[old]
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
-    settings = Correction.of_reference(crossed, rows[1] == rows[2], size)
+    settings = Correction.from_reference(crossed, rows[1] == rows[2], size)
     streams = [Seen(settings, model, share, late) for share, late in LABELS]
     many = (len(table.labels) - table.reference) // size
     cells: dict[tuple[str, int], list[tuple[bool, float]]] = {}

@@ -119,7 +119,7 @@ def corrected(
     pooled : int
         So many windows are also estimated together at each close, before, as the engine does.
     """
-    logic = (settings or Correction.of_reference(stream.crossed, stream.held, n)).build()
+    logic = (settings or Correction.from_reference(stream.crossed, stream.held, n)).build()
     many, found = len(stream.right) // n, []
     blocks = np.empty(many * n, dtype=np.int64)
     for k in range(many):

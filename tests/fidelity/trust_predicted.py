@@ -22,7 +22,7 @@ from scipy.special import expit, logit
 
 from monitor import CALIBRATORS
 from monitor.base.records import Floats, Ints
-from monitor.engine.label_checks import LabelChecks, hold_against
+from monitor.engine.label_checks import LabelChecks, compare_with_labels
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.correcting import Correcting
 from monitor.engine.labels.trust import epsilon_of
@@ -105,9 +105,9 @@ def life(case: Case, seed: int) -> Outcome:
     rows = scores[old], acted[old], (~hits[old]).astype(np.int64)
     confidence = confidence_of(calibrator.fit(*rows).apply(scores), acted)
     crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
-    settings = Correction.of_reference(crossed, hits[old], n)
+    settings = Correction.from_reference(crossed, hits[old], n)
     checks = LabelChecks(0.95, Correcting(lambda: settings, settings.block_rows, 0), by_class=False)
-    checks.excuse(epsilon_of(confidence[old]))
+    checks.inherit_tolerance(epsilon_of(confidence[old]))
     confidence, hits = confidence[case.reference :], hits[case.reference :]
     picked = np.flatnonzero(rng.random(case.rows) < case.share)
     losses, trusted, biased = 0, [], False
@@ -115,7 +115,7 @@ def life(case: Case, seed: int) -> Outcome:
         fresh = picked[picked // n == window - case.late]
         place = fresh // n * n + fresh % n // block_rows(n) * block_rows(n)
         matches = matches_of(fresh, fresh // n, place, confidence, hits)
-        biased |= bool(hold_against([checks], matches, audited=True))
+        biased |= bool(compare_with_labels([checks], matches, audited=True))
         checks.correction.add(place, confidence[fresh], hits[fresh])
         losses += checks.prediction.lost
         trusted.append(checks.trusted)

@@ -22,7 +22,7 @@ class Arenas(Mapping[str, ArenaEngine]):
     ----------
     settings : mapping of str to Arena
     resume : mapping of str to ArenaState, optional
-        Of arenas that are not configured any more it is passed over.
+        States of arenas that are no longer configured are ignored.
     """
 
     def __init__(self, settings: Mapping[str, Arena], resume: Mapping[str, ArenaState] | None = None) -> None:
@@ -47,7 +47,7 @@ class Arenas(Mapping[str, ArenaEngine]):
         chunk: Chunk,
         places: Ints,
     ) -> tuple[list[OrderedReport], int]:
-        """Take what a piece has of them; see `ArenaEngine.absorb`."""
+        """Process the arenas' records of a piece; see `ArenaEngine.absorb`."""
         lines: list[OrderedReport] = []
         shed = 0
         for name, arena in self._arenas.items():
@@ -59,20 +59,20 @@ class Arenas(Mapping[str, ArenaEngine]):
         return lines, shed
 
     def tick(self, now: float, live: bool) -> list[OrderedReport]:
-        """See `ArenaEngine.tick`."""
+        """Advance the time of all arenas; see `ArenaEngine.tick`."""
         return [line for arena in self.values() for line in arena.tick(now, live)]
 
     def close(self, names: Collection[str] | None = None) -> list[OrderedReport]:
-        """Close the open windows, of these arenas or of all."""
+        """Close the open windows of these arenas, or of all."""
         chosen = [arena for name, arena in self.items() if names is None or name in names]
         return [line for arena in chosen for line in arena.close()]
 
     def forget(self, ids: Keys, task: str) -> list[Forgotten]:
-        """Let go of all that is known by these ids, in one arena or, for ``""``, in all."""
+        """Forget everything stored under these ids, in one arena or, for ``""``, in all."""
         return [arena.forget(ids) for name, arena in self.items() if task in ("", name)]
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
-        """What changed since the last call; see `Engine.changes`."""
+        """Return what changed since the last call; see `Engine.changes`."""
         parts: dict[str, Any] = {}
         rings: list[RingChange] = []
         for arena in self.values():
@@ -81,12 +81,12 @@ class Arenas(Mapping[str, ArenaEngine]):
         return parts, rings
 
     def confirm(self) -> None:
-        """What `changes` gave is saved."""
+        """Note that the result of `changes` is saved."""
         for ring in self._rings:
             ring.confirm()
 
     def retract(self) -> None:
-        """What `changes` gave could not be saved."""
+        """Note that the result of `changes` could not be saved."""
         for ring in self._rings:
             ring.retract()
 

@@ -1,4 +1,4 @@
-"""One arena at work: comparisons into windows, verdicts to comparisons, coefficients as windows close."""
+"""The engine of one arena: comparisons into windows, verdicts to comparisons, coefficients by window."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from monitor.stats.pairwise.standing import standing
 
 @dataclass(frozen=True, slots=True)
 class ArenaSettings:
-    """What an arena's engine is built from.
+    """The settings of an arena's engine.
 
     Parameters
     ----------
@@ -40,14 +40,15 @@ class ArenaSettings:
     arena: Arena
 
     def build(self, resume: ArenaState | None = None) -> ArenaEngine:
-        """The engine, from the start or from where a snapshot left it."""
+        """Return the arena's engine, new or resumed from a snapshot."""
         return ArenaEngine(self, resume)
 
 
 class ArenaState(msgspec.Struct, frozen=True):
-    """Everything that an arena needs to go on from where it was, but its settings.
+    """The whole state of an arena, without its settings.
 
-    `names` are the models by number, `beyond` those beyond the cap, `last` is the line of the last report.
+    `names` are the models by number, `beyond` the models beyond the limit, and `last` is the last report as a
+    line.
     """
 
     join: JoinState = JoinState()
@@ -65,7 +66,7 @@ class ArenaEngine:
     Attributes
     ----------
     dropped : int
-        Models beyond the cap, counted once each.
+        The number of models beyond the limit.
     """
 
     def __init__(self, settings: ArenaSettings, resume: ArenaState | None = None) -> None:
@@ -76,7 +77,7 @@ class ArenaEngine:
         self._count = {"used": 0, "duplicates": 0, "shed": 0} | state.count
         last = from_json(state.last) if state.last else None
         self._last = last if isinstance(last, ArenaReport) else None
-        for name in settings.arena.models:  # one that never answers must show, as unknown
+        for name in settings.arena.models:  # a model that never answers must show as unknown
             self._number(name)
         size = settings.arena.window
         series = SeriesName(settings.name)
@@ -85,7 +86,7 @@ class ArenaEngine:
 
     @property
     def dropped(self) -> int:
-        """Models beyond the cap."""
+        """The number of models beyond the limit."""
         return len(self._beyond)
 
     def absorb(
@@ -95,30 +96,30 @@ class ArenaEngine:
         partitions: tuple[str, ...],
         places: Ints,
     ) -> tuple[list[OrderedReport], int]:
-        """Take the comparisons and verdicts that a piece of a chunk brought.
+        """Process the comparisons and verdicts in a piece of a chunk.
 
-        Verdicts count as soon as they have come; a piece therefore ends where a window may close.
+        Verdicts count at once; therefore a piece must end where a window may close.
 
         Parameters
         ----------
         comparisons, verdicts
-            None where the piece has none of this arena.
+            None if the piece has none of this arena.
         partitions : tuple of str
-            What the batch's `partition` points into.
+            The names that the batch's `partition` indexes.
         places : (n,) int64
-            By the piece's order, the place of each record in the stream.
+            The sequence number of each record in the stream, in the piece's order.
 
         Returns
         -------
         list of OrderedReport
         int
-            Comparisons that were shed.
+            The number of comparisons shed.
         """
         reports = self._take_overdue()
         if comparisons is None:
             self.join.add_verdicts(None, verdicts, np.zeros(0, dtype=np.int64), places)
             return reports, 0
-        # A time ahead of the clock is an error of the sender: by it, verdicts would wait or expire for ever.
+        # A time ahead of the clock is the sender's error, and would make verdicts wait or expire for ever.
         time = np.minimum(comparisons.batch.time, comparisons.arrival)
         order = places[comparisons.batch.order]
         batch, new = self.join.is_new(replace(comparisons.batch, time=time), order)
@@ -134,27 +135,27 @@ class ArenaEngine:
         return [*reports, *map(self._report, closed)], int((~watched).sum())
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """The order after the first comparison at which the window may close; past all for none.
+        """Return the place after the first comparison at which a window may close, or the number of records.
 
         Parameters
         ----------
         batch : Batch
         labels : LabelBatch or None
-            Not looked at: a verdict is as good as a comparison.
+            Ignored: verdicts close no window.
         arrival : (m,) float64
-            The clock at each place of the chunk's order at the latest, never falling.
+            The latest possible clock at each place of the chunk's order, nondecreasing.
         now : float
-            The clock before.
+            The clock before the chunk.
         """
         place = self._window.may_close(arrival[batch.order], now)
         return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
 
     def interrupt(self, partition: str) -> None:
-        """Another agent used records of this partition."""
+        """Begin a new range of positions in a partition: another agent used the records in between."""
         self._window.interrupt(partition)
 
     def tick(self, now: float, live: bool) -> list[OrderedReport]:
-        """Close the window if it has grown old; `live`, by the clock, let go of rows that have."""
+        """Close the window if it is too old; if `live`, also drop rows that are."""
         if live:
             self.join.tick(now)
         closed = self._window.tick(now)
@@ -167,15 +168,15 @@ class ArenaEngine:
 
     @property
     def closes_at(self) -> float:
-        """The clock's time past which `tick` closes the open window; infinite while it holds too few rows."""
+        """The time after which `tick` closes the open window; infinite while it holds too few rows."""
         return self._window.closes_at
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Let go of all that is known by these ids; what was reported of them stays."""
+        """Forget everything stored under these ids; reports stay."""
         return self.join.forget(ids)
 
     def snapshot(self, rings: bool = True) -> ArenaState:
-        """Everything that the arena needs to go on from here, but its settings; its rings left out or not."""
+        """Return the whole state without the settings, with or without rings."""
         return ArenaState(
             self.join.logic.snapshot(rings),
             self.join.ageing.snapshot(),
@@ -187,13 +188,13 @@ class ArenaEngine:
         )
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
-        """What changed since the last call; `confirm` or `retract` the rings' part."""
+        """Return what changed since the last call; then `confirm` or `retract` the rings' part."""
         name = self.settings.name
         rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]
         return {f"arena/{name}": self.snapshot(rings=False)}, [ring for ring in rings if ring is not None]
 
     def view(self) -> ArenaView:
-        """What the outside may see."""
+        """Return the view for exporters."""
         last = self._last
         return ArenaView(
             task=self.settings.name,
@@ -208,11 +209,11 @@ class ArenaEngine:
 
     @property
     def outcomes(self) -> Mapping[LabelOutcome, int]:
-        """What became of humans' verdicts."""
+        """The number of humans' verdicts by outcome."""
         return self.join.logic.outcomes
 
     def _models(self, batch: Batch) -> tuple[Ints, Ints]:
-        """The numbers of both models of each row, -1 beyond the cap."""
+        """Return the numbers of both models of each row, -1 beyond the limit."""
         codes = np.full(len(batch.models), -1, dtype=np.int64)
         both = np.stack([batch.model, batch.other], axis=1).ravel()
         _, first = np.unique(both, return_index=True)
@@ -231,7 +232,7 @@ class ArenaEngine:
         return len(self._names) - 1
 
     def _take_overdue(self) -> list[OrderedReport]:
-        """The window that a smaller configured size has closed."""
+        """Return the report of a window that closed because the configured size is now smaller."""
         overdue, self._overdue = self._overdue, None
         return [self._report(overdue)] if overdue else []
 
@@ -248,17 +249,17 @@ class ArenaEngine:
             positions=window.positions,
             standing=standing(tuple(self._names), rows, arena.reference_model, arena.level),
         )
-        position = StreamPosition.of_closing(window)
+        position = StreamPosition.from_window(window)
         if window.closed_by == "end":
             position = position._replace(phase=Phase.COMPARED)
         return OrderedReport(position, self._last)
 
 
-_NAMES_KEPT = 10_000  # a flood of names must not fill the memory
+_NAMES_KEPT = 10_000  # limits memory in a flood of names
 
 
 def _resumed(settings: CountWindow, state: WindowState | None) -> tuple[ClosedWindow | None, WindowLogic]:
-    """The open window, and that which is closed as the configured size is smaller now."""
+    """Return the window, if any, that closes because the configured size is smaller now, and the open one."""
     if state is None or state.time is None or len(state.time) < settings.size:
         return None, settings.build(state)
     wide = CountWindow(len(state.time), 1, settings.max_age_seconds, settings.series).build(state)

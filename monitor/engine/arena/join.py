@@ -1,4 +1,4 @@
-"""Comparisons joined to the verdicts of humans: the join of labels, with a pair of models for an answer's."""
+"""The join of comparisons and humans' verdicts: a label join whose rows have a pair of models."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from monitor.engine.labels.matching import labels_along, merged
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.pairwise.standing import Comparisons
 
-_NO_MODEL = np.zeros(1, dtype=np.int64)  # the number under which the join knows the one answer to an id
-_SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # what b got of the win, by label; the last for none
+_NO_MODEL = np.zeros(1, dtype=np.int64)  # the model number of all rows: an id has one comparison
+_SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # model b's share of the win by label; the last for none
 _SALT = np.uint64(0xA0761D6478BD642F)
 
 
 class ComparisonJoin:
-    """The comparisons of one arena at work.
+    """The running join of one arena.
 
-    The join of labels keeps a row an answer: here the row of a comparison has the two models in place of
-    the series that an answer counts in, and the judge's share of b in place of its confidence.
+    It uses the label join, which stores one row for each answer. The row of a comparison stores its two
+    models as the answer's series, and the judge's share for model b as the confidence.
     """
 
     def __init__(
@@ -44,13 +44,14 @@ class ComparisonJoin:
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """What is kept row by row, by kind."""
+        """The ring tables of rows, by kind."""
         return {ARENA_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
 
     def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:
-        """The comparisons, each with a key, and which of them are no duplicates.
+        """Return the comparisons, each with a key, and a mask of those that are no duplicates.
 
-        One without an id gets a key by its place in the stream: nobody can name it, but it is kept.
+        A comparison without an id gets a key from its place in the stream: no verdict can match it, but it is
+        kept.
         """
         without = batch.key == NO_ID
         if without.any():
@@ -59,15 +60,15 @@ class ComparisonJoin:
         return batch, self.logic.is_new(batch.key, np.zeros(len(batch), dtype=np.int64), batch.time)
 
     def add(self, batch: Batch, rows: Ints, models: tuple[Ints, Ints], window: Ints, sequence: Ints) -> None:
-        """Keep new comparisons.
+        """Store new comparisons.
 
         Parameters
         ----------
         batch : Batch
         rows : (m,) int64
-            Which of it.
+            Their indices in the batch.
         models : pair of (m,) int64
-            Their models by number.
+            The numbers of their two models.
         window : (m,) int64
         sequence : (m,) int64
         """
@@ -87,27 +88,26 @@ class ComparisonJoin:
         )
 
     def add_verdicts(self, batch: Batch | None, labels: LabelBatch | None, rows: Ints, places: Ints) -> None:
-        """Take the verdicts along with comparisons, and those that came by themselves.
+        """Add the verdicts that came with comparisons, and those in records of their own.
 
         Parameters
         ----------
         batch : Batch or None
         labels : LabelBatch or None
         rows : (m,) int64
-            The comparisons of the batch that are watched, duplicates too: one may be sent again for its
-            verdict.
+            The watched comparisons of the batch, including duplicates: one may be sent again for its verdict.
         places : (n,) int64
-            By the chunk's order, the place of each record in the stream.
+            The sequence number of each record in the stream, in the chunk's order.
         """
         if batch is not None:
-            along = labels_along(replace(batch, scores=np.zeros((len(batch), 2))), rows)  # of the whole id
+            along = labels_along(replace(batch, scores=np.zeros((len(batch), 2))), rows)  # for the whole id
             labels = along if labels is None else merged(along, labels)
         if labels is not None and len(labels):
             everyone = np.full(len(labels), -1, dtype=np.int64)
             self.logic.add_labels(labels, everyone, _NO_MODEL, places[labels.order])
 
     def pooled(self, first: int, last: int, end_time: float) -> Comparisons:
-        """Those of the windows from `first` to `last` that are no older than the horizon at `end_time`."""
+        """Return the comparisons of windows `first` to `last` that are within the horizon at `end_time`."""
         ring = self.rings["comparisons"]
         rows = ring.live()
         known = ring.keys(rows) != 0
@@ -125,11 +125,11 @@ class ComparisonJoin:
         )
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Let go of all that is known by these ids."""
+        """Forget everything stored under these ids."""
         return self.logic.forget(ids, _NO_MODEL)
 
     def tick(self, now: float) -> None:
-        """Let go of rows that have come of age."""
+        """Drop rows that are too old."""
         for kind, rows in self.ageing.step(now):
             self.logic.expire(_KINDS[kind], rows)
 

@@ -1,1 +1,1 @@
-"""Refits of the estimators that use labels: what they are asked, the fit, its messages."""
+"""Refits of the estimators that use labels: jobs, fits, results and their encoding."""

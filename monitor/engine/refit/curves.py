@@ -1,4 +1,4 @@
-"""The calibrations that a refit publishes: `ssme`'s own, and a reference's that the labels have moved."""
+"""The calibrations that a refit publishes: `ssme`'s curves, or the reference's curves adjusted by labels."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ from monitor.stats.calibration.ssme import SSMECalibration
 from monitor.stats.labelled.ssme import SSME
 
 STAYS = 0.499
-"""Chance of no change above which the reference stays: what it is before any label, but for rounding."""
+"""The reference's calibration stays if the probability of no change is above this.
+
+It is the probability before any label, but for rounding.
+"""
 
 NEW_PRIOR = 0.1
-"""Chance, before any label, that `ssme`'s curve is right where a reference's is not, moved as it may be."""
+"""The prior probability that `ssme`'s curve is right and the reference's, however adjusted, is not."""
 
 FREE_NUMBERS = 2
-"""What `ssme`'s curve has learnt of its labels by heart, as free numbers: half of ln n nats each, by the
-Bayesian information criterion. Two, as for a curve that was shifted and stretched."""
+"""The number of free parameters in `ssme`'s curve that are fitted to labels: each costs half of ln n nats.
+
+This is the Bayesian information criterion. Two, as for a curve that is shifted and stretched.
+"""
 
 
 def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
-    """By model the snapshot of the calibration to publish; None for a model without scores.
+    """Return by model the snapshot of the calibration to publish; None for a model without scores.
 
-    A model without a reference gets `ssme`'s curve. One with a reference gets, while the labels speak for no
-    change, the reference's own again, to the last bit; else the mean of the reference's curve moved by the
-    labels (`monitor.stats.calibration.followed`) and of `ssme`'s, by what each says of the labelled rows.
+    A model without a reference gets `ssme`'s curve. With a reference it gets the reference's own, to the last
+    bit, while the labels show no change. Otherwise it gets the mean of `ssme`'s curve and the reference's
+    curve adjusted by the labels (`monitor.stats.calibration.followed`), weighted by how well each predicts
+    the labelled rows.
 
     Parameters
     ----------
@@ -46,10 +52,10 @@ def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
         SSMECalibration.from_isotonic(fit.calibration(m)) if there else None
         for m, there in enumerate(answered)
     ]
-    given = job.references or (None,) * len(job.models)
+    references = job.references or (None,) * len(job.models)
     old = {
         m: IsotonicCalibration.from_snapshot(reference)
-        for m, reference in enumerate(given)
+        for m, reference in enumerate(references)
         if reference is not None and answered[m]
     }
     snapshots = [None if one is None else dict(one.snapshot()) for one in new]
@@ -60,7 +66,7 @@ def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
         one = new[m]
         share = 0.0 if one is None else _share(job, m, one, followed, rows)
         if one is None or (1.0 - share) * followed.still > STAYS:
-            snapshots[m] = dict(given[m] or {})
+            snapshots[m] = dict(references[m] or {})
             continue
         first = place * len(reference.curves)
         moved = [followed.curve(curve, first + k) for k, curve in enumerate(reference.curves)]
@@ -70,43 +76,43 @@ def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
 
 
 def _followed(job: RefitJob, old: Mapping[int, IsotonicCalibration]) -> tuple[FollowedCurves, Ints]:
-    """The references' curves, one model after the other, and the labelled rows that they were followed by."""
+    """Return the references' curves adjusted by the labelled rows, and these rows."""
     labelled = np.flatnonzero(job.labels >= 0)
     there = ~np.isnan(job.scores[labelled][:, list(old), 0]).all(axis=1)
     rows = labelled[there][-NEWEST:]
     chances, events = [], []
     for m, reference in old.items():
-        # Two classes have one curve, of the second; more have one each, against the rest.
+        # Two classes have one curve, for the second; more have one each, against the rest.
         classes = (1,) if reference.width == 2 else range(reference.width)
         for k, curve in zip(classes, reference.curves, strict=True):
             score = np.asarray(job.scores[rows, m, k], dtype=np.float64)
             chances.append(np.where(np.isnan(score), np.nan, curve(np.nan_to_num(score))))
             events.append((job.labels[rows] == k).astype(np.float64))
-    # Each of K curves against the rest tells a row's label: two classes' two would tell it twice.
+    # Each of K curves against the rest uses a row's label: the two of two classes would use it twice.
     width = job.scores.shape[2]
     share = 1.0 if width == 2 else width / 2.0
     return follow(np.stack(chances, axis=1), np.stack(events, axis=1), _weights(job, rows), share), rows
 
 
 def _weights(job: RefitJob, rows: Ints) -> Floats:
-    """Weights that add up to the number of equally weighted labels that tell as much (L. Kish)."""
+    """Return weights whose sum is the effective (equally weighted) number of labels, by Kish."""
     weight = job.weights[rows]
     scaled: Floats = weight * (weight.sum() / (weight @ weight)) if len(rows) else weight
     return scaled
 
 
 def _share(job: RefitJob, model: int, new: SSMECalibration, followed: FollowedCurves, rows: Ints) -> float:
-    """The chance of the new curve by the labels, beside the reference's moved."""
+    """Return the posterior probability of the new curve against the reference's adjusted one."""
     own = ~np.isnan(job.scores[rows, model, 0])
     if not own.any():
         return 0.0
     mine = rows[own]
     calibrated = np.clip(new.apply(np.asarray(job.scores[mine, model], dtype=np.float64)), LEAST, 1 - LEAST)
-    told = -WORTH * float(_weights(job, rows)[own] @ log_loss(calibrated, job.labels[mine], LEAST))
-    # Rows without this model: as many as it answered are set against the evidence of all.
-    told *= len(rows) / len(mine)
+    log_likelihood = -WORTH * float(_weights(job, rows)[own] @ log_loss(calibrated, job.labels[mine], LEAST))
+    # The evidence covers all rows: scale up from the rows that this model answered.
+    log_likelihood *= len(rows) / len(mine)
     penalty = FREE_NUMBERS / 2 * math.log(len(mine))
-    odds = math.log(NEW_PRIOR / (1.0 - NEW_PRIOR)) + told - penalty - followed.log_evidence
+    odds = math.log(NEW_PRIOR / (1.0 - NEW_PRIOR)) + log_likelihood - penalty - followed.log_evidence
     return float(scipy.special.expit(odds))
 
 

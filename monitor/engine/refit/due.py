@@ -1,4 +1,4 @@
-"""When a model's calibration is fitted again on labels, and on which of them."""
+"""The schedule of a model's recalibrations: when its calibration is fitted again, and on which labels."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from monitor.base.names import OUTCOMES
 from monitor.reports.views import RecalibrationsView
 
-_SHARE = 4  # at least this part of the rows is new in each fit
-_FEWEST_REPLACED = 5  # of few labels, one or two that were corrected say nothing of the others
+_SHARE = 4  # at least a quarter of the rows is new in each fit
+_FEWEST_REPLACED = 5  # one or two corrections among few labels do not make the others wrong
 
 
 def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
-    """Why no fit may rest on these labels, a sentence; None where it may.
+    """Return a sentence if too many labels were replaced by another class to fit on them; otherwise None.
 
-    Labels that replace each other come from hands that contradict each other: a fit would take the side of
-    the one that wrote last. A label that is wrong and the only one for its id is not found so.
+    Labels that replace each other come from senders that contradict each other: a fit would agree with the
+    last one. A wrong label that is the only one for its id is not detected.
 
     Parameters
     ----------
     replaced : (n,) bool
-        Of each labelled row, whether its label replaced another class.
+        For each labelled row, whether its label replaced another class.
     max_share : float
-        Of the rows, 0 to 1, that may have. Up to four always may.
+        The allowed share of the rows, 0 to 1. Up to four rows are always allowed.
 
     Examples
     --------
@@ -51,9 +51,9 @@ class RecalibrationSchedule:
     Parameters
     ----------
     every_labels : int
-        Rows with their first label after which it is due, at least 1; more where the last fit rested on
-        more than four times as many, for a fit on nearly the same rows says nearly the same. As labels
-        cost the trust it is due at once.
+        The number of rows with their first label after which a fit is due, at least 1. It is a quarter of the
+        last fit's rows if that is more, because a fit on nearly the same rows changes little. After a loss of
+        trust a fit is due at once.
 
     Raises
     ------
@@ -78,12 +78,12 @@ class RecalibrationSchedule:
             raise ValueError(f"every_labels must be at least 1, got {self.every_labels}")
 
     def build(self, resume: RecalibrationState | None = None) -> RecalibrationScheduleLogic:
-        """The schedule, from the start or from where a snapshot left it."""
+        """Return the schedule, new or resumed from a snapshot."""
         return RecalibrationScheduleLogic(self, resume)
 
 
 class RecalibrationState(msgspec.Struct, frozen=True):
-    """What one model's schedule has counted; the attributes of `RecalibrationScheduleLogic` and more."""
+    """The state of one model's schedule: the attributes of `RecalibrationScheduleLogic`, and its counts."""
 
     due: bool = False
     lost: bool = False
@@ -96,41 +96,42 @@ class RecalibrationState(msgspec.Struct, frozen=True):
     rows: int = 0
     held: bool = False
 
-    def begun_anew(self, window: int) -> RecalibrationState:
-        """That of a schedule for which another reference holds from this window on.
+    def restarted(self, window: int) -> RecalibrationState:
+        """Return the state of a schedule that restarts with this window, for another reference.
 
-        That reference may hold the very rows that came before.
+        The new reference may contain the rows that came before.
         """
         logic = RecalibrationSchedule(1).build(self)
-        logic.begin_anew(window)
+        logic.restart(window)
         return msgspec.structs.replace(logic.snapshot(), seen=-1, first=0)
 
 
 class RecalibrationScheduleLogic:
-    """The schedule of one model at work.
+    """The running schedule of one model.
 
     Attributes
     ----------
     due : bool
-        Whether a fit is to begin; it stays so until one does.
+        Whether a fit must begin; it stays True until one does.
     under_way : bool
-        One has begun and not ended. Not part of the snapshot: a restart loses it, so that it is due again.
+        Whether a fit has begun and not ended. The snapshot leaves it out: after a restart the lost fit is due
+        again.
     lost : bool
-        Trust has been lost since the last fit began: the labels since that change are to carry the next.
+        Whether trust was lost since the last fit began: then the next fit uses only labels since the change.
     since : int
-        First window whose rows belong to the present version of the model, or to the present reference.
+        The first window with rows of the present version of the model, or of the present reference.
     first : int
-        Sequence of the oldest answer that a fit may use: those before the change that cost the trust say
-        nothing of what holds now.
+        The sequence number of the oldest answer that a fit may use: answers before the change that cost the
+        trust no longer apply.
     seen : int
-        Sequence of the newest answer that the calibration in force was fitted on; −1 for none: only later
+        The sequence number of the newest answer in the present calibration's fit, −1 for none: only later
         ones may judge it.
     outcomes : dict of str to int
-        How many fits ended how, by `OUTCOMES`.
+        The number of fits by outcome, one of `OUTCOMES`.
     refused : str or None
-        Why the newest one that could be was not made; None where it was.
+        The reason why the newest fit was not made; None if it was.
     held : bool
-        It was not because too many labels replaced another class.
+        Whether that reason is that too many labels replaced another class.
     """
 
     def __init__(self, settings: RecalibrationSchedule, resume: RecalibrationState | None = None) -> None:
@@ -144,46 +145,46 @@ class RecalibrationScheduleLogic:
         self._rows = state.rows  # of the last fit
 
     def labels_came(self, count: int, cost_trust: bool) -> None:
-        """So many rows have got their first label.
+        """Count rows that got their first label.
 
         Parameters
         ----------
         count : int
         cost_trust : bool
-            Whether one of them cost the trust: a loss that stands already makes nothing due again.
+            Whether one of them caused the loss of trust. A loss that lasts makes nothing due again.
         """
         self._labels += count
         self.lost |= cost_trust
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str, held: bool = False) -> None:
-        """What is due cannot begin yet: it will be due again after as many labels."""
+        """Postpone a fit that cannot begin yet: it is due again after as many labels."""
         self.due, self._labels, self.refused, self.held = False, 0, why, held
 
     def begin(self, rows: int) -> None:
-        """A fit on so many labelled rows begins; labels count anew."""
+        """Begin a fit on this many labelled rows, and reset the count of labels."""
         self._rows = rows
         self.due, self.under_way, self.lost, self.held = False, True, False, False
         self._labels = 0
 
     def end(self, outcome: str, refused: str | None = None, seen: int = -1) -> None:
-        """The fit under way has ended so; where it was taken, it rests on answers up to `seen`."""
+        """End the fit under way with this outcome; a fit that is used rests on answers up to `seen`."""
         self.under_way = False
         self.outcomes[outcome] += 1
         self.refused = refused
         self.seen = max(self.seen, seen)
 
-    def begin_anew(self, window: int) -> None:
-        """Another version of the model: rows of earlier windows, and a fit on them, are of no use."""
+    def restart(self, window: int) -> None:
+        """Restart with this window for another version of the model: earlier rows must not be used."""
         self.due = self.under_way = self.lost = self.held = False
         self.since, self._labels, self._rows = window, 0, 0
 
     def view(self) -> RecalibrationsView:
-        """What the outside may see."""
+        """Return the view for exporters."""
         return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way, self.held)
 
     def snapshot(self) -> RecalibrationState:
-        """All but the settings."""
+        """Return the state without the settings."""
         return RecalibrationState(
             due=self.due or self.under_way,
             lost=self.lost,
@@ -201,5 +202,5 @@ class RecalibrationScheduleLogic:
 def schedule_of(
     every_labels: int | None, group: str, state: RecalibrationState | None
 ) -> RecalibrationScheduleLogic | None:
-    """That of a series, by what its snapshot holds; None for a group, which has its model's calibration."""
+    """Return the schedule of a series; None for a group, which has its model's calibration."""
     return None if every_labels is None or group else RecalibrationSchedule(every_labels).build(state)

@@ -1,4 +1,4 @@
-"""The refit itself: every estimator asked for, on the rows of the job; pure and seeded."""
+"""The refit itself: fits each requested estimator on the rows of the job; pure and seeded."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from monitor.stats.sampling.stratified import sampling_variance, strata, widenin
 log = logging.getLogger("blindsight")
 
 FAILED = "the estimator failed"
-"""Why an estimate is unknown where its estimator raised an error; the log has the error."""
+"""The reason of an unknown estimate whose estimator raised an error; the log has the error."""
 
 SMALLER_IS_BETTER = ("ece", "class_ece")
 
-_COLLAPSED = 1e-9  # expected rows outside one class, as a share: such a fit has given up the others
+_COLLAPSED = 1e-9  # the share of rows expected outside one class, below which the fit has given up the others
 
 
 def reported(estimators: Sequence[str]) -> tuple[str, ...]:
-    """The estimators whose estimates a refit gives: those asked for, and the companions of `ssme`.
+    """Return the estimators whose estimates a refit reports: the requested ones and the companions of `ssme`.
 
     Parameters
     ----------
@@ -50,23 +50,23 @@ def reported(estimators: Sequence[str]) -> tuple[str, ...]:
     >>> reported(["ssme", "labelled", "average_confidence"])
     ('ssme', 'labelled', 'ensemble')
     """
-    asked = [tag for tag in estimators if tag in ESTIMATORS]
-    return tuple(dict.fromkeys([*asked, *estimators_by_input(asked, "refit")]))
+    requested = [tag for tag in estimators if tag in ESTIMATORS]
+    return tuple(dict.fromkeys([*requested, *estimators_by_input(requested, "refit")]))
 
 
 def refit(job: RefitJob) -> RefitResult:
-    """Fit and ask every estimator of a job.
+    """Fit each estimator of a job, and return its estimates.
 
-    A refit stands or falls with its main estimator: `ssme` where it is asked for or a calibration is,
-    else the first of the job. Where that one cannot be published nothing is, and the last good fit stays.
-    Another one that cannot takes none with it: its estimates are unknown, with the reason.
+    The refit succeeds or fails with its main estimator: `ssme` if it or a calibration is requested, otherwise
+    the first one of the job. If that one cannot be published, nothing is, and the last good fit stays. If
+    another one cannot, only its own estimates are unknown, with the reason.
 
     Returns
     -------
     RefitResult
-        The same for the same job. `seconds` is 0: time is for who calls. `refused` says why where
-        there are no rows or too few, the scores are wrong, the fit has collapsed onto one class or
-        refuses itself, or it failed.
+        The same for the same job. `seconds` is 0, for the caller to set. `refused` is the reason if there are
+        no rows or too few, the scores are wrong, the fit has collapsed onto one class or refuses itself, or
+        it failed.
 
     Raises
     ------
@@ -88,14 +88,16 @@ def refit(job: RefitJob) -> RefitResult:
     """
     tags = reported(job.estimators)
     main = "ssme" if job.calibrate or "ssme" in tags else next(iter(tags), "")
-    given, own = _weights(job), _own_weights(job)
+    weights, own = _weights(job), _own_weights(job)
     fits = {
-        tag: _fitted(job, tag, own if tag in BY_LABELS else given) for tag in dict.fromkeys([main, *tags])
+        tag: _fitted(job, tag, own if tag in BY_LABELS else weights) for tag in dict.fromkeys([main, *tags])
     }
     chief = fits[main]
     if isinstance(chief, str):
         return job.refused(f"{main}: {chief}")
-    drawn = Round(job.acquisition, job.draw_probability, job.draw_pool) if ActiveTesting.tag in tags else None
+    rounds = (
+        Round(job.acquisition, job.draw_probability, job.draw_pool) if ActiveTesting.tag in tags else None
+    )
     return RefitResult(
         job.task,
         job.number,
@@ -115,13 +117,13 @@ def refit(job: RefitJob) -> RefitResult:
         effective_labels=chief.effective_labels,
         converged=chief.converged,
         iterations=chief.iterations,
-        drawn=None if drawn is None else drawn.drawn,
-        missing_draws=None if drawn is None else drawn.missing,
+        labelled_draws=None if rounds is None else rounds.drawn,
+        missing_draws=None if rounds is None else rounds.missing,
     )
 
 
 def _fitted(job: RefitJob, tag: str, weights: Floats | str | None) -> LabelEstimator | str:
-    """The estimator, fitted; or why there is none that may be published."""
+    """Return the fitted estimator, or the reason why it cannot be published."""
     if tag not in ESTIMATORS:
         return f"is no estimator that uses labels ({', '.join(ESTIMATORS)})"
     if isinstance(weights, str):
@@ -144,29 +146,29 @@ def _fitted(job: RefitJob, tag: str, weights: Floats | str | None) -> LabelEstim
 
 
 def _fit_to_draws(job: RefitJob, positive: int | None) -> ActiveTesting:
-    """Labels that were not drawn in the round say nothing of it."""
-    drawn = job.acquisition > 0
+    """Return active testing fitted on the labels of its round of draws; other labels are left out."""
+    in_round = job.acquisition > 0
     return ActiveTesting(seed=job.seed, positive=positive, pool=job.draw_pool).fit(
         job.scores,
-        np.where(drawn, job.labels, UNLABELLED),
+        np.where(in_round, job.labels, UNLABELLED),
         predicted=job.predicted,
-        weights=np.where(drawn, 1.0 / job.draw_probability, 1.0),
+        weights=np.where(in_round, 1.0 / job.draw_probability, 1.0),
         acquisition=job.acquisition,
     )
 
 
 def _weights(job: RefitJob) -> Floats | None:
-    """None where all labels weigh the same: estimators have more precise forms then."""
+    """Return the weights, or None if all labels weigh the same: estimators have more precise forms then."""
     labelled = job.weights[job.labels >= 0]
     return None if len(labelled) == 0 or bool((labelled == labelled[0]).all()) else job.weights
 
 
 def _own_weights(job: RefitJob) -> Floats | str | None:
-    """Of estimators that rest on labels alone; or why there are none that anything may rest on.
+    """Return the weights for estimators that use labels alone, or the reason why none can be used.
 
-    Those that model labels by scores need none for labels whose chance hangs on the scores. Where labels
-    bring probabilities these hold: the others stand for themselves, and those drawn for the rest, which
-    is right whatever the others were chosen by.
+    Estimators that model labels by scores need no weights for a chance of being labelled that depends on the
+    scores. If labels have probabilities, these are used: labels without one stand for themselves and labels
+    with one for the rest, which is right however the former were chosen.
     """
     known = job.labels >= 0
     labelled = int(known.sum())
@@ -182,10 +184,10 @@ def _own_weights(job: RefitJob) -> Floats | str | None:
 
 
 def _unfit(fit: LabelEstimator) -> str | None:
-    """Why a fit is not fit to publish."""
+    """Return the reason why a fit must not be published, or None."""
     if fit.refused is not None:
         return fit.refused
-    if not np.isfinite(fit.prevalence).all():  # labelled rows of models that are in the list no more
+    if not np.isfinite(fit.prevalence).all():  # labelled rows of models that are no longer configured
         return Reason.NO_ROWS
     if fit.tag == "ssme" and fit.prevalence.max() > 1.0 - _COLLAPSED:
         return Reason.COLLAPSED
@@ -193,7 +195,7 @@ def _unfit(fit: LabelEstimator) -> str | None:
 
 
 def _widening(job: RefitJob, chief: LabelEstimator) -> float:
-    """What fitting on a sample costs the interval of the accuracy, of the model that it costs most."""
+    """Return how much the sampling of rows widens the accuracy's interval, for the model most affected."""
     if job.pool_rows <= len(job.labels):
         return 0.0
     worst, z = 0.0, float(scipy.special.ndtri((1 + job.level) / 2))
@@ -217,7 +219,7 @@ def _curves(job: RefitJob, chief: LabelEstimator) -> list[dict[str, Any] | None]
 def _estimates(
     job: RefitJob, fits: dict[str, LabelEstimator | str], tags: Sequence[str]
 ) -> list[tuple[MetricEstimate, ...]]:
-    """By model, what every estimator says of every metric."""
+    """Return by model each estimator's estimate of each metric."""
     by_model: list[list[MetricEstimate]] = [[] for _ in job.models]
     for metric in job.metrics:
         for tag in tags:
@@ -234,11 +236,11 @@ def _estimates(
 def _ranks(
     fit: LabelEstimator | str, metric: str, of_models: Sequence[Result]
 ) -> dict[int, tuple[RankInterval, RankInterval | None]]:
-    """By place, the ranks of the models whose metric is known, by the estimators that may rank.
+    """Return by index the ranks of the models whose metric is known, for estimators that may rank.
 
-    From intervals that hold all at once with the paper's 90 %: each at 1 - 0.1 / M (Bonferroni), of the
-    estimator's own form, which is not normal where a normal one holds too little. And from the χ² set
-    where the estimator knows how its errors go together.
+    The first rank comes from intervals that hold simultaneously at the paper's 90 %: each at 1 - 0.1 / M
+    (Bonferroni), in the estimator's own form, which is not normal if a normal interval would be too narrow.
+    The second comes from the χ² set if the estimator knows the covariance of its errors.
     """
     known = [at for at, result in enumerate(of_models) if not isinstance(result, Unknown)]
     if isinstance(fit, str) or fit.tag not in BY_LABELS or len(known) < 2:

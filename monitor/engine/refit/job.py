@@ -1,4 +1,4 @@
-"""The question and the answer of a refit: plain values and arrays, which another process can read."""
+"""The job and the result of a refit: plain values and arrays, which another process can read."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     ----------
     task : str
     number : int
-        Counts the refits of the task, from 1.
+        The number of the refit in the task, from 1.
     sequence : int
-        Of the newest record that it rests on.
+        The sequence number of the newest record in the fit.
     time : float
-        Of the newest answer that it rests on, seconds since the epoch.
+        The time of the newest answer in the fit, seconds since the epoch.
     models : tuple of str
     positive : int
-        Index of the positive of two classes.
+        The index of the positive class of two.
     scores : (n, M, K) float32
-        Raw; all NaN for a model that did not answer a row.
+        Raw scores; all NaN for a model that did not answer a row.
     labels : (n,) int64
-        −1 where there is none.
+        −1 without a label.
     predicted : (n, M) int64
-        Classes acted on, −1 where a model did not answer.
+        The predicted classes, −1 for a model that did not answer.
     weights : (n,) float64
-        1 over the probability of being labelled; 1 where none was given.
+        1 over the probability of being labelled; 1 if the label has none.
     estimators : tuple of str
         Tags of `monitor.stats.labelled.ESTIMATORS`.
     metrics : tuple of str
     level : float
     seed : int
     calibrate : bool
-        Whether to distil a calibration for each model.
+        Whether to derive a calibration for each model.
     references : tuple of mapping or None
-        By model, the snapshot of the calibration that was fitted on its labelled reference, which a new
-        one must beat on the labelled rows; None where it has none. Empty: none has one.
+        By model, the snapshot of the calibration fitted on its labelled reference, which a new one must beat
+        on the labelled rows; None for a model without one. Empty if no model has one.
     pool_rows : int
-        Rows that these stand for; no more than these are where they are all.
+        The number of rows that these are a sample of; not more than these if they are all.
     label_weights : {"given", "estimated"}
-        Whether estimators that rest on labels alone estimate the weights of labels that have none.
+        Whether estimators that use labels alone estimate missing weights.
     acquisition : (n,) int64
-        Number of the draw, from 1, of rows that were drawn one after another in the newest round; −1 for
-        the others. Empty: none was.
+        The number of the draw, from 1, of rows drawn in succession in the newest round; −1 for the others.
+        Empty if none was.
     draw_probability : (n,) float64
-        The chance with which that draw took the row out of those left; NaN for the others.
+        The probability that the draw selected this row among those left; NaN for the others.
     draw_pool : int
-        Rows before the first draw.
+        The number of rows before the first draw.
     """
 
     task: str
@@ -81,7 +81,7 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     draw_pool: int = 0
 
     def refused(self, reason: str) -> RefitResult:
-        """The answer that nothing is to be published, and why."""
+        """Return the result of a refit that must not be published, with the reason."""
         return RefitResult(
             self.task,
             self.number,
@@ -95,15 +95,15 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
 
 
 class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a refit says of one model.
+    """The results of a refit for one model.
 
     Parameters
     ----------
     estimates : tuple of WrittenEstimate
-        One for each estimator and metric; unknown ones with their reasons.
+        One for each estimator and metric; unknown ones have their reasons.
     calibration : mapping or None
-        Snapshot of the distilled calibration, or of the reference's where the labels do not favour the
-        new one over that; None where there is none.
+        The snapshot of the new calibration, or of the reference's if the labels do not favour the new one;
+        None if there is none.
     """
 
     estimates: tuple[WrittenEstimate, ...]
@@ -111,19 +111,19 @@ class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refit"):
-    """The answer to a `RefitJob`.
+    """The result of a `RefitJob`.
 
     Parameters
     ----------
     task, number, sequence, time
-        Of the job.
+        As in the job.
     refused : str or None
-        Why nothing is to be published, a sentence; None where there is something.
+        The reason why nothing must be published, a sentence; None otherwise.
     models : mapping of str to ModelRefit
     rows, labelled : int
-        Rows that it rests on, and how many of those have labels.
+        The number of rows in the fit, and of labelled ones.
     pool_rows : int
-        Rows that those stand for.
+        The number of rows that these are a sample of.
     widening : float
         As in `monitor.reports.views.RefitView`.
     prevalence : tuple of float
@@ -133,7 +133,7 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     iterations : int
     seconds : float
         Wall time of the fit; not part of anything that must be reproducible.
-    drawn, missing_draws : int or None
+    labelled_draws, missing_draws : int or None
         As in `monitor.reports.views.RefitView`.
     """
 
@@ -152,5 +152,5 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     converged: bool = False
     iterations: int = 0
     seconds: float = 0.0
-    drawn: int | None = None
+    labelled_draws: int | None = msgspec.field(default=None, name="drawn")
     missing_draws: int | None = None

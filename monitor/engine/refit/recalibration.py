@@ -1,4 +1,4 @@
-"""One recalibration: a model's calibration fitted again on labels that came; pure."""
+"""A recalibration: fits a model's calibration again on labels; pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from monitor.stats.calibration.refit import LabelledRows, Refitted, refitted
 log = logging.getLogger("blindsight")
 
 AS_SURE = 1.1
-"""Times the standard error of the calibration in force that one which is as sure may have: two fits on as
-many rows differ by a few per cent."""
+"""The largest standard error of an equally certain calibration, relative to the present one's.
+
+Two fits on the same number of rows differ by a few per cent.
+"""
 
 FIRST_LABELS = 200
-"""Labels without which no first calibration replaces raw scores: so many as the newest cohort has."""
+"""The least number of labels before a first calibration replaces raw scores, as in the newest cohort."""
 
 
 class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration"):
@@ -34,22 +36,22 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     ----------
     task, model : str
     number : int
-        Counts the recalibrations of the task, from 1.
+        The number of the recalibration in the task, from 1.
     sequence : int
-        Of the newest answer that it rests on.
+        The sequence number of the newest answer in the fit.
     method : str
-        Of the configuration; `auto` where there is no reference for which it has chosen.
+        The configured method; `auto` if there is no reference on which it was chosen.
     labelled : LabelledRows
-        The answers that have labels, in time order.
+        The labelled answers, in order of time.
     fresh : (n,) bool
-        Whether the calibration in force was fitted without the row, so that the row may judge it.
+        Whether the present calibration was fitted without the row, so that the row may judge it.
     reference : LabelledRows or None
     in_force : mapping
-        Snapshot of the calibration in force.
+        The snapshot of the present calibration.
     trusted : bool
-        Whether labels have not contradicted that one.
+        Whether labels have not contradicted the present calibration.
     epsilon : float
-        The shift in logits that its uncertainty excuses; infinite if it is not known.
+        The tolerance in logits for its uncertainty; infinite if that is not known.
     """
 
     task: str
@@ -65,34 +67,34 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     epsilon: float = math.inf
 
     def refused(self, reason: str) -> RecalibrationResult:
-        """The answer that nothing could be fitted, and why."""
+        """Return the result of a job that cannot be fitted, with the reason."""
         return RecalibrationResult(
             self.task, self.model, self.number, self.sequence, refused=reason, rows=len(self.labelled.labels)
         )
 
 
 class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="recalibration"):
-    """The answer to a `RecalibrationJob`.
+    """The result of a `RecalibrationJob`.
 
     Parameters
     ----------
     task, model, number, sequence
-        Of the job.
+        As in the job.
     refused : str or None
-        Why nothing could be fitted, a sentence; None where something was.
+        The reason why nothing could be fitted, a sentence; None if something was.
     calibration : mapping or None
-        Snapshot of the calibration to take over; None where the one in force stays.
+        The snapshot of the calibration to use; None if the present one stays.
     gain : float
-        Log-likelihood in nats by which rows that neither saw favour the new fit over the one in force.
+        The log-likelihood in nats by which rows out of both fits favour the new calibration.
     weight : float
-        What a row of the reference counts for beside a labelled one.
+        The weight of a row of the reference relative to a labelled one.
     epsilon : float
-        The shift in logits that the new one's uncertainty excuses: see
-        `monitor.engine.labels.trust.epsilon_of`. 0 where the one in force stays.
+        The tolerance in logits for the new calibration's uncertainty: see
+        `monitor.engine.labels.trust.epsilon_of`. 0 if the present one stays.
     time : float
-        Of the newest answer that it rests on, seconds since the epoch.
+        The time of the newest answer in the fit, seconds since the epoch.
     rows : int
-        Labelled rows that it rests on.
+        The number of labelled rows in the fit.
     seconds : float
         Wall time; not part of anything that must be reproducible.
     """
@@ -112,24 +114,23 @@ class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
-    """Fit a model's calibration again, and judge whether it is to replace the one in force.
+    """Fit a model's calibration again, and decide whether it replaces the present one.
 
-    Both are held against the labelled rows that the one in force was fitted without; the new one predicts
-    each of them by a fit on the reference and on other labelled rows only
-    (`monitor.stats.calibration.refitted`).
-    While labels have not contradicted the one in force, the reference keeps so much weight that the new one
-    is as sure (its standard error is at most `AS_SURE` times as large), or its full weight, which joins all
-    that is known. The new one replaces the one in force
+    Both are compared on the labelled rows that the present one was fitted without. The new one predicts each
+    of them by a fit on the reference and on other labelled rows only (`monitor.stats.calibration.refitted`).
+    While labels have not contradicted the present calibration, the reference keeps enough weight to make the
+    new one as certain (a standard error of at most `AS_SURE` times the present one), or its full weight,
+    which combines all that is known. The new one replaces the present one
 
-    * where labels have contradicted that one: if the rows favour the new one at all;
+    * if labels have contradicted the present one: if the rows favour the new one at all;
     * else only if they favour it by ln n nats, Bayes' information criterion for one parameter: a fit
       that differs by chance would move the estimates under the control charts at every refit;
-    * where none is in force: unless the `FIRST_LABELS` or more rows favour the raw scores by ln n.
+    * if there is none: unless the `FIRST_LABELS` or more rows favour the raw scores by ln n.
 
     Returns
     -------
     RecalibrationResult
-        The same for the same job; `seconds` is 0: time is for who calls.
+        The same for the same job; `seconds` is 0, for the caller to set.
 
     Raises
     ------
@@ -155,7 +156,7 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
         _refuse_too_little(job, in_force)
         refit = refitted(job.reference, job.labelled, CALIBRATORS[_method(job)](), _as_sure(job, in_force))
         gain = _gain(job, in_force, refit)
-        taken = refit.calibration if gain > _needed(job, in_force) else None
+        accepted = refit.calibration if gain > _needed(job, in_force) else None
     except ValueError as error:
         return job.refused(str(error))
     except MemoryError:
@@ -168,10 +169,10 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
         job.model,
         job.number,
         job.sequence,
-        calibration=None if taken is None else dict(taken.snapshot()),
+        calibration=None if accepted is None else dict(accepted.snapshot()),
         gain=gain,
         weight=refit.weight,
-        epsilon=0.0 if taken is None else _pinned_down(job, taken)(refit.weight),
+        epsilon=0.0 if accepted is None else _pinned_down(job, accepted)(refit.weight),
         time=float(job.labelled.time[-1]),
         rows=len(job.labelled.labels),
     )
@@ -184,7 +185,7 @@ def _refuse_too_little(job: RecalibrationJob, in_force: Calibration) -> None:
             f"a first calibration needs {FIRST_LABELS} labelled rows, got {len(labels)}; wait for more labels"
         )
     if len(labels) and (labels == labels[0]).all():
-        # With a reference a fit would go through; but who asks for labels of one outcome only misleads it.
+        # A fit with a reference would succeed, but labels selected by their outcome mislead it.
         raise ValueError(
             f"the {len(labels)} labelled rows are all of class {labels[0]}, counted from 0: label answers "
             "independently of the outcome; wait for labels of another class"
@@ -192,7 +193,7 @@ def _refuse_too_little(job: RecalibrationJob, in_force: Calibration) -> None:
 
 
 def _as_sure(job: RecalibrationJob, in_force: Calibration) -> Callable[[float], bool]:
-    """Whether a fit in which a row of the reference weighs so much may replace the one in force."""
+    """Return a test whether a fit with this weight of reference rows may replace the present calibration."""
     if not job.trusted or job.reference is None or in_force.method == "none":
         return lambda weight: True
     epsilon, most = _pinned_down(job, in_force), AS_SURE * job.epsilon
@@ -200,7 +201,7 @@ def _as_sure(job: RecalibrationJob, in_force: Calibration) -> Callable[[float], 
 
 
 def _method(job: RecalibrationJob) -> str:
-    """By `auto` one method for all fits: to choose anew in each of them would take some hundred fits."""
+    """Return one method for all fits: `auto` would need some hundred fits to choose in each of them."""
     if job.method != "auto":
         return job.method
     rows = job.labelled
@@ -214,14 +215,14 @@ def _needed(job: RecalibrationJob, in_force: Calibration) -> float:
 
 
 def _gain(job: RecalibrationJob, in_force: Calibration, refit: Refitted) -> float:
-    """Nats by which the rows that neither has seen favour the new one."""
+    """Return the log-likelihood in nats by which rows out of both fits favour the new calibration."""
     rows, weights = job.labelled, job.labelled.weights / job.labelled.weights.mean()
     old = log_loss(in_force.apply(rows.scores), rows.labels, 1 / (len(rows.labels) + 2.0))
     return float((weights * (old - refit.held_out))[job.fresh].sum())
 
 
 def _pinned_down(job: RecalibrationJob, calibration: Calibration) -> Callable[[float], float]:
-    """The shift in logits that a fit's uncertainty excuses, by the weight of a row of the reference in it."""
+    """Return a function of the reference rows' weight: the tolerance in logits for the fit's uncertainty."""
     parts = [job.labelled] if job.reference is None else [job.labelled, job.reference]
     confidence = np.concatenate(
         [confidence_of(calibration.apply(rows.scores), rows.predicted) for rows in parts]

@@ -1,4 +1,4 @@
-"""When a task's estimators that use labels are fitted anew."""
+"""The schedule of a task's refits: when estimators that use labels are fitted again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 class RefitSchedule:
     """Settings of the schedule of one task.
 
-    A refit comes due as a window of a whole model closes, once enough windows have closed or enough rows
-    have got their first label since the last refit began, or enough time has passed. Where the time of
-    arrival is told in between (`tick`), it comes due by time then too.
+    A refit becomes due when a window of a whole model closes, if since the last refit began enough windows
+    have closed, enough rows have got their first label, or enough time has passed. With `tick` it becomes due
+    by time between windows too.
 
     Parameters
     ----------
     every_windows : int
-        Windows of whole models, of all of them together; at least 1.
+        The number of windows of whole models, of all models together; at least 1.
     every_labels : int
-        Rows that got their first label; at least 1.
+        The number of rows with their first label; at least 1.
     every_seconds : float, optional
-        Above 0; None for no such rule.
+        Above 0; None for no limit of time.
 
     Raises
     ------
@@ -53,12 +53,12 @@ class RefitSchedule:
             raise ValueError(f"every_seconds must be above 0 or None, got {self.every_seconds}")
 
     def build(self, resume: ScheduleState | None = None) -> RefitScheduleLogic:
-        """The schedule, from the start or from where a snapshot left it."""
+        """Return the schedule, new or resumed from a snapshot."""
         return RefitScheduleLogic(self, resume)
 
 
 class ScheduleState(msgspec.Struct, frozen=True):
-    """What a schedule has counted; `since` is the time from which it counts."""
+    """The counts of a schedule; `since` is the time from which it counts."""
 
     due: bool = False
     number: int = 0
@@ -68,17 +68,18 @@ class ScheduleState(msgspec.Struct, frozen=True):
 
 
 class RefitScheduleLogic:
-    """The schedule of one task at work.
+    """The running schedule of one task.
 
     Attributes
     ----------
     due : bool
-        Whether a refit is to begin. It stays so until one does: what is due while another is under way,
-        or while there are too few rows, is done as soon as can be.
+        Whether a refit must begin. It stays True until one does: a refit that becomes due while another is
+        under way, or while there are too few rows, begins as soon as possible.
     number : int
-        Refits begun since the start.
+        The number of refits begun since the start.
     under_way : bool
-        One has begun and not ended. Not part of the snapshot: a restart loses it, so that it is due again.
+        Whether a refit has begun and not ended. The snapshot leaves it out: after a restart the lost refit is
+        due again.
     """
 
     def __init__(self, settings: RefitSchedule, resume: ScheduleState | None = None) -> None:
@@ -88,11 +89,11 @@ class RefitScheduleLogic:
         self._windows, self._labels, self._since = state.windows, state.labels, state.since
 
     def labels_came(self, count: int) -> None:
-        """So many rows have got their first label."""
+        """Count rows that got their first label."""
         self._labels += count
 
     def window_closed(self, now: float) -> None:
-        """A window of a whole model has closed, at this time in seconds."""
+        """Count a closed window of a whole model, at this time in seconds."""
         self._windows += 1
         settings = self._settings
         enough = self._windows >= settings.every_windows or self._labels >= settings.every_labels
@@ -100,25 +101,25 @@ class RefitScheduleLogic:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """It is now so late, in seconds; the time counts from the first that is told."""
+        """Set the time, in seconds; the wait starts at the first call."""
         if np.isneginf(now):
-            return  # no record has told the time yet
+            return  # no record has had a time yet
         self._since = min(self._since, now)
         if self._settings.every_seconds is not None:
             self.due |= now - self._since >= self._settings.every_seconds
 
     def begin(self, now: float) -> int:
-        """A refit begins; its number, from 1. Windows, labels and time count anew."""
+        """Begin a refit: reset all counts, and return the refit's number, from 1."""
         self.number += 1
         self.due, self.under_way = False, True
         self._windows, self._labels, self._since = 0, 0, now
         return self.number
 
     def end(self) -> None:
-        """The refit under way has ended, however it did."""
+        """Note that the refit under way has ended, in whatever way."""
         self.under_way = False
 
     def snapshot(self) -> ScheduleState:
-        """All that is counted."""
+        """Return all counts."""
         due = self.due or self.under_way
         return ScheduleState(due, self.number, self._windows, self._labels, self._since)

@@ -1,7 +1,7 @@
-"""Refits as bytes: what goes to the worker process and what comes back, checked on the way in.
+"""The encoding of refits' jobs and results for the worker process, checked when they are read.
 
-Numbers, text, lists and arrays only (`monitor.base.codec`): nothing that comes over the pipe is executed,
-and what is not of this form is an error with a sentence, never an object half filled.
+It contains only numbers, text, lists and arrays (`monitor.base.codec`): nothing read from the pipe is
+executed. Other bytes are an error with a sentence, never a partly filled object.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class _Answered(msgspec.Struct, frozen=True):
 
 
 def job_to_bytes(job: Job, memory_bytes: float) -> bytes:
-    """A job with the memory that it may take on top of what the worker has when it is idle."""
+    """Return the bytes of a job and of the memory that it may use beyond the idle worker's."""
     return pack(_Asked(job, memory_bytes))
 
 
 def job_from_bytes(data: bytes) -> tuple[Job, float]:
-    """What `job_to_bytes` wrote; other bytes raise a `ValueError`."""
+    """Return the job and its memory from the result of `job_to_bytes`; raise ValueError for other bytes."""
     try:
         read = restored(unpack(data), _Asked)
     except msgspec.ValidationError as error:
@@ -40,7 +40,7 @@ def job_from_bytes(data: bytes) -> tuple[Job, float]:
 
 
 def result_to_bytes(result: JobResult) -> bytes:
-    """A result of either kind.
+    """Return the bytes of a result of either kind.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def result_to_bytes(result: JobResult) -> bytes:
 
 
 def result_from_bytes(data: bytes) -> JobResult:
-    """What `result_to_bytes` wrote; other bytes raise a `ValueError` that says what is wrong."""
+    """Return the result from its bytes by `result_to_bytes`; raise ValueError with the reason for others."""
     try:
         return restored(unpack(data), _Answered).result
     except msgspec.ValidationError as error:

@@ -22,7 +22,7 @@ _TABLE_SEED = 20_101
 
 @lru_cache(maxsize=8)
 def _weights(rows: int) -> NDArray[np.float32]:
-    """(rows, DRAWS) Poisson weights; a shorter table is the beginning of a longer one."""
+    """Return (rows, DRAWS) Poisson weights; a shorter table is the beginning of a longer one."""
     table = np.random.default_rng(_TABLE_SEED).poisson(1.0, (rows, DRAWS)).astype(np.float32)
     table.flags.writeable = False
     return table
@@ -30,7 +30,7 @@ def _weights(rows: int) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=64)
 def _totals(n: int) -> Floats:
-    """(DRAWS,) resampled number of rows, at least 1."""
+    """Return the (DRAWS,) resampled numbers of rows, at least 1."""
     table = _weights(1 << (n - 1).bit_length())
     totals: Floats = np.maximum(table[:n].sum(axis=0, dtype=np.float64), 1.0)
     totals.flags.writeable = False
@@ -38,7 +38,7 @@ def _totals(n: int) -> Floats:
 
 
 def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Floats]:
-    """(DRAWS, runs) resampled sums over runs of rows, and the (DRAWS,) resampled numbers of rows.
+    """Return (DRAWS, runs) resampled sums over runs of rows, and (DRAWS,) resampled numbers of rows.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Flo
 
 @lru_cache(maxsize=4096)
 def _order(seed: int) -> NDArray[np.uint8]:
-    """The order of the draws; it differs by seed, as models of a task are at about the same window."""
+    """Return the order of the draws by seed; models of a task are at about the same window number."""
     order = np.random.default_rng(seed).permutation(DRAWS).astype(np.uint8)
     order.flags.writeable = False
     return order
@@ -75,7 +75,7 @@ def _even_starts(n: int, length: int) -> Ints:
 
 
 def _weighted_sums(values: NDArray[np.float32], table: NDArray[np.float32], starts: Ints) -> Floats:
-    """(runs, DRAWS) sums over runs of rows, each row by its weights."""
+    """Return (runs, DRAWS) sums over runs of rows, each row by its weights."""
     n, runs = len(values), len(starts)
     length = n // runs
     if n == runs * length and (starts == _even_starts(n, length)).all():
@@ -88,7 +88,7 @@ def _weighted_sums(values: NDArray[np.float32], table: NDArray[np.float32], star
 
 
 def _normal_sums(values: Floats, starts: Ints) -> tuple[Floats, Floats]:
-    """The limit of Poisson weights in long runs: normal sums, correlated with their run's row count."""
+    """Return the limit of Poisson weights in long runs: normal sums, correlated with the number of rows."""
     rows = np.diff(starts, append=len(values))
     sums = np.add.reduceat(values, starts)
     squares = np.add.reduceat(values * values, starts)
@@ -100,9 +100,9 @@ def _normal_sums(values: Floats, starts: Ints) -> tuple[Floats, Floats]:
 
 
 def centered_interval(draws: Floats, value: float, level: float) -> tuple[Floats, float, float]:
-    """The draws moved to have the value as their mean, and their central quantiles within 0 and 1.
+    """Return the draws shifted to have the value as their mean, and their central quantiles within 0 and 1.
 
-    A sum of absolute values grows by the noise of the resampling; moving the draws removes that.
+    A sum of absolute values grows by the noise of the resampling; shifting the draws removes that.
     """
     moved: Floats = draws + (value - float(draws.mean()))
     ordered = np.sort(moved).tolist()

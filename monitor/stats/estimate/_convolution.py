@@ -19,18 +19,18 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.solvers import fast_length
 
 GROUP = 8  # a power of 2; polynomials multiplied before the transform: measured, 4 is slower and 16 no faster
-BLOCK = 2048  # rows of a window alone at a time: its matrix products stay below what OpenBLAS shares out
-_FEW = 3.0  # expected; of each one that is not of the rarer outcome, 1e-15 of the largest mass is lost
+BLOCK = 2048  # rows of one window at a time: for larger matrix products OpenBLAS starts threads
+_FEW = 3.0  # expected rows of a block's other outcome, each of which costs 1e-15 of the largest mass
 _NATS = 37.0  # exp(-37) = 8.5e-17 of the mass folds back from each side: below one rounding error
-_PRODUCT_GROUPS = 72  # groups a matrix product: for more, OpenBLAS starts threads, which costs far more
-_SPECTRUM_DOUBLES = 1 << 17  # a step: 1 MiB stays in the second-level cache
+_PRODUCT_GROUPS = 72  # groups in a matrix product: for more, OpenBLAS starts threads, which costs far more
+_SPECTRUM_DOUBLES = 1 << 17  # in a step: 1 MiB stays in the second-level cache
 _FEW_ROOTS = 256  # up to here the matrix of the inverse transform takes half a MiB or less
 
 Complexes = NDArray[np.complex128]
 
 
 def _half_width(variance: float) -> int:
-    """Counts on either side of the mean that hold all but exp(-_NATS) of the mass.
+    """Return the number of counts on either side of the mean that hold all but exp(-_NATS) of the mass.
 
     Bernstein: P(K − μ ≥ t) ≤ exp(−t²/(2(σ² + t/3))) for a sum of independent trials; solved for t, plus one
     because the window is centred on the rounded mean.
@@ -40,12 +40,14 @@ def _half_width(variance: float) -> int:
 
 
 def _roots(variance: float, n: int) -> int:
-    """The number of roots of unity that determine the distribution of n trials with at most this variance."""
+    """Return the number of roots of unity that determine n trials with at most this variance."""
     return fast_length(min(2 * _half_width(variance) + 1, n + 1))
 
 
 def _frequencies(variance: float, roots: int) -> int:
-    """How many of the roots' frequencies have a transform above exp(-_NATS), with at least this variance.
+    """Return how many of the roots' frequencies have a transform above exp(-_NATS).
+
+    The trials have at least this variance.
 
     The transform of a trial has the square |1 − p + p e^(iω)|² = 1 − 2 p (1 − p)(1 − cos ω), so that of all
     is at most exp(−σ² (1 − cos ω)).
@@ -58,7 +60,7 @@ def _frequencies(variance: float, roots: int) -> int:
 
 @lru_cache(maxsize=64)
 def _transform(roots: int) -> Floats:
-    """(GROUP + 1, 2·frequencies) matrix of the Fourier transform, faster here than a padded fast one."""
+    """Return the (GROUP + 1, 2·frequencies) matrix of the Fourier transform, here faster than a fast one."""
     angles = -2 * np.pi * np.outer(np.arange(GROUP + 1), np.arange(roots // 2 + 1)) / roots
     matrix = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(GROUP + 1, -1)
     matrix.flags.writeable = False
@@ -66,7 +68,7 @@ def _transform(roots: int) -> Floats:
 
 
 def _products(p: Floats) -> Floats:
-    """(GROUP + 1, groups) coefficients of the products of (GROUP, groups) polynomials, group by group."""
+    """Return (GROUP + 1, groups) coefficients of the products of (GROUP, groups) polynomials by group."""
     coefficients = np.empty((GROUP + 1, p.shape[1]))
     np.subtract(1.0, p[0], out=coefficients[0])
     coefficients[1] = p[0]
@@ -109,7 +111,7 @@ def _grouped(p: Floats) -> tuple[Floats, Ints]:
 
 
 def _spectra(trials: Floats, roots: int, frequencies: int) -> Complexes:
-    """(windows, groups, frequencies) transforms of the groups' products, at the lowest frequencies."""
+    """Return (windows, groups, frequencies) transforms of the groups' products, at low frequencies."""
     windows, groups, _ = trials.shape
     coefficients = _products(np.ascontiguousarray(trials.reshape(-1, GROUP).T))
     batch = groups // -(-groups // _PRODUCT_GROUPS)
@@ -119,7 +121,7 @@ def _spectra(trials: Floats, roots: int, frequencies: int) -> Complexes:
 
 
 def _short(p: Floats, roots: int, frequencies: int) -> tuple[Ints, Floats]:
-    """`fold_many` for windows short enough for one transform, and so few that their spectra fit a cache.
+    """Return `fold_many` of windows short enough for one transform, whose spectra fit a cache.
 
     It counts trials that mostly succeed by their failures, so every group's transform stays near 1: otherwise
     the rounding of the roots, the same in every group, adds up to 1e-12. Sorting also makes the result
@@ -138,16 +140,17 @@ def _short(p: Floats, roots: int, frequencies: int) -> tuple[Ints, Floats]:
 
 
 def _less_one(angles: Floats) -> Complexes:
-    """exp(i·angles) − 1, right in all its digits near 0."""
+    """Return exp(i·angles) − 1 with all its digits near 0."""
     less: Complexes = -2.0 * np.sin(angles / 2) ** 2 + 1j * np.sin(angles)
     return less
 
 
 def _points() -> Floats:
-    """(2, GROUP + 2) matrix that takes `(p + q, p q)` to `(1 + p (z − 1)) (1 + q (z − 1)) − 1` at some z.
+    """Return the (2, GROUP + 2) matrix from `(p + q, p q)` to `(1 + p (z − 1)) (1 + q (z − 1)) − 1`.
 
-    They are half of the GROUP + 1 roots of unity, whose conjugates have the conjugates, and last the root 1,
-    where it is 0: they determine a product of GROUP trials. Real and imaginary parts are side by side.
+    The points z are half of the GROUP + 1 roots of unity (the conjugates have conjugate values) and the root
+    1, where the value is 0: they determine a product of GROUP trials. Real and imaginary parts are side by
+    side.
     """
     less = np.append(_less_one(-2 * np.pi * np.arange(1, GROUP // 2 + 1) / (GROUP + 1)), 0.0)
     return np.stack([less, less * less]).view(np.float64)
@@ -158,7 +161,7 @@ _POINTS = _points()
 
 @lru_cache(maxsize=64)
 def _to_counts(roots: int) -> Floats:
-    """(2·frequencies, roots) matrix of the inverse transform: for few roots, faster than the fast one."""
+    """Return the (2·frequencies, roots) matrix of the inverse transform, fast for few roots."""
     units = np.eye(roots // 2 + 1)
     real, imaginary = np.fft.irfft(units, roots), np.fft.irfft(1j * units, roots)
     return np.stack([real, imaginary], axis=1).reshape(-1, roots)
@@ -166,14 +169,14 @@ def _to_counts(roots: int) -> Floats:
 
 @lru_cache(maxsize=64)
 def _from_points(roots: int) -> Floats:
-    """(GROUP + 2, 2·frequencies) matrix that takes a product at the points to its transform.
+    """Return the (GROUP + 2, 2·frequencies) matrix from a product at the points to its transform.
 
-    Products are given less 1, before the constant 1, which is added last: they are then as small as the
-    chances, and so are the roundings, which would add up where they are the same in every group.
+    A product is stored less 1, and the constant 1 is added last: it is then as small as the probabilities,
+    and so are its rounding errors, which would add up if they were the same in every group.
     """
     coefficients = _to_counts(GROUP + 1)[2:]
     turns = np.outer(np.arange(GROUP + 1), np.arange(roots // 2 + 1))
-    turns = (turns + roots // 2) % roots - roots // 2  # whole turns would cost a digit
+    turns = (turns + roots // 2) % roots - roots // 2  # angles beyond a turn would cost a digit
     angles = -2 * np.pi * turns / roots
     matrix = np.zeros((GROUP + 2, 2 * (roots // 2 + 1)))
     matrix[-2, ::2] = 1.0
@@ -183,7 +186,7 @@ def _from_points(roots: int) -> Floats:
 
 
 def fold_one(p: Floats) -> tuple[int, Floats]:
-    """`fold_many` for one window of any length, several times as fast.
+    """Return the distribution of `fold_many` for one window of any length, several times as fast.
 
     Each block of its rows is counted by its rarer outcome, as the groups of `_short`; rows on either side of
     a half share a block only where few of them would be counted by the other outcome.
@@ -234,18 +237,21 @@ def fold_one(p: Floats) -> tuple[int, Floats]:
 
 
 def _turn(p: Floats, mean: float, variance: float) -> int:
-    """Where blocks counted by failures begin, in sorted rows; their number where one kind serves all."""
+    """Return the index in sorted rows from which blocks are counted by failures.
+
+    It is the number of rows if one kind of count serves all.
+    """
     n, low = len(p), int(p.searchsorted(0.5, "right"))
     if not 0 < low < n:
         return n
     below = float(np.add.reduce(p[:low]))
     others = low - below if low <= n // 2 else mean - below
-    # The largest mass is about 0.4 by the standard deviation, at most 1.
+    # The largest mass is about 0.4 over the standard deviation, at most 1.
     return low if others > _FEW * math.sqrt(1.0 + 4.0 * variance) else n
 
 
 def _block_transform(rows: Floats, by_failures: bool, matrix: Floats) -> Complexes:
-    """(frequencies,) the transform of the number of successes, or of failures, in a block of rows."""
+    """Return the (frequencies,) transform of the number of successes, or failures, in a block of rows."""
     groups = -(-len(rows) // GROUP)
     trials = np.zeros((2, GROUP * groups // 2))
     flat = trials.reshape(-1)
@@ -264,20 +270,21 @@ def _block_transform(rows: Floats, by_failures: bool, matrix: Floats) -> Complex
         less += other
     products = less.view(np.float64).reshape(groups, -1)
     products[:, -2] = 1.0
-    found: Complexes = np.multiply.reduce((products @ matrix).view(np.complex128))
-    return found
+    transform: Complexes = np.multiply.reduce((products @ matrix).view(np.complex128))
+    return transform
 
 
 def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[Ints, Floats]:
-    """Distributions of the number of successes, cut to the counts that hold their mass.
+    """Return distributions of the number of successes, cut to the counts that hold their mass.
 
     Parameters
     ----------
     p : (windows, n) float64
         Probabilities of success from 0 to 1; not checked.
     variances : (float, float), optional
-        No window's variance is smaller than the first and larger than the second. Given, a window's result
-        does not depend on the others, to the last bit; nor does that of a window of more than BLOCK rows.
+        No window's variance is smaller than the first and larger than the second. With them a window's result
+        does not depend on the other windows, to the last bit; nor does that of a window of more than BLOCK
+        rows.
 
     Returns
     -------
@@ -311,7 +318,7 @@ def fold_many(p: Floats, variances: tuple[float, float] | None = None) -> tuple[
 
 
 def _stack(rows: list[tuple[int, Floats]], n: int) -> tuple[Ints, Floats]:
-    """One matrix from rows of different widths; a start moves down if its row would pass n."""
+    """Return one matrix of rows of different widths; a start moves down if its row would exceed n."""
     width = max((len(mass) for _, mass in rows), default=1)
     starts = np.zeros(len(rows), dtype=np.int64)
     masses = np.zeros((len(rows), width))

@@ -24,8 +24,9 @@ def drawn_values(
     metrics: Sequence[str],
     seed: int,
 ) -> dict[str, Floats]:
-    """(classes, LABEL_DRAWS) values of each metric, from the same draws of labels; NaN if undefined in a
-    draw.
+    """Return (classes, LABEL_DRAWS) values of each metric from the same draws of labels.
+
+    A value is NaN if the metric is undefined in a draw.
 
     Parameters
     ----------
@@ -37,10 +38,10 @@ def drawn_values(
     metrics : sequence of str
     seed : int
     """
-    found = {metric: np.empty((len(classes), LABEL_DRAWS)) for metric in metrics}
+    values = {metric: np.empty((len(classes), LABEL_DRAWS)) for metric in metrics}
     start = 0
-    if not found:
-        return found
+    if not values:
+        return values
     if columns is not None and len(columns) == 1:
         [one] = classes
         steps: Iterator[Sequence[Bools]] = ([each] for each in _positive(one, seed))
@@ -50,13 +51,13 @@ def drawn_values(
         stop = start + len(positives[0])
         for i, (one, positive) in enumerate(zip(classes, positives, strict=True)):
             for metric in metrics:
-                found[metric][i, start:stop] = one.drawn(metric, positive)
+                values[metric][i, start:stop] = one.values_in_draws(metric, positive)
         start = stop
-    return found
+    return values
 
 
 def _uniform(n: int, seed: int) -> Iterator[NDArray[np.float32]]:
-    """(draws, n) numbers from 0 to below 1, some draws at a time, in the same memory.
+    """Yield (draws, n) numbers from 0 to below 1, some draws at a time, in the same memory.
 
     Single precision is twice as fast; its rounding is at most 6e-8.
     """
@@ -67,7 +68,7 @@ def _uniform(n: int, seed: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _positive(one: OneClass, seed: int) -> Iterator[Bools]:
-    """(draws, n) whether a row is of the class, in the order of its ranking."""
+    """Yield (draws, n) masks of rows that are of the class, in the order of its ranking."""
     # A probability of 1 exceeds all draws.
     chance = one.ranking.sorted(one.chance).astype(np.float32)
     memory = np.empty((max(_STEP // len(chance), 1), len(chance)), dtype=np.bool_)
@@ -78,7 +79,7 @@ def _positive(one: OneClass, seed: int) -> Iterator[Bools]:
 def _every(
     scores: Floats, classes: Sequence[OneClass], columns: Sequence[int] | None, seed: int
 ) -> Iterator[list[Bools]]:
-    """The same of each class by the same labels."""
+    """Yield the masks of `_positive` for each class, from the same labels."""
     edges = np.cumsum(scores, axis=1).T[:-1].astype(np.float32)
     for uniform in _uniform(len(scores), seed):
         labels = np.zeros(uniform.shape, dtype=np.int16)

@@ -17,7 +17,7 @@ COUNTED = ("accuracy", "precision", "recall", "specificity", "f1")
 
 
 def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[list[CountRatio], Floats]:
-    """The accuracies over all classes of m windows of n rows, and each row's share (m, n) of them.
+    """Return the accuracies over all classes of m windows of n rows, and each row's share (m, n) of them.
 
     Parameters
     ----------
@@ -32,28 +32,29 @@ def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[list[CountRatio], F
     return counts, confidence - confidence.mean(axis=1, keepdims=True)
 
 
-def counts_among(chance: Floats, taken: Bools) -> list[TrimmedPmf]:
-    """The number of positives among the taken rows of each window, from (m, n) probabilities.
+def counts_among(chance: Floats, selected: Bools) -> list[TrimmedPmf]:
+    """Return the number of positives among the selected rows of each window, from (m, n) probabilities.
 
     Examples
     --------
-    >>> [found] = counts_among(np.array([[0.5, 0.9, 1.0]]), np.array([[True, False, True]]))
-    >>> found
+    >>> [count] = counts_among(np.array([[0.5, 0.9, 1.0]]), np.array([[True, False, True]]))
+    >>> count
     TrimmedPmf(offset=1, mass=array([0.5, 0.5]), n=2)
     """
-    p = np.where(taken, chance, 0.0)
-    # Windows of about the same variance together: which are at hand must not show in the last bits.
+    p = np.where(selected, chance, 0.0)
+    # Windows of about the same variance are computed together, with limits of the variance that do not
+    # depend on them: the last bits must not depend on which windows there are.
     scale = np.ceil(np.log(np.maximum((p * (1.0 - p)).sum(axis=1), 1.0)) / _LOG_STEP).astype(np.int64)
-    found: list[TrimmedPmf] = [nothing()] * len(p)
-    rows = np.count_nonzero(taken, axis=1).tolist()
+    counts: list[TrimmedPmf] = [nothing()] * len(p)
+    rows = np.count_nonzero(selected, axis=1).tolist()
     for each in np.unique(scale).tolist():
         places = np.flatnonzero(scale == each)
         least = (each - 1 - _MARGIN) * _LOG_STEP if each else -np.inf
         most = (each + _MARGIN) * _LOG_STEP
         start, mass = fold_many(p[places], (float(np.exp(least)), float(np.exp(most))))
         for i, at, row in zip(places.tolist(), start.tolist(), mass, strict=True):
-            found[i] = trimmed(at, row, rows[i])
-    return found
+            counts[i] = trimmed(at, row, rows[i])
+    return counts
 
 
 _LOG_STEP = 0.25  # variances within a quarter are computed together
@@ -78,53 +79,56 @@ class OneClass:
         self.predicted = np.count_nonzero(acted, axis=-1)
 
     def window(self, i: int) -> OneClass:
-        """One of m windows, (n,)."""
+        """Return one of m windows, (n,)."""
         return OneClass(self.chance[i], self.acted[i], self._score[i])
 
     @cached_property
     def ranking(self) -> Ranking:
-        return Ranking.of(self._score)
+        """The rows ranked by their scores."""
+        return Ranking.from_scores(self._score)
 
     @cached_property
     def positives(self) -> Floats:
-        """(…,) expected positives."""
-        found: Floats = self.chance.sum(axis=-1)
-        return found
+        """The (…,) expected numbers of positives."""
+        sums: Floats = self.chance.sum(axis=-1)
+        return sums
 
     @cached_property
     def hits(self) -> Floats:
-        """(…,) expected true positives."""
-        found: Floats = (self.chance * self.acted).sum(axis=-1)
-        return found
+        """The (…,) expected numbers of true positives."""
+        sums: Floats = (self.chance * self.acted).sum(axis=-1)
+        return sums
 
     @cached_property
-    def _found(self) -> list[TrimmedPmf]:
-        """True positives, of m windows."""
+    def _hit_counts(self) -> list[TrimmedPmf]:
+        """The numbers of true positives of m windows."""
         return counts_among(self.chance, self.acted)
 
     @cached_property
-    def _missed(self) -> list[TrimmedPmf]:
-        """False negatives, of m windows."""
+    def _miss_counts(self) -> list[TrimmedPmf]:
+        """The numbers of false negatives of m windows."""
         return counts_among(self.chance, ~self.acted)
 
     def counts(self, metric: str) -> list[CountRatio]:
-        """The exact distributions of precision, recall, specificity or F1, of m windows."""
+        """Return the exact distributions of precision, recall, specificity or F1 of m windows."""
         n, predicted = self.chance.shape[-1], self.predicted.tolist()
         if metric == "precision":
-            return [CountRatio(f, nothing(), 1, 0, k, n) for f, k in zip(self._found, predicted, strict=True)]
-        both = zip(self._found, self._missed, strict=True)
+            return [
+                CountRatio(f, nothing(), 1, 0, k, n) for f, k in zip(self._hit_counts, predicted, strict=True)
+            ]
+        both = zip(self._hit_counts, self._miss_counts, strict=True)
         if metric == "recall":
-            return [CountRatio(found, missed, 1, 1, 0, n) for found, missed in both]
+            return [CountRatio(hits, misses, 1, 1, 0, n) for hits, misses in both]
         if metric == "specificity":
-            return [CountRatio(mirrored(missed), mirrored(found), 1, 1, 0, n) for found, missed in both]
+            return [CountRatio(mirrored(misses), mirrored(hits), 1, 1, 0, n) for hits, misses in both]
         counted = zip(both, predicted, strict=True)
-        return [CountRatio(found, missed, 2, 1, k, n) for (found, missed), k in counted]
+        return [CountRatio(hits, misses, 2, 1, k, n) for (hits, misses), k in counted]
 
     def expected(self, metric: str) -> tuple[Floats, Floats]:
-        """The values (…) from the expected counts, and each row's change (…, n), times n, if it counted once
-        more.
+        """Return the values (…) from the expected counts, and each row's influence (…, n).
 
-        Both are 0 if the expected denominator is 0.
+        The influence is the change, times n, if the row counted once more. Both are 0 if the expected
+        denominator is 0.
         """
         if metric == "auroc":
             return self.ranking.auroc(self.chance)
@@ -136,7 +140,7 @@ class OneClass:
         return value, influence
 
     def slope(self, metric: str) -> Floats:
-        """(…, n) derivative of the value by each row's probability; 0 if the metric is undefined."""
+        """Return the (…, n) derivative of the value by each row's probability; 0 if it is undefined."""
         if metric == "auroc":
             return self.ranking.auroc_slope(self.chance)
         if metric == "average_precision":
@@ -145,7 +149,7 @@ class OneClass:
         return self._rise(metric, value) * self._per_total(total)
 
     def _rise(self, metric: str, value: Floats) -> Floats:
-        """(…, n) `slope` times the expected denominator."""
+        """Return the (…, n) `slope` times the expected denominator."""
         a, v = self.acted, value[..., None]
         if metric == "precision":
             return a.astype(np.float64)
@@ -154,25 +158,25 @@ class OneClass:
         return v - ~a if metric == "specificity" else 2.0 * a - v
 
     def expected_ratio(self, metric: str) -> tuple[Floats, Floats]:
-        """(…) value and expected denominator."""
+        """Return the (…) values and expected denominators."""
         above, below = self._totals(metric)
         value = np.minimum(above / np.where(below > 0.0, below, 1.0), 1.0)
         return np.where(below > 0.0, value, 0.0), below
 
     @staticmethod
     def _per_total(total: Floats, times: float = 1.0) -> Floats:
-        """(…, 1) `times` over the expected denominator; 0 if that is 0."""
+        """Return (…, 1) `times` over the expected denominator; 0 if that is 0."""
         per: Floats = np.where(total > 0.0, times / np.where(total > 0.0, total, 1.0), 0.0)[..., None]
         return per
 
     def total(self, metric: str) -> Floats:
-        """(…) the windows' weight in pooling: the expected denominator, or for a ranking the rows."""
+        """Return the windows' (…) weights in pooling: expected denominators, or the rows for a ranking."""
         if metric in ("accuracy", "auroc", "average_precision"):
             return np.full(self.chance.shape[:-1], float(self.chance.shape[-1]))
         return self._totals(metric)[1]
 
     def _totals(self, metric: str) -> tuple[Floats, Floats]:
-        """(…) expected numerator and denominator."""
+        """Return the (…) expected numerators and denominators."""
         n, predicted = self.chance.shape[-1], self.predicted.astype(np.float64)
         return {
             "precision": (self.hits, predicted),
@@ -182,7 +186,7 @@ class OneClass:
         }[metric]
 
     def _shares(self, metric: str) -> tuple[Floats, Floats]:
-        """Each row's share of the expected numerator and denominator."""
+        """Return each row's share of the expected numerator and denominator."""
         p, a = self.chance, self.acted
         if metric == "precision":
             return p * a, a.astype(np.float64)
@@ -190,9 +194,10 @@ class OneClass:
             return p * a, p
         return ((1.0 - p) * ~a, 1.0 - p) if metric == "specificity" else (2.0 * p * a, p + a)
 
-    def drawn(self, metric: str, positive: Bools) -> Floats:
-        """(draws,) values of drawn labels (draws, n) of one window, in the order of its ranking; NaN if a
-        draw leaves the metric undefined.
+    def values_in_draws(self, metric: str, positive: Bools) -> Floats:
+        """Return the (draws,) values for drawn labels (draws, n) of one window, in the order of its ranking.
+
+        A value is NaN if the draw leaves the metric undefined.
         """
         if metric == "auroc":
             return self.ranking.drawn_auroc(positive)

@@ -12,7 +12,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 
 
 def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
-    """Confidences and outcomes (1.0 if right) of the same rows, at least one; else a ValueError."""
+    """Return confidences and outcomes (1.0 if right) of the same rows, at least one, or raise ValueError."""
     confidences = checked_probabilities(confidence, 1, "confidence")
     outcomes = np.asarray(correct)
     if outcomes.shape != confidences.shape:
@@ -27,7 +27,7 @@ def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats
 
 
 def binomial_estimate(value: float, n: int, level: float) -> Result:
-    """An accuracy with the central quantiles of n trials that all have this probability.
+    """Return an accuracy with the central quantiles of n trials that all have this probability.
 
     Hoeffding: trials with unequal probabilities vary less around the same mean, so the interval is wide
     enough if the value is the mean probability.
@@ -43,7 +43,7 @@ def binomial_estimate(value: float, n: int, level: float) -> Result:
 
 
 def _binomial_quantiles(q: Floats, n: int, p: float) -> Floats:
-    """Those of `scipy.stats.binom.ppf`, whose import takes longer than all else at the first window."""
+    """Return the quantiles of `scipy.stats.binom.ppf`, whose import is slow at the first window."""
     counts = np.ceil(scipy.special.bdtrik(q, n, p))
     before = np.maximum(counts - 1.0, 0.0)
     quantiles: Floats = np.where(scipy.special.bdtr(before, n, p) >= q, before, counts)

@@ -76,7 +76,7 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
 
 
 def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Floats:
-    """(windows, 3) `average_confidence` of windows of one size in one call: value, lower and upper end.
+    """Return `average_confidence` of windows of one size, (windows, 3): value, lower and upper end.
 
     Parameters
     ----------
@@ -108,10 +108,9 @@ def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Float
 def average_confidence_windows(
     confidences: Sequence[ArrayLike], level: float = 0.95
 ) -> list[tuple[Result, TrimmedPmf | None]]:
-    """`average_confidence` of windows of any sizes, each with its number of right answers for pooling.
+    """Return `average_confidence` of windows of any sizes, with the numbers of right answers for pooling.
 
-    Each distribution is of the number of right answers; None for no rows. Windows of one size are computed
-    together.
+    The distribution is None for a window without rows. Windows of one size are computed together.
 
     Examples
     --------
@@ -121,15 +120,16 @@ def average_confidence_windows(
     """
     checked_level(level)
     return [
-        (Unknown(Reason.NO_ROWS), None) if found is None else (exact_estimate(*found, level), found[1])
-        for found in counts_of_right(confidences)
+        (Unknown(Reason.NO_ROWS), None) if counts is None else (exact_estimate(*counts, level), counts[1])
+        for counts in counts_of_right(confidences)
     ]
 
 
 def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, TrimmedPmf] | None]:
-    """Mean confidence and distribution of the number of right answers for each window; None for no rows.
+    """Return the mean confidence and the distribution of the number of right answers of each window.
 
-    Windows of one size are computed together. Raises a ValueError if a confidence is out of range.
+    The result is None for no rows. Windows of one size are computed together. Raises a ValueError if a
+    confidence is out of range.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, Trimm
 
 
 def exact_estimate(mean: float, pmf: TrimmedPmf, level: float) -> Estimate:
-    """The accuracy from the mean confidence, with the central quantiles of the number of right answers.
+    """Return the accuracy from the mean confidence and the central quantiles of the number of right answers.
 
     Examples
     --------
@@ -167,15 +167,15 @@ def exact_estimate(mean: float, pmf: TrimmedPmf, level: float) -> Estimate:
 
 
 def _many(confidence: Floats, level: float) -> Floats:
-    """`average_confidence_many` without the checks."""
+    """Return `average_confidence_many` without the checks."""
     windows, n = confidence.shape
-    found = np.empty((windows, 3))
+    estimates = np.empty((windows, 3))
     step = max(_BATCH_ROWS // n, 1)
     for first in range(0, windows, step):
         some = confidence[first : first + step]
-        rows = found[first : first + step]
+        rows = estimates[first : first + step]
         rows[:, 0] = np.ascontiguousarray(some).mean(axis=1)
         rows[:, 1:] = interval_many(*fold_many(some), level) / n
-    np.minimum(found[:, 1], found[:, 0], out=found[:, 1])
-    np.maximum(found[:, 2], found[:, 0], out=found[:, 2])
-    return found
+    np.minimum(estimates[:, 1], estimates[:, 0], out=estimates[:, 1])
+    np.maximum(estimates[:, 2], estimates[:, 0], out=estimates[:, 2])
+    return estimates

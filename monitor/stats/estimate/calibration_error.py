@@ -56,7 +56,7 @@ class CalibrationErrorEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledCalibrationError:
-    """Two values from labels: the binned error, and the same without the bias of label noise."""
+    """The calibration error from labels: binned, and the same without the bias from label noise."""
 
     plain: CalibrationErrorEstimate
     corrected: CalibrationErrorEstimate
@@ -75,7 +75,7 @@ def _checked(raw: ArrayLike, other: ArrayLike, name: str, bins: int, level: floa
 def calibration_error(
     raw: ArrayLike, calibrated: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
 ) -> CalibrationErrorEstimate:
-    """Calibration error without labels: raw scores compared with the calibrated probabilities.
+    """Return the calibration error without labels: raw scores compared with calibrated probabilities.
 
     The rows are cut into bins of equal count by raw score; the error is the mean over bins, weighted by size,
     of |mean raw score − mean calibrated probability|. For `ece` give the raw confidence in the predicted
@@ -116,8 +116,8 @@ def calibration_error(
     Examples
     --------
     >>> raw = np.linspace(0.5, 1.0, 500)
-    >>> found = calibration_error(raw, raw - 0.05 * raw)
-    >>> round(found.result.value, 4), round(found.standard_error, 4)
+    >>> estimate = calibration_error(raw, raw - 0.05 * raw)
+    >>> round(estimate.result.value, 4), round(estimate.standard_error, 4)
     (0.0375, 0.0003)
     >>> calibration_error([], []).result.reason.value
     'no rows'
@@ -127,14 +127,14 @@ def calibration_error(
     if n < bins:
         return CalibrationErrorEstimate(Unknown(Reason.TOO_FEW_ROWS if n else Reason.NO_ROWS))
     cut, order = equal_count_bins(left, left - right, bins)
-    value = float(np.abs(cut.of(cut.values)).sum()) / n
+    value = float(np.abs(cut.bin_sums(cut.values)).sum()) / n
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
     draws = np.abs(cut.sums(runs)).sum(axis=1) / totals
     return _with_draws(value, draws, level, order, cut.values)
 
 
 def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tuple[Floats, Ints, Floats]:
-    """The derivative of the calibration error by each row's calibrated probability.
+    """Return the derivative of the calibration error by each row's calibrated probability.
 
     Parameters
     ----------
@@ -166,9 +166,9 @@ def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tupl
     return (np.sign(gaps) / -n)[place], place, gaps
 
 
-@lru_cache(maxsize=8)  # as long as a window
+@lru_cache(maxsize=8)  # each entry is as long as a window
 def _places(n: int, bins: int) -> Ints:
-    """(n,) the bin of each of n sorted rows. Read-only."""
+    """Return the (n,) bins of n sorted rows. Read-only."""
     places = np.repeat(np.arange(bins), np.diff(bin_edges(n, bins)))
     places.flags.writeable = False
     return places
@@ -177,34 +177,34 @@ def _places(n: int, bins: int) -> Ints:
 def _with_draws(
     value: float, draws: Floats, level: float, order: Ints, differences: Floats | None = None
 ) -> CalibrationErrorEstimate:
-    value = min(value, 1.0)  # a sum of bins may pass 1 by a rounding error
+    value = min(value, 1.0)  # a sum of bins may exceed 1 by a rounding error
     moved, lower, upper = centered_interval(draws, value, level)
     apart = moved - value
     sd = math.sqrt(float(apart @ apart) / (len(moved) - 1))
-    found = Estimate(value, lower, upper, level, len(order))
-    return CalibrationErrorEstimate(found, sd, moved, order, differences)
+    estimate = Estimate(value, lower, upper, level, len(order))
+    return CalibrationErrorEstimate(estimate, sd, moved, order, differences)
 
 
 def labelled_calibration_error(
     raw: ArrayLike, correct: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
 ) -> LabelledCalibrationError:
-    """Calibration error from labels, binned, with and without the bias of label noise.
+    """Return the calibration error from labels, binned, with and without the bias from label noise.
 
-    In bin b the gap D_b = mean raw score − share of right answers D_b||scatters around its true value δ_b
-    with variance v_b, so E|D_b||D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500. The
-    bias depends on the unknown δ_b. They are taken to vary between bins around a common mean, δ_b ~ N(μ, τ²);
+    In bin b the gap D_b = mean raw score − share of right answers D_b scatters around its true value δ_b with
+    variance v_b, so E|D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500. The bias
+    depends on the unknown δ_b. They are assumed to vary between bins around a common mean, δ_b ~ N(μ, τ²);
     the moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) − mean(v), neither below 0, and with h(m,
     s²) the mean of |N(m, s²)|
 
         corrected = Σ w_b |D_b| − Σ w_b [h(μ, τ² + v_b) − h(μ, τ²)].
 
-    The model only enters the bias, which vanishes where gaps are large beside their noise, whatever
-    their shape. v_b is the mean of raw·(1 − raw) over the bin divided by its rows, scaled over all bins
-    to the scatter that the labels show within bins.
+    The model only affects the bias, which vanishes if gaps are large compared with their noise, whatever
+    their shape. v_b is the mean of raw·(1 − raw) over the bin divided by its rows, scaled over all bins to
+    the scatter that the labels show within bins.
 
-    On the paper's simulated scores at n = 500 the mean reading of a calibrated model falls from 3.4
-    points to 0.9 (median 0.6), and miscalibrations of 2.9 to 20 points read within a point of the truth.
-    What is left is that a moment below 0 counts as 0. Below about 10 rows a bin it is mostly noise.
+    On the paper's simulated scores at n = 500 the mean reading of a calibrated model falls from 3.4 points to
+    0.9 (median 0.6), and miscalibrations of 2.9 to 20 points read within a point of the truth. The remaining
+    bias comes from moments below 0, which count as 0. Below about 10 rows a bin it is mostly noise.
 
     Parameters
     ----------
@@ -232,14 +232,14 @@ def labelled_calibration_error(
     decomposition of the Brier score*, Quarterly Journal of the Royal Meteorological Society 138 (2012),
     take the noise off squared gaps; A. Kumar, P. Liang, T. Ma, *Verified uncertainty calibration*,
     NeurIPS 2019, section 5, show why that pays. The step from squares to absolute gaps is ours
-    (derivation above): correcting each bin by itself leaves 2.1 of the 3.4 points.
+    (derivation above): correcting each bin separately leaves 2.1 of the 3.4 points.
 
     Examples
     --------
     >>> rng = np.random.default_rng(1)
     >>> raw = rng.beta(20, 1, 500)
-    >>> found = labelled_calibration_error(raw, rng.random(500) < raw)
-    >>> round(found.plain.result.value, 3), round(found.corrected.result.value, 3)
+    >>> estimate = labelled_calibration_error(raw, rng.random(500) < raw)
+    >>> round(estimate.plain.result.value, 3), round(estimate.corrected.result.value, 3)
     (0.027, 0.0)
     """
     left, right = _checked(raw, np.asarray(correct, dtype=np.float64), "correct", bins, level)
@@ -249,28 +249,30 @@ def labelled_calibration_error(
         return LabelledCalibrationError(unknown, unknown)
     cut, order = equal_count_bins(left, left - right, bins)
     weight = cut.rows / n
-    gaps = cut.of(cut.values) / cut.rows
+    gaps = cut.bin_sums(cut.values) / cut.rows
     noise = _gap_variance(cut, left[order], gaps)
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
-    drawn = cut.sums(runs) * (n / totals)[:, None] / cut.rows
+    draws = cut.sums(runs) * (n / totals)[:, None] / cut.rows
     plain = np.abs(gaps) @ weight
     corrected = float(np.clip(plain - label_noise_bias(gaps, noise, weight), 0.0, 1.0))
-    # A drawn gap has the noise twice: from the rows and from the drawing.
-    corrected_draws = np.abs(drawn) @ weight - label_noise_bias(drawn, 2 * noise, weight)
+    # A drawn gap has the noise twice: from the rows and from the draw.
+    corrected_draws = np.abs(draws) @ weight - label_noise_bias(draws, 2 * noise, weight)
     return LabelledCalibrationError(
-        _with_draws(float(plain), np.abs(drawn) @ weight, level, order),
+        _with_draws(float(plain), np.abs(draws) @ weight, level, order),
         _with_draws(corrected, corrected_draws, level, order),
     )
 
 
 def _gap_variance(cut: EqualCountBins, raw: Floats, gaps: Floats) -> Floats:
-    """(bins,) variance of each gap from label noise; `raw` in the sorted order.
+    """Return the (bins,) variances of the gaps from label noise; `raw` is in the sorted order.
 
     The scatter in single bins is too coarse: with 25 rows and an accuracy of 98 % most bins hold no error at
     all, and their variance would be 0.
     """
-    shape = cut.of(raw * (1.0 - raw)) / cut.rows**2
-    within = (cut.of(cut.values * cut.values) / cut.rows - gaps * gaps) / np.maximum(cut.rows - 1.0, 1.0)
+    shape = cut.bin_sums(raw * (1.0 - raw)) / cut.rows**2
+    within = (cut.bin_sums(cut.values * cut.values) / cut.rows - gaps * gaps) / np.maximum(
+        cut.rows - 1.0, 1.0
+    )
     total = float(shape.sum())
     noise: Floats = shape * (float(np.maximum(within, 0.0).sum()) / total) if total > 0 else within * 0.0
     return noise

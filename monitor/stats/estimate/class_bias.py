@@ -1,26 +1,26 @@
-"""The bias of the confidences by predicted class, as recent labels show it.
+"""The bias of the confidences by predicted class, estimated from recent labels.
 
 Precision depends on the answers of one predicted class, recall on those of both in opposite directions: a
-bias that the accuracy hides moves them. `corrected` follows one bias of all answers. So labelled rows are
-also summed by window and predicted class: the error R = Σ (right − c) and the information I = Σ c(1 − c).
-R/I shows the bias b of that class in that window, in logits.
+bias that cancels in the accuracy changes them. `corrected` follows one bias of all answers. Therefore
+labelled rows are also summed by window and predicted class: the error R = Σ (right − c) and the information I
+= Σ c(1 − c). R/I estimates the bias b of that class in that window, in logits.
 
 **The model.** At first b varies as in the reference, by D(n). From some window on, b = s + u: s is the same
-in all windows from there on, u is another one in each. It is unknown whether and when that began, and so are
-the variances: each of the newest windows with each pair of `_VARIANCES` is a hypothesis, all equally likely,
-and together as likely as 1 − `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
+in all later windows, u differs in each. Whether and when that began is unknown, and so are the variances:
+each of the newest windows with each pair of `_VARIANCES` is a hypothesis, all equally likely, and together as
+likely as 1 − `_STILL`. A window's R/I is normal with variance 1/I + D(n) + var u.
 
 **The result** is the mean of b in the newest window and its mean square beyond D(n), over all hypotheses by
-which something began. They count by what labels have added to their weight, which is nothing as long as
-labels do not speak against the reference. The rest of the weight is on a mean of the newest windows, each of
-which counts 0.85 times as much as the next, shrunk by a variance of 0.1: a bias that is too small or too
-new for a proof. A metric's value stays. The square of the mean widens its interval as a variance does, on the
-side to which the mean moves the metric.
+which something began. Their weight is the weight that labels have added to them, which is nothing as long as
+labels do not contradict the reference. The rest of the weight belongs to a mean of the newest windows, each
+of which counts 0.85 times as much as the next, shrunk by a variance of 0.1: a bias that is too small or too
+new for a proof. A metric's value stays. The square of the mean widens its interval like a variance, on the
+side to which the mean shifts the metric.
 
-**Assumptions.** As in `monitor.stats.estimate.corrected`: whether a row is labelled does not depend on
-whether it was right, given its confidence and its window.
+**Assumptions.** As in `monitor.stats.estimate.corrected`: given its confidence and its window, whether a row
+is labelled does not depend on whether it was right.
 
-**When it misleads.** After a jump, until labels of the rows behind it have come.
+**When it misleads.** After a jump, until there are labels of rows after it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 
 WINDOWS = 40
-"""Windows with labels that are kept, the newest."""
+"""The number of windows with labels that are kept, the newest."""
 
 CLASSES = 32
-"""Rows predicted as a later class are left out: state stays small."""
+"""The number of classes with sums, to keep the state small; rows predicted as later classes are left out."""
 
 _MOST_WAITING = 64  # steps
-_UNIT = 2.0**-30  # whole numbers: no order of labels can be seen
+_UNIT = 2.0**-30  # whole numbers: the order of labels changes nothing
 _VARIANCES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)  # logits²
-_STILL = 0.7  # that nothing began
-_KEPT, _RECENT = 0.85, 0.1  # of a window's weight to the next, and logits²: of the mean where nothing began
+_STILL = 0.7  # the prior probability that nothing began
+_KEPT, _RECENT = 0.85, 0.1  # a window's weight relative to the next; variance of the mean if nothing began
 _LARGEST = 1000.0  # of twice a log-likelihood ratio
-_SMOOTH = 0.5  # added to I: one wrong answer among few that are nearly certain is no proof
+_SMOOTH = 0.5  # added to I: one wrong answer among a few nearly certain ones is no proof
 
 
 class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,13 +56,13 @@ class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
     Parameters
     ----------
     since : int
-        Labels of earlier windows are left out.
+        The first window whose labels count.
     windows : (w,) int64
-        Rising.
+        Increasing.
     sums : (w, classes, 2) int64
         R and I, in whole 2⁻³⁰.
     labels : (w,) int64
-        Labelled rows.
+        The number of labelled rows.
     """
 
     since: int = 0
@@ -77,7 +77,7 @@ class ClassErrors:
     Parameters
     ----------
     state : ClassErrorsState, optional
-        What `snapshot` gave.
+        The result of `snapshot`.
 
     Examples
     --------
@@ -100,9 +100,9 @@ class ClassErrors:
         }
 
     def add(self, window: Ints, predicted: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Add rows that have just got their first labels, in any order and in any pieces.
+        """Add rows with their first labels, in any order and in any pieces.
 
-        They wait until somebody asks, as a step brings each of many models a row or two.
+        The rows wait until the sums are read: a step brings each of many models only a row or two.
 
         Parameters
         ----------
@@ -139,14 +139,14 @@ class ClassErrors:
         newest = max(self._kept)
         self._kept = {one: sums for one, sums in self._kept.items() if one > newest - WINDOWS}
 
-    def begin_anew(self, window: int) -> None:
-        """Confidences are of another kind from this window on: forget earlier ones."""
+    def restart(self, window: int) -> None:
+        """Drop the sums of windows before this one, whose confidences are not comparable with later ones."""
         self._take_waiting()
         self._since = window
         self._kept = {one: sums for one, sums in self._kept.items() if one >= window}
 
     def shown(self, strata: Ints, window: int) -> ShownErrors | None:
-        """What labels say up to a window; None without any.
+        """Return the biases that labels up to a window show; None without labels.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class ClassErrors:
         return ShownErrors(sums[..., 0], information, labels, known[-1] == window)
 
     def snapshot(self) -> ClassErrorsState:
-        """Return what a restart goes on with."""
+        """Return the state for a restart."""
         self._take_waiting()
         if not self._kept:
             return ClassErrorsState(self._since)
@@ -181,7 +181,7 @@ class ClassErrors:
 
 
 class _Sums(NamedTuple):
-    """Of one window: (classes, 2) in whole units, and the number of labels."""
+    """The sums of one window, (classes, 2) in whole units, and its number of labels."""
 
     sums: Ints
     labels: int
@@ -198,14 +198,14 @@ def _plus(one: _Sums | None, other: _Sums) -> _Sums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownErrors:
-    """What labels show of the biases of some strata.
+    """The biases of some strata according to labels.
 
     Parameters
     ----------
     error, information : (strata, windows) float64
     labels : int
     own : bool
-        Whether the last window is the one that is estimated.
+        Whether the last window is the one to estimate.
     """
 
     error: Floats
@@ -214,7 +214,7 @@ class ShownErrors:
     own: bool = False
 
     def moments(self, usual: Floats) -> tuple[Floats, Floats]:
-        """Mean of each stratum's bias in the newest window, and its mean square beyond the usual one.
+        """Return the mean of each stratum's bias in the newest window, and its mean square beyond the usual.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class ShownErrors:
         noise = 1 / np.where(known, self.information, 1.0)
         bias = np.where(known, self.error, 0.0) * noise
         moving = usual[:, None] + passing
-        # (strata, pairs of variances, windows), then over windows from each on
+        # (strata, pairs of variances, windows), then sums over the windows from each on
         precision = known[:, None] / (noise[:, None] + moving[..., None])
         logs = np.log(np.where(known[:, None], precision, 1.0)) - precision * bias[:, None] ** 2
         total, first = (_from_each_on(each) for each in (precision, precision * bias[:, None]))
@@ -252,7 +252,7 @@ class ShownErrors:
         posterior *= (gained / began)[:, None, None]
         recent = precision[:, 0] * _KEPT ** np.arange(bias.shape[1])[::-1]
         middle = _RECENT * (recent * bias).sum(axis=1) / (1 + _RECENT * recent.sum(axis=1))
-        # The bias of the newest window: s by the other windows, and what its own labels say.
+        # The bias of the newest window: s from the other windows, updated by its own labels.
         own, last = precision[..., -1:] * self.own, bias[:, -1:, None]
         spread = lasting[:, None] / (1 + lasting[:, None] * (total - own))
         mean, variance = (first - own * last) * spread, spread + moving[..., None]
@@ -266,13 +266,13 @@ class ShownErrors:
 
 
 def _from_each_on(values: Floats) -> Floats:
-    """Sums over the last axis from each place to its end."""
+    """Return sums over the last axis from each place to its end."""
     sums: Floats = np.flip(np.flip(values, -1).cumsum(axis=-1), -1)
     return sums
 
 
 @lru_cache(maxsize=1)
 def _hypotheses() -> tuple[Floats, Floats]:
-    """Variances of s and of u; the first pair, without either, stands for what the reference says."""
+    """Return the variances of s and of u; in the first pair both are 0, which stands for the reference."""
     lasting, passing = (each.ravel() for each in np.meshgrid(_VARIANCES, _VARIANCES, indexing="ij"))
     return lasting, passing

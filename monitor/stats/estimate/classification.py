@@ -44,7 +44,7 @@ class ClassificationEstimate:
     counts : CountRatio or None
         The exact distribution, if there is one.
     cumulants : Cumulants or None
-        Otherwise the distribution by theory, where that serves.
+        Otherwise the distribution by theory, if that is accurate enough.
     draws : (1000,) float64 or None
         Otherwise the values in the draws of labels. Other draws replace the undefined ones, so windows can be
         averaged draw by draw.
@@ -77,16 +77,17 @@ class _Windows:
     order: Ints
 
     def by_confidence(self, column: int) -> Floats:
-        """(m, n) change of each row's probability of a class by its confidence."""
+        """Return the (m, n) derivative of each row's probability of a class by the row's confidence."""
         return by_confidence(self.scores, self.predicted, column)
 
     def arrived(self, slope: Floats) -> Floats:
-        """(m, n) values in the order of arrival."""
-        found = np.empty(slope.shape)
-        np.put_along_axis(found, self.order, slope, axis=1)
-        return found
+        """Return (m, n) values in the order of arrival."""
+        values = np.empty(slope.shape)
+        np.put_along_axis(values, self.order, slope, axis=1)
+        return values
 
     def one_class(self, k: int) -> OneClass:
+        """Return one class against all others."""
         return OneClass(np.ascontiguousarray(self.scores[..., k]), self.predicted == k, self.ranking[..., k])
 
 
@@ -103,16 +104,16 @@ def classification_estimates(
 ) -> dict[str, Result]:
     """Estimate metrics of the predictions in one window, without labels, each with an interval.
 
-    The value is CBPE's: the metric of the expected confusion matrix; for AUROC and average precision, the
-    ratio of expectations. The interval is for the metric **of these very rows**, if they were labelled:
+    The value is CBPE's: the metric of the expected confusion matrix, or the ratio of expectations for AUROC
+    and average precision. The interval is for the metric **of these very rows**, if they were labelled:
 
     * accuracy, precision: central quantiles of a Poisson binomial over a denominator that is known;
     * recall, specificity, F1: central quantiles of the exact distribution of a ratio of two independent
       Poisson binomials (`CountRatio`), given that it is defined;
     * AUROC, average precision, and macro averages of three classes or more: quantiles by the first three
-      cumulants (`label_cumulants`). Where few positives (negatives, predicted) are expected, less than 15, or
-      single labels move the metric by much, and for micro averages of both rankings: central quantiles
-      over 1,000 seeded draws of labels, whose ends scatter by about a tenth of a standard deviation.
+      cumulants (`label_cumulants`). If fewer than 15 positives (negatives, predicted) are expected, or single
+      labels change the metric by much, and for micro averages of both rankings: central quantiles over 1,000
+      seeded draws of labels, whose ends scatter by about a tenth of a standard deviation.
 
     It misleads if the confidences are wrong: the intervals ignore the error from concept drift or from
     calibration on little data. With a few expected positives the value and the centre of the interval differ,
@@ -150,7 +151,7 @@ def classification_estimates(
     Raises
     ------
     ValueError
-        An argument is out of range; the message names it, what it got and what is allowed.
+        An argument is out of range; the message names it, its value and the allowed range.
 
     References
     ----------
@@ -160,16 +161,16 @@ def classification_estimates(
     Examples
     --------
     >>> scores = np.array([[0.1, 0.9]] * 60 + [[0.8, 0.2]] * 140)
-    >>> found = classification_estimates(scores, scores[:, 1] > 0.5, ["precision", "recall"])
-    >>> {metric: (round(e.value, 3), round(e.lower, 3), round(e.upper, 3)) for metric, e in found.items()}
+    >>> result = classification_estimates(scores, scores[:, 1] > 0.5, ["precision", "recall"])
+    >>> {metric: (round(e.value, 3), round(e.lower, 3), round(e.upper, 3)) for metric, e in result.items()}
     {'precision': (0.9, 0.817, 0.967), 'recall': (0.659, 0.586, 0.74)}
     >>> classification_estimates(scores, np.zeros(200, dtype=int), ["precision"])
     {'precision': Unknown(reason=<Reason.NONE_PREDICTED: 'class never predicted'>)}
     """
-    found = classification_details(
+    details = classification_details(
         scores, predicted, metrics, level, positive=positive, average=average, ranking=ranking, seed=seed
     )
-    return {metric: each.result for metric, each in found.items()}
+    return {metric: each.result for metric, each in details.items()}
 
 
 def classification_details(
@@ -183,16 +184,16 @@ def classification_details(
     ranking: ArrayLike | None = None,
     seed: int = 0,
 ) -> dict[str, ClassificationEstimate]:
-    """`classification_estimates` with the distributions for pooling and the spread for charts.
+    """Return `classification_estimates` with the distributions for pooling and the spread for charts.
 
     Examples
     --------
-    >>> found = classification_details([[0.5, 0.5]] * 3, [1, 1, 0], ["recall"])["recall"]
-    >>> found.undefined, round(found.counts.value, 3)
+    >>> result = classification_details([[0.5, 0.5]] * 3, [1, 1, 0], ["recall"])["recall"]
+    >>> result.undefined, round(result.counts.value, 3)
     (0.125, 0.667)
     """
     rankings = None if ranking is None else [ranking]
-    [found] = classification_details_many(
+    [details] = classification_details_many(
         [scores],
         [predicted],
         metrics,
@@ -202,7 +203,7 @@ def classification_details(
         rankings=rankings,
         seeds=[seed],
     )
-    return found
+    return details
 
 
 def classification_details_many(
@@ -216,26 +217,26 @@ def classification_details_many(
     rankings: Sequence[ArrayLike] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> list[dict[str, ClassificationEstimate]]:
-    """`classification_details` of many windows; those of one size are computed together.
+    """Return `classification_details` of many windows; windows of one size are computed together.
 
     Parameters
     ----------
     scores, predicted, rankings, seeds : sequence
-        One entry a window; by default a window's place is its seed.
+        One entry for each window; by default a window's index is its seed.
     metrics, level, positive, average
         As in `classification_estimates`.
 
     Examples
     --------
-    >>> found = classification_details_many([[[0.5, 0.5]] * 3] * 2, [[1, 1, 0]] * 2, ["recall"])
-    >>> [round(each["recall"].result.value, 3) for each in found]
+    >>> result = classification_details_many([[[0.5, 0.5]] * 3] * 2, [[1, 1, 0]] * 2, ["recall"])
+    >>> [round(each["recall"].result.value, 3) for each in result]
     [0.667, 0.667]
     """
-    given = scores if rankings is None else rankings
-    checked = [_checked(*each) for each in zip(scores, predicted, given, strict=True)]
+    rankings_or_scores = scores if rankings is None else rankings
+    checked = [_checked(*each) for each in zip(scores, predicted, rankings_or_scores, strict=True)]
     checked_level(level)
     named = range(len(checked)) if seeds is None else seeds
-    found: list[dict[str, ClassificationEstimate]] = [{} for _ in checked]
+    results: list[dict[str, ClassificationEstimate]] = [{} for _ in checked]
     for shape in dict.fromkeys(chances.shape for chances, _, _ in checked):
         _check_choices(metrics, positive, average, shape[1])
         classes = _classes(positive, shape[1])
@@ -247,8 +248,8 @@ def classification_details_many(
             )
             windows = _ordered(stacked, acted, by, classes, level, [named[i] for i in places])
             for i, each in zip(places, _of_windows(windows, metrics, classes, average), strict=True):
-                found[i] = each
-    return found
+                results[i] = each
+    return results
 
 
 def _of_windows(
@@ -288,14 +289,14 @@ def _ordered(
     level: float,
     seeds: Sequence[int],
 ) -> _Windows:
-    """The rows of each window in the order of what is known of them."""
+    """Return the windows with rows in an order that depends only on their values."""
     if len(classes) == 1 and scores.shape[1]:
         [k] = classes
         order = np.argsort(-ranking[..., k], axis=1, kind="stable")
         by, chance, acted = (
             np.take_along_axis(each, order, axis=1) for each in (ranking[..., k], scores[..., k], predicted)
         )
-        # Few rows are tied with others that differ from them otherwise.
+        # Few rows are tied with rows that differ from them otherwise.
         tied = (by[:, 1:] == by[:, :-1]) & (
             (chance[:, 1:] != chance[:, :-1]) | (acted[:, 1:] != acted[:, :-1])
         )
@@ -355,18 +356,18 @@ def _accuracy(windows: _Windows) -> list[ClassificationEstimate]:
 def _counted(
     metric: str, counts: Sequence[CountRatio], row_sds: Sequence[float], windows: _Windows
 ) -> list[ClassificationEstimate]:
-    """Estimates with exact distributions."""
+    """Return estimates with exact distributions."""
     known = [each for each in counts if each.undefined <= MOSTLY_UNDEFINED]
     ends = iter(ratio_intervals(known, windows.level))
-    found = []
+    estimates = []
     for each, row_sd in zip(counts, row_sds, strict=True):
         if each.undefined > MOSTLY_UNDEFINED:
             reason = Reason.NONE_PREDICTED if metric == "precision" else Reason.ONE_CLASS
-            found.append(ClassificationEstimate(Unknown(reason), each.undefined, counts=each))
+            estimates.append(ClassificationEstimate(Unknown(reason), each.undefined, counts=each))
             continue
         result = _estimate(each.value, next(ends), windows)
-        found.append(ClassificationEstimate(result, each.undefined, row_sd, each))
-    return found
+        estimates.append(ClassificationEstimate(result, each.undefined, row_sd, each))
+    return estimates
 
 
 def _estimate(value: float, ends: tuple[float, float], windows: _Windows) -> Estimate:
@@ -374,8 +375,8 @@ def _estimate(value: float, ends: tuple[float, float], windows: _Windows) -> Est
     return Estimate(value, min(lower, value), max(upper, value), windows.level, windows.predicted.shape[1])
 
 
-def _drawn(value: float, row_sd: float, values: Floats, windows: _Windows) -> ClassificationEstimate:
-    """An estimate from draws; NaN stands for an undefined metric."""
+def _from_draws(value: float, row_sd: float, values: Floats, windows: _Windows) -> ClassificationEstimate:
+    """Return an estimate from draws; NaN stands for an undefined metric."""
     known = values[~np.isnan(values)]
     undefined = 1.0 - len(known) / len(values)
     if undefined > MOSTLY_UNDEFINED or np.isnan(value):
@@ -392,9 +393,9 @@ def _by_theory(cumulants: Cumulants, row_sd: float, windows: _Windows) -> Classi
 
 
 def _of_class(windows: _Windows, metrics: Sequence[str], k: int) -> list[dict[str, ClassificationEstimate]]:
-    """The metrics of one class against all others."""
+    """Return the metrics of one class against all others."""
     one = windows.one_class(k)
-    found: dict[str, list[ClassificationEstimate]] = {}
+    estimates: dict[str, list[ClassificationEstimate]] = {}
     ranked = [m for m in metrics if m in RANKED]
     expansions = {m: Expansion(one, m) for m in ranked}
     cumulants = {m: label_cumulants([each]) for m, each in expansions.items()}
@@ -405,13 +406,13 @@ def _of_class(windows: _Windows, metrics: Sequence[str], k: int) -> list[dict[st
     by_confidence = windows.by_confidence(k)
     for metric in metrics:
         if metric == "accuracy":
-            found[metric] = _accuracy(windows)
+            estimates[metric] = _accuracy(windows)
             continue
         values, influence = one.expected(metric)
         row_sds = influence.std(axis=1).tolist()
         if metric in RANKED:
-            found[metric] = [
-                _drawn(value, row_sd, draws[i][metric][0], windows)
+            estimates[metric] = [
+                _from_draws(value, row_sd, draws[i][metric][0], windows)
                 if known is None
                 else _by_theory(known, row_sd, windows)
                 for i, (value, row_sd, known) in enumerate(
@@ -420,20 +421,20 @@ def _of_class(windows: _Windows, metrics: Sequence[str], k: int) -> list[dict[st
             ]
             slope = expansions[metric].slope
         else:
-            found[metric] = _counted(metric, one.counts(metric), row_sds, windows)
+            estimates[metric] = _counted(metric, one.counts(metric), row_sds, windows)
             slope = one.slope(metric)
         slopes, weights = windows.arrived(slope * by_confidence), one.total(metric).tolist()
-        found[metric] = [
+        estimates[metric] = [
             replace(each, slope=own, weight=weight) if isinstance(each.result, Estimate) else each
-            for each, own, weight in zip(found[metric], slopes, weights, strict=True)
+            for each, own, weight in zip(estimates[metric], slopes, weights, strict=True)
         ]
-    return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
+    return [dict(zip(estimates, each, strict=True)) for each in zip(*estimates.values(), strict=True)]
 
 
 def _averaged(
     windows: _Windows, metrics: Sequence[str], average: str
 ) -> list[dict[str, ClassificationEstimate]]:
-    """The average over three classes or more."""
+    """Return the average over three or more classes."""
     if average == "micro":
         every = [_micro(windows, metric) for metric in metrics]
         return [dict(zip(metrics, each, strict=True)) for each in zip(*every, strict=True)]
@@ -441,15 +442,18 @@ def _averaged(
     by_confidence = [windows.by_confidence(k) for k in range(len(classes))]
     macros = {m: _Macro(classes, by_confidence, m) for m in metrics if m != "accuracy"}
     right = _accuracy(windows) if "accuracy" in metrics else []
-    found = []
+    estimates = []
     for i, (scores, seed) in enumerate(zip(windows.scores, windows.seeds, strict=True)):
         without = [m for m, macro in macros.items() if macro.by_theory[i][1] is None]
         alone = [each.window(i) for each in classes] if without else classes
-        drawn = drawn_values(scores, alone, range(len(classes)), without, seed)
-        found.append(
-            {m: right[i] if m == "accuracy" else macros[m].of(i, windows, drawn.get(m)) for m in metrics}
+        draws = drawn_values(scores, alone, range(len(classes)), without, seed)
+        estimates.append(
+            {
+                m: right[i] if m == "accuracy" else macros[m].estimate(i, windows, draws.get(m))
+                for m in metrics
+            }
         )
-    return found
+    return estimates
 
 
 class _Macro:
@@ -464,15 +468,15 @@ class _Macro:
         for never in dict.fromkeys(map(tuple, undefined.tolist())):
             used = tuple(k for k, no in enumerate(never) if not no)
             rows = np.flatnonzero((undefined == never).all(axis=1))
-            every = label_cumulants([self.expansions[k].of(rows) for k in used]) if used else []
+            every = label_cumulants([self.expansions[k].select(rows) for k in used]) if used else []
             for i, one in zip(rows.tolist(), every, strict=bool(used)):
                 self.by_theory[i] = used, one
 
-    def of(self, i: int, windows: _Windows, drawn: Floats | None) -> ClassificationEstimate:
-        """Of a window, by theory, or where that does not serve from the values (classes, draws) drawn."""
+    def estimate(self, i: int, windows: _Windows, draws: Floats | None) -> ClassificationEstimate:
+        """Return a window's estimate by theory, or from the values (classes, draws) in draws of labels."""
         used, cumulants = self.by_theory[i]
-        if drawn is not None:
-            used = _defined(drawn)
+        if draws is not None:
+            used = _defined(draws)
         value, row_sd, slope = float("nan"), 0.0, None
         if used:
             value = float(np.mean([self.expected[k][0][i] for k in used]))
@@ -483,18 +487,18 @@ class _Macro:
         if cumulants is not None:
             each = _by_theory(cumulants, row_sd, windows)
         else:
-            assert drawn is not None
-            each = _drawn(value, row_sd, _mean_of_defined(drawn), windows)
+            assert draws is not None
+            each = _from_draws(value, row_sd, _mean_of_defined(draws), windows)
         return each if slope is None else replace(each, slope=slope, weight=float(len(slope)))
 
 
-def _defined(drawn: Floats) -> tuple[int, ...]:
-    """The classes for which most draws define the metric."""
-    return tuple(np.flatnonzero(np.isnan(drawn).mean(axis=1) <= MOSTLY_UNDEFINED).tolist())
+def _defined(values: Floats) -> tuple[int, ...]:
+    """Return the classes for which most draws define the metric."""
+    return tuple(np.flatnonzero(np.isnan(values).mean(axis=1) <= MOSTLY_UNDEFINED).tolist())
 
 
 def _mean_of_defined(values: Floats) -> Floats:
-    """(draws,) means over classes (classes, draws) without NaN; NaN if all are NaN."""
+    """Return (draws,) means over classes (classes, draws) without NaN; NaN if all are NaN."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         means: Floats = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
@@ -502,7 +506,7 @@ def _mean_of_defined(values: Floats) -> Floats:
 
 
 def _micro(windows: _Windows, metric: str) -> list[ClassificationEstimate]:
-    """The metric of all (row, class) pairs at once."""
+    """Return the metric of all (row, class) pairs at once."""
     if metric in RANKED:
         return _micro_ranked(windows, metric)
     _, n, width = windows.scores.shape
@@ -519,21 +523,21 @@ def _micro(windows: _Windows, metric: str) -> list[ClassificationEstimate]:
 
 
 def _micro_ranked(windows: _Windows, metric: str) -> list[ClassificationEstimate]:
-    """From draws: the pairs of a row depend on each other."""
+    """Return the metric of all (row, class) pairs from draws: the pairs of a row depend on each other."""
     many, n, width = windows.scores.shape
     no_pair = np.zeros(n * width, dtype=np.bool_)
     by_confidence = [windows.by_confidence(k) for k in range(width)]
-    found = []
+    estimates = []
     for i in range(many):
         pairs = OneClass(windows.scores[i].ravel(), no_pair, windows.ranking[i].ravel())
         value, each = pairs.expected(metric)
-        drawn = drawn_values(windows.scores[i], [pairs], None, [metric], windows.seeds[i])[metric][0]
+        draws = drawn_values(windows.scores[i], [pairs], None, [metric], windows.seeds[i])[metric][0]
         row_sd = float((each.reshape(n, width).sum(axis=1) / width).std())
-        one = _drawn(float(value), row_sd, drawn, windows)
+        one = _from_draws(float(value), row_sd, draws, windows)
         if isinstance(one.result, Estimate):
             slopes = pairs.slope(metric).reshape(n, width)
             slope = np.empty(n)
             slope[windows.order[i]] = sum(slopes[:, k] * by_confidence[k][i] for k in range(width))
             one = replace(one, slope=slope, weight=float(n))
-        found.append(one)
-    return found
+        estimates.append(one)
+    return estimates

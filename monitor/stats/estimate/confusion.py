@@ -10,7 +10,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 
 
 def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") -> tuple[Floats, Ints]:
-    """Class probabilities (n, K) and predicted classes (n,), checked against each other.
+    """Return class probabilities (n, K) and predicted classes (n,), checked against each other.
 
     Raises a ValueError that names the first shape, probability or class index out of range.
     """
@@ -32,7 +32,7 @@ def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") 
 
 
 def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
-    """Expected number of rows of each true class, by predicted class, without labels.
+    """Return the expected number of rows of each true class, by predicted class, without labels.
 
     Each row adds its class probabilities to the column of its predicted class. Expectations are right if the
     probabilities are calibrated, whether or not the rows are independent. It misleads under concept drift.
@@ -77,20 +77,20 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
 
 
 def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 0.95) -> Floats:
-    """The expected confusion matrix with an interval for each count, without labels.
+    """Return the expected confusion matrix with an interval for each count, without labels.
 
     Each row of a predicted class has its own probability of a true class, so the count is Poisson-binomial;
     the interval is its exact central quantiles. The counts of a column sum to its rows, so the intervals of
     one column are not independent.
 
-    It misleads as `expected_confusion` does; the intervals ignore errors of the calibration.
+    It misleads like `expected_confusion`; the intervals ignore errors of the calibration.
 
     Parameters
     ----------
     scores, predicted
         As in `expected_confusion`.
     level : float
-        Of each interval by itself, above 0 and below 1.
+        The level of each separate interval, above 0 and below 1.
 
     Returns
     -------
@@ -114,16 +114,16 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
     expected = expected_confusion(scores, predicted)
     chances, acted = checked_rows(scores, predicted)
     checked_level(level)
-    found = np.stack([expected] * 3, axis=-1)
+    matrix = np.stack([expected] * 3, axis=-1)
     for k in np.unique(acted).tolist():
         for i, count in enumerate(trimmed_pmf_many(chances[acted == k].T)):
             low, high = count.interval(level)
-            found[i, k, 1:] = min(low, expected[i, k]), max(high, expected[i, k])
-    return found
+            matrix[i, k, 1:] = min(low, expected[i, k]), max(high, expected[i, k])
+    return matrix
 
 
 def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
-    """Expected confusion matrix of the rule that predictions at or above a confidence threshold are correct.
+    """Return the expected confusion matrix of a rule: answers of at least this confidence are right.
 
     It describes that rule, not the model: the model's own accuracy is the share of the first row. For
     intervals of the rule's precision or recall, give `classification_estimates` the scores ``[1 − confidence,
@@ -159,7 +159,7 @@ def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
     checked = checked_probabilities(confidence, 1, "confidence")
     if not 0.0 <= threshold <= 1.0:
         raise ValueError(f"threshold must be a probability from 0 to 1, got {threshold}")
-    taken = checked >= threshold
-    correct = np.array([checked[taken].sum(), checked[~taken].sum()])
-    rows = np.array([taken.sum(), (~taken).sum()])
+    accepted = checked >= threshold
+    correct = np.array([checked[accepted].sum(), checked[~accepted].sum()])
+    rows = np.array([accepted.sum(), (~accepted).sum()])
     return np.stack([correct, rows - correct])

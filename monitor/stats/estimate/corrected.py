@@ -42,7 +42,7 @@ from the newest. So a label that comes a thousand windows late finds a block of 
 logits, and no label counts twice. Another version of the model starts from the prior (`restarted`); late
 labels of its predecessor still revise the windows before.
 
-**A group** of a model's answers has a correction of its own rows (`of_group`). Its bias starts at what the
+**A group** of a model's answers has a correction of its own rows (`from_group`). Its bias starts at what the
 group's reference says beside the model's calibration, shrunk by a variance of 0.04 between groups.
 
 **Assumptions.** Whether a row is labelled does not depend on whether its answer was right, given its
@@ -84,41 +84,41 @@ HYPOTHESES = tuple(
     for v1, l1 in ((0.0, 100.0), *((v, length) for v in (0.1, 0.4, 1.5) for length in (100.0, 400.0)))
     for v2, l2 in ((0.0, 1000.0), (0.2, 1000.0), (0.2, 3000.0))
 )
-"""Variance of the walk in 10,000 rows, and variance and length in rows of both other parts; logits²."""
+"""The variance of the walk in 10,000 rows, then variance and length in rows of both other parts; logits²."""
 
 STILL = 0.95
-"""Prior weight of the first hypothesis, before the reference: nothing moves but the slow walk."""
+"""The prior weight of the first hypothesis, before the reference: nothing moves but the slow walk."""
 
 WINDOWS = 6
-"""Closed windows that can be estimated, the newest of a series."""
+"""The number of closed windows that can be estimated, the newest of a series."""
 
 BLOCKS = 80
-"""Blocks with labels that are kept: the ten of each kept window, and older ones, which merge."""
+"""The number of blocks with labels that are kept: ten for each kept window, and older ones, which merge."""
 
 UNIT = 2.0**-30
-"""Of sums over rows: whole numbers, so that no order of rows can be seen."""
+"""The unit of sums over rows: they are whole numbers, so that the order of rows changes nothing."""
 
 FARTHEST = 6.0
 NODES: Floats = FARTHEST * np.cos(np.pi * (np.arange(21) + 0.5) / 21)
-"""Chebyshev nodes of the bias, in logits: sums are kept there, and exact to 10⁻⁵ a row everywhere between."""
+"""Chebyshev nodes of the bias, in logits: sums are stored there, and exact to 10⁻⁵ a row in between."""
 
 LATTICE: Floats = np.linspace(-FARTHEST, FARTHEST, 401)
 
-_FEWEST_ROWS = 25  # of a full block
-_FROM_REFERENCE = 0.9  # of the prior's weight
-_KEPT = 0.998  # of the weights, from block to block
-_LASTING = 0.003  # logits²: of the reference's own mean
+_FEWEST_ROWS = 25  # in a full block
+_FROM_REFERENCE = 0.9  # the reference's share of the prior
+_KEPT = 0.998  # the share of the weights that is kept from block to block
+_LASTING = 0.003  # logits²: variance of the reference's own mean
 _UNKNOWN = 0.5  # logits²: variance of the bias without a labelled reference
-_BETWEEN = 0.04  # logits²: of the biases of groups around their model's
-_GROUP_ROWS = 1000  # of a group's reference, without which it says nothing of the hypotheses
-_LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # of a block's largest likelihood, at a point and of a hypothesis
+_BETWEEN = 0.04  # logits²: variance of groups' biases around their model's
+_GROUP_ROWS = 1000  # the fewest rows of a group's reference that change the hypotheses' weights
+_LEAST, _LEAST_WEIGHT = 1e-6, 1e-4  # floors relative to the largest likelihood: of a point, of a hypothesis
 _WIDER = (1.2, 1.1)  # deviations below and above the mean
-_NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
-_SHOWN = 1e-4  # weight of a hypothesis that has a part in the interval
-_ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile: to 1/4096 of where it may lie
+_NEAREST = 1e-6  # the least distance of confidences from 0 and 1
+_SHOWN = 1e-4  # the least weight of a hypothesis in the interval
+_ROUNDS, _PARTS = 3, np.linspace(0.0, 1.0, 17)  # of the search for a quantile, to 1/4096 of its range
 _MERGED_AT_ONCE = 8  # pairs of blocks
 _CACHED = 12  # beliefs after old blocks
-_SHIFTS = 16  # recalibrations that are told apart
+_SHIFTS = 16  # recalibrations that are kept separately
 _BIAS = 3  # components of the state: s, f₁ and f₂; counts follow
 
 _RISE: Floats = np.linspace(0.0, 1e-10, len(LATTICE))  # so that counts can be inverted
@@ -168,8 +168,8 @@ class _Belief(NamedTuple):
     at : float
     weight : (hypotheses,) float64
     state : (5, 3 + counts, hypotheses) float64
-        Of s, f₁, f₂ and the counts since the first rows of some windows: the covariances with s, f₁ and f₂,
-        the mean, and the variance of a count.
+        The moments of s, f₁, f₂ and the counts since the first rows of some windows: the covariances with s,
+        f₁ and f₂, the mean, and the variance of a count.
     """
 
     at: float
@@ -193,7 +193,7 @@ class _Belief(NamedTuple):
 class _Passed(NamedTuple):
     """The beliefs after a window's last block with labels, without counts, and after its last block.
 
-    The first does not depend on what was counted: it steps over blocks without labels.
+    The first skips blocks without labels, so it does not depend on which windows are counted.
     """
 
     labelled: _Belief
@@ -222,7 +222,7 @@ def _moved(belief: _Belief, at: float, prior: Floats, share: float) -> _Belief:
 
 
 def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Ints | None) -> _Belief:
-    """Return the belief after a block of `rows`, at whose middle it stands.
+    """Return the belief after a block of `rows`, at whose middle the belief is.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
     gains : (21,) int64 or None
         Log-likelihood of the block's labels; None without labels.
     unlabelled : (21,) int64 or None
-        Right answers expected of its unlabelled rows, to be counted.
+        The expected right answers among its unlabelled rows, to be counted.
     """
     load, weight, state = _loading(rows), belief.weight, belief.state.copy()
     along = (state[:_BIAS] * load[:, None]).sum(axis=0)  # covariance with the bias
@@ -241,7 +241,7 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
     sums = _on_lattice(*(each for each in (gains, unlabelled) if each is not None))
     known, middle = np.ones(_MANY), np.zeros(_MANY)
     if gains is not None:
-        # Points are where labels and state together have most of their mass; in deviations from the mean.
+        # The points cover most of the mass of labels and state together, in deviations from the mean.
         sums[0] -= sums[0].max()
         top, information = _peak(sums[0])
         known = 1 / np.sqrt(1 + information * deviation * deviation)
@@ -272,7 +272,7 @@ def _after_block(belief: _Belief, rows: int, gains: Ints | None, unlabelled: Int
 
 
 def _forecast(belief: _Belief, rows: int) -> Forecast:
-    """Return the bias of a block of `rows`, at whose middle the belief stands."""
+    """Return the bias of a block of `rows`, at whose middle the belief is."""
     load = _loading(rows)
     along = (belief.state[:4, :_BIAS] * load).sum(axis=1)
     mean = float(belief.weight @ along[3])
@@ -281,15 +281,15 @@ def _forecast(belief: _Belief, rows: int) -> Forecast:
 
 
 def _on_lattice(*units: Ints) -> Floats:
-    """Convert sums at `NODES`, each (21,), to values on `LATTICE`, (sums, 401)."""
-    # One by one: a product of two rows differs from that of each in its last bits.
+    """Return sums at `NODES`, each (21,), as values on `LATTICE`, (sums, 401)."""
+    # Separately: a product of two rows differs from the products of each in its last bits.
     return np.array([(each * UNIT) @ _TO_LATTICE for each in units])
 
 
 def _read(values: Floats, points: Floats) -> Floats:
-    """Interpolate values on `LATTICE`, (sums, 401), at points, (m, hypotheses); they go level beyond it."""
+    """Return values on `LATTICE`, (sums, 401), interpolated at points, (m, hypotheses); flat beyond it."""
     place = (points + FARTHEST) * (1 / _STEP)
-    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes thrice the time
+    place = np.minimum(np.maximum(place, 0.0), len(LATTICE) - 1 - 1e-9)  # np.clip takes three times as long
     at = place.astype(np.intp)
     place -= at
     between: Floats = (values[:, 1:] - values[:, :-1]).take(at, axis=1)
@@ -299,7 +299,7 @@ def _read(values: Floats, points: Floats) -> Floats:
 
 
 def _peak(gains: Floats) -> tuple[float, float]:
-    """Return the bias at which labels are likeliest, and their information there; 0 where it is at an end."""
+    """Return the bias at which labels are most likely, and their information there; 0 if it is at an end."""
     at = int(np.argmax(gains))
     if at in (0, len(gains) - 1):
         return 0.0, 0.0
@@ -311,9 +311,9 @@ def _peak(gains: Floats) -> tuple[float, float]:
 
 
 def _stretched(confidence: Floats | NDArray[np.float32], weight: Floats) -> Floats:
-    """Stretch confidences so that their mean over the fast parts is about the confidence itself.
+    """Return confidences stretched so that their mean over the fast parts is about the confidence itself.
 
-    They are rounded to float32, as the join keeps them.
+    They are rounded to float32, as in the join.
     """
     return shifted(confidence.astype(np.float32).astype(np.float64), _stretch(weight), 0.0)
 
@@ -367,18 +367,18 @@ def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """Settings of the correction of one series under one calibration: see `of_reference` and `unknown`.
+    """Settings of the correction of one series under one calibration: see `from_reference` and `unknown`.
 
     Parameters
     ----------
     variance : float
-        Of the bias at the start beyond what moves, in logits².
+        The variance of the bias at the start beyond the moving parts, in logits².
     weights : (hypotheses,) float64
         Prior weights; their sum is 1.
     block_rows : int
-        Rows in a block, 1 or more.
+        The number of rows in a block, 1 or more.
     mean : float
-        Of the bias at the start, in logits.
+        The mean of the bias at the start, in logits.
 
     Raises
     ------
@@ -388,13 +388,13 @@ class Correction:
     Examples
     --------
     >>> rng = np.random.default_rng(1)
-    >>> logic = Correction.of_reference(np.full(4000, 0.9), rng.random(4000) < 0.9, window_rows=500).build()
+    >>> logic = Correction.from_reference(np.full(4000, 0.9), rng.random(4000) < 0.9, window_rows=500).build()
     >>> confidence = np.full(500, 0.9)
     >>> for window in range(20):
     ...     blocks = logic.close(window, confidence)
     ...     logic.push(blocks[::5], confidence[::5], rng.random(100) < 0.8)
-    >>> found = logic.estimate(19)
-    >>> found.lower < 0.8 < found.upper, found.upper - found.lower < 0.15
+    >>> accuracy = logic.estimate(19)
+    >>> accuracy.lower < 0.8 < accuracy.upper, accuracy.upper - accuracy.lower < 0.15
     (True, True)
     """
 
@@ -405,26 +405,26 @@ class Correction:
 
     def __post_init__(self) -> None:
         if not 0 <= self.variance < math.inf:
-            raise ConfigError(f"variance must be 0 or more logits², got {self.variance}; see of_reference")
+            raise ConfigError(f"variance must be 0 or more logits², got {self.variance}; see from_reference")
         if self.block_rows < 1:
             raise ConfigError(f"block_rows must be 1 row or more, got {self.block_rows}")
         if np.shape(self.weights) != (_MANY,) or not math.isclose(float(np.sum(self.weights)), 1.0):
             raise ConfigError(
                 f"weights must be {_MANY} numbers whose sum is 1, got {np.size(self.weights)} whose sum is "
-                f"{float(np.sum(self.weights)):g}; see of_reference"
+                f"{float(np.sum(self.weights)):g}; see from_reference"
             )
 
     @classmethod
-    def of_reference(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
-        """Return the settings after a labelled reference in time order.
+    def from_reference(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
+        """Return the settings after a labelled reference in order of time.
 
         Parameters
         ----------
         confidence : (N,) float64
-            Each row's by a calibration that was fitted without it (`cross_fit_in_time`).
+            Each row's confidence by a calibration that was fitted without the row (`cross_fit_in_time`).
         right : (N,) bool
         window_rows : int
-            Rows of a full window.
+            The number of rows in a full window.
         """
         checked, hits = _checked(confidence, right)
         rows = block_rows(window_rows)
@@ -432,13 +432,13 @@ class Correction:
         return cls(variance, _learnt(checked, hits, rows, variance), rows)
 
     @classmethod
-    def of_group(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
-        """Return the settings of a group, after its rows of its model's labelled reference in time order.
+    def from_group(cls, confidence: ArrayLike, right: ArrayLike, window_rows: int) -> Correction:
+        """Return the settings of a group, after its rows of the model's labelled reference in order of time.
 
         Parameters
         ----------
         confidence : (m,) float64
-            As in `of_reference`, by the model's calibration; there may be none.
+            As in `from_reference`, by the model's calibration; there may be none.
         right : (m,) bool
         window_rows : int
         """
@@ -458,21 +458,21 @@ class Correction:
 
     @property
     def stretch(self) -> float:
-        """Return k, by which the logits of the confidences are multiplied."""
+        """The factor k of the confidences' logits."""
         return _stretch(self.weights)
 
     @property
     def forecast(self) -> Forecast:
-        """Return the bias before any label."""
+        """The bias before any label."""
         return _forecast(_started(0.0, self.variance, self.weights, self.mean), self.block_rows)
 
     def build(self, resume: CorrectionState | None = None) -> CorrectionLogic:
-        """Build the correction, from the start or from a snapshot."""
+        """Return the correction, new or resumed from a snapshot."""
         return CorrectionLogic(self, resume)
 
 
 def block_rows(window_rows: int) -> int:
-    """Return the rows of a full block, in windows of so many rows.
+    """Return the number of rows in a full block, from that of a window.
 
     Examples
     --------
@@ -485,16 +485,16 @@ def block_rows(window_rows: int) -> int:
 
 
 def block_starts(place: Ints, first: Ints | int, rows: int) -> Ints:
-    """Return the first row of each row's block, among all rows of a series.
+    """Return the first row of each row's block, counted among all rows of a series.
 
     Parameters
     ----------
     place : (n,) int64
-        Of each row, among all rows of the series.
+        Each row's place among all rows of the series.
     first : (n,) int64 or int
         The place of the first row of its window.
     rows : int
-        Of a full block.
+        The size of a full block.
 
     Examples
     --------
@@ -514,7 +514,7 @@ def _checked(confidence: ArrayLike, right: ArrayLike) -> tuple[Floats, NDArray[n
 
 def _learnt(confidence: Floats, right: NDArray[np.bool_], rows: int, variance: float) -> Floats:
     """Return the prior weights after a reference."""
-    weight = np.zeros(_MANY)  # the first pass is without a stretch
+    weight = np.zeros(_MANY)  # no stretch in the first pass
     for _ in range(2):
         weight = _weights_after(_gains(_stretched(confidence, weight), right), rows, variance)
     learnt: Floats = _FROM_REFERENCE * weight + (1 - _FROM_REFERENCE) * _START
@@ -532,15 +532,15 @@ def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
 
 
 class KeptWindow(msgspec.Struct):
-    """A closed window: its first row's position, and what its blocks' unlabelled rows give.
+    """A closed window: the place of its first row, and the sums over its blocks' unlabelled rows.
 
     Parameters
     ----------
     number, first, rows : int
     unlabelled : (blocks, 21) int64
-        Right answers expected at `NODES`, in whole `UNIT`.
+        The expected right answers at `NODES`, in whole `UNIT`.
     left, right : int
-        Unlabelled rows, and right answers among the labelled ones.
+        The numbers of unlabelled rows, and of right answers among the labelled ones.
     """
 
     number: int
@@ -552,13 +552,13 @@ class KeptWindow(msgspec.Struct):
 
 
 class Ahead(msgspec.Struct):
-    """Labelled rows of a block whose window has not closed.
+    """The labelled rows of a block whose window has not closed.
 
     Parameters
     ----------
     start : int
     expected : (21,) int64
-        Right answers expected of them at `NODES`, in whole `UNIT`.
+        Their expected right answers at `NODES`, in whole `UNIT`.
     labels, right : int
     """
 
@@ -599,13 +599,13 @@ class CorrectionState(msgspec.Struct, frozen=True):
 
     @classmethod
     def beginning_at(cls, rows: int) -> CorrectionState:
-        """Return the state of a correction that starts after so many rows of a series."""
+        """Return the state of a correction that starts after this many rows of a series."""
         return cls(rows, shifts=[(rows, 0.0, math.inf)] if rows else [])
 
 
 @dataclass(slots=True)
 class _Block:
-    """A block with labels, whose `gains` are those at `NODES`."""
+    """A block with labels; `gains` is their log-likelihood at `NODES`."""
 
     end: int
     gains: Ints = field(default_factory=lambda: np.zeros(len(NODES), dtype=np.int64))
@@ -620,7 +620,7 @@ def _copies(ahead: Iterable[Ahead]) -> list[Ahead]:
 
 
 class CorrectionLogic:
-    """The state and the steps of the correction."""
+    """The running correction of one series."""
 
     def __init__(self, settings: Correction, resume: CorrectionState | None = None) -> None:
         state = resume or CorrectionState()
@@ -640,28 +640,28 @@ class CorrectionLogic:
 
     @property
     def labelled(self) -> int:
-        """Return the number of labelled rows since the last restart."""
+        """The number of labelled rows since the last restart."""
         return self._labelled
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """Return the numbers of the windows that can be estimated."""
+        """The numbers of the windows that can be estimated."""
         return tuple(one.number for one in self._windows)
 
     def close(self, window: int, confidence: ArrayLike) -> Ints:
-        """Take the rows of the window that closes; return the block of each.
+        """Add the rows of a window that closes; return the block of each.
 
         Parameters
         ----------
         window : int
-            Above those before.
+            Larger than all before.
         confidence : (n,) float64
             Calibrated.
 
         Returns
         -------
         (n,) int64
-            The block of each row, for `push`. Numbers rise along the stream.
+            The block of each row, for `push`. Numbers increase along the stream.
         """
         checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
         if self._windows and window <= self._windows[-1].number:
@@ -685,9 +685,9 @@ class CorrectionLogic:
         Parameters
         ----------
         block : (m,) int64
-            As `close` returned it, or will for a window that is still open.
+            The block as `close` returns it, also for a window that is still open.
         confidence : (m,) float64
-            As `close` took it; rows with NaN are ignored.
+            The confidence as in `close`; rows with NaN are ignored.
         right : (m,) bool
         """
         confidences, hits = np.asarray(confidence, dtype=np.float64), np.asarray(right, dtype=np.bool_)
@@ -721,9 +721,9 @@ class CorrectionLogic:
         Parameters
         ----------
         change : float
-            Mean of logit c_new − logit c_old over recent rows, weighted by c(1 − c).
+            The mean of logit c_new − logit c_old over recent rows, weighted by c(1 − c).
         variance : float
-            Of that difference over these rows, logits².
+            The variance of that difference over these rows, in logits².
         """
         if len(self._shifts) == _SHIFTS:
             (_, one, first), (at, other, second), *rest = self._shifts
@@ -732,7 +732,7 @@ class CorrectionLogic:
         self._shifts.append((self._rows, change, variance))
 
     def restarted(self) -> None:
-        """Start from the prior with the rows from here on, as those of another version of the model."""
+        """Start from the prior with the rows from here on, because another version of the model answers."""
         self.recalibrated(0.0, math.inf)
         self._labelled = sum(one.labels for one in self._ahead.values())
 
@@ -742,19 +742,19 @@ class CorrectionLogic:
         return max((place for place, _, variance in self._shifts if variance == math.inf), default=0)
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result:
-        """Estimate the accuracy of a kept window from all labels of rows up to its end.
+        """Return the accuracy of a kept window, estimated from all labels of rows up to its end.
 
         Parameters
         ----------
         window : int
         level : float
         pooled : int
-            So many windows together, of which this is the last.
+            The number of windows to estimate together, of which this is the last.
 
         Returns
         -------
         Estimate or Unknown
-            Unknown where the windows have no rows.
+            Unknown if the windows have no rows.
 
         Raises
         ------
@@ -776,7 +776,7 @@ class CorrectionLogic:
             return Estimate(right / n, right / n, right / n, level, n)
         [expected] = _on_lattice(np.concatenate([one.unlabelled for one in several]).sum(axis=0))
         value, lower, upper = _interval(self._through(last, pooled).counted, pooled, expected, level)
-        # Labels whose confidence was another when they came may leave a little more or less than there is.
+        # Labels that came when their rows had other confidences may leave a small difference.
         ends = max(round(lower), 0), min(max(value, 0.0), left), min(round(upper), left)
         low, middle, high = ((right + each) / n for each in ends)
         return Estimate(middle, min(low, middle), max(high, middle), level, n)
@@ -784,20 +784,20 @@ class CorrectionLogic:
     def labels_in(self, window: int, pooled: int = 1) -> int:
         """Return the number of labelled rows of a kept window, or of several that end with it.
 
-        Windows before the last restart count for nothing.
+        Windows before the last restart do not count.
         """
         last, start = self.windows.index(window) + 1, self._restart
         several = self._windows[max(last - pooled, 0) : last]
         return sum(one.rows - one.left for one in several if one.first >= start)
 
     def forecast(self) -> Forecast:
-        """Return the bias of the block that comes next, by all labels of closed windows so far."""
+        """Return the bias of the next block, by all labels of closed windows so far."""
         belief = self._through(len(self._windows) - 1, 0).labelled if self._windows else self._anchor
         rows = self._settings.block_rows
         return _forecast(self._advanced(belief, self._rows + rows / 2), rows)
 
     def snapshot(self) -> CorrectionState:
-        """Return the state from which another correction can go on (`resume`)."""
+        """Return the state, from which another correction can resume."""
         blocks = [self._blocks[start] for start in self._starts]
         state = CorrectionState(
             self._rows,
@@ -827,7 +827,7 @@ class CorrectionLogic:
         self._blocks[start].gains += gains
 
     def _end_of(self, start: int) -> int:
-        """Return where a block ends: at its full length, the end of its window or the next block."""
+        """Return the end of a block: at its full length, or the end of its window, or the next block."""
         at = bisect_right(self._windows, start, key=lambda one: one.first) - 1
         end = start + self._settings.block_rows
         if start >= self._rows:
@@ -853,7 +853,7 @@ class CorrectionLogic:
         window.right += right
 
     def _summed(self, window: KeptWindow) -> KeptWindow:
-        """Return a window with the sums over its blocks, which a series without labels never asks for."""
+        """Return a window with the sums over its blocks, which a series without labels never needs."""
         confidence = self._unsummed.pop(window.number, None)
         if confidence is not None:
             stretched, step = _stretched(confidence, self._settings.weights), self._settings.block_rows
@@ -863,7 +863,7 @@ class CorrectionLogic:
         return window
 
     def _forget_after(self, start: int) -> None:
-        """Drop what was computed from this block on, as its labels have changed."""
+        """Drop the cached results from this block on, whose labels have changed."""
         for window in self._windows:
             if window.first + window.rows > start:
                 self._passed.pop(window.number, None)
@@ -957,7 +957,7 @@ class CorrectionLogic:
             if belief.at <= place < at:
                 belief = self._drifted(belief, float(place))
                 if variance == math.inf:
-                    belief = self._started_anew(belief)
+                    belief = self._restarted_belief(belief)
                     continue
                 state = belief.state.copy()
                 state[3, 0] -= change
@@ -965,8 +965,8 @@ class CorrectionLogic:
                 belief = belief._replace(state=state)
         return self._drifted(belief, at)
 
-    def _started_anew(self, belief: _Belief) -> _Belief:
-        """Return the belief at a restart; what is counted stays."""
+    def _restarted_belief(self, belief: _Belief) -> _Belief:
+        """Return the belief at a restart; the counts stay."""
         state = belief.state.copy()
         state[:_BIAS] = 0.0
         state[:, :_BIAS] = self._beginning.state
@@ -983,11 +983,11 @@ def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> t
     Parameters
     ----------
     belief : _Belief
-        After them.
+        The belief after these rows.
     pooled : int
-        The number of windows that they are in.
+        The number of windows of these rows.
     expected : (401,) float64
-        Right answers at one bias for all of them.
+        The expected right answers if all rows have one bias.
     level : float
     """
     shown = belief.weight > _SHOWN
@@ -1007,7 +1007,7 @@ def _interval(belief: _Belief, pooled: int, expected: Floats, level: float) -> t
 
 
 def _quantiles(weight: Floats, centres: Floats, deviations: Floats, shares: Floats) -> Floats:
-    """Return the quantile of each mixture of normals, (ends, hypotheses), at its share."""
+    """Return the quantiles of mixtures of normals, (ends, hypotheses), at their shares."""
     each = centres + deviations * scipy.special.ndtri(shares)[:, None]
     low, wide = each.min(axis=1), np.ptp(each, axis=1)
     for _ in range(_ROUNDS):
@@ -1021,7 +1021,7 @@ def _quantiles(weight: Floats, centres: Floats, deviations: Floats, shares: Floa
 
 
 def _packed(belief: _Belief) -> Floats:
-    """Pack a belief without its counts into (hypotheses, 13)."""
+    """Return a belief without its counts as an array, (hypotheses, 13)."""
     state = belief.state[:4, :_BIAS].reshape(-1, _MANY).T
     return np.concatenate([belief.weight[:, None], state], axis=1)
 

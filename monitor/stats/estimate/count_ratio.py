@@ -41,12 +41,12 @@ _GAP = 1e-11  # less than the distance of two different ratios of counts up to 2
 
 
 def nothing() -> TrimmedPmf:
-    """The distribution of a count that is always 0."""
+    """Return the distribution of a count that is always 0."""
     return TrimmedPmf(0, np.ones(1), 0)
 
 
 def mirrored(count: TrimmedPmf) -> TrimmedPmf:
-    """The distribution of the number of failures.
+    """Return the distribution of the number of failures, from that of the number of successes.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class CountRatio:
     fixed : int
         The certain part of the denominator, 0 or more.
     rows : int
-        Rows of the window, for the report.
+        The number of rows in the window, for the report.
 
     Raises
     ------
@@ -89,8 +89,8 @@ class CountRatio:
     Examples
     --------
     >>> from monitor import trimmed_pmf_many
-    >>> found, missed = trimmed_pmf_many([[0.9] * 40, [0.1] * 40])
-    >>> recall = CountRatio(found, missed, weight=1, own=1, fixed=0, rows=80)
+    >>> hits, missed = trimmed_pmf_many([[0.9] * 40, [0.1] * 40])
+    >>> recall = CountRatio(hits, missed, weight=1, own=1, fixed=0, rows=80)
     >>> round(recall.value, 6), [round(end, 4) for end in recall.interval(0.95)]
     (0.9, [0.814, 0.9744])
     """
@@ -120,14 +120,14 @@ class CountRatio:
 
     @cached_property
     def undefined(self) -> float:
-        """Probability that the denominator is 0, so labels would leave the metric undefined."""
+        """The probability that the denominator is 0, so that labels would leave the metric undefined."""
         if self.fixed or self.rest.offset or (self.own and self.hits.offset):
             return 0.0
         return min(float(self.rest.mass[0]) * (float(self.hits.mass[0]) if self.own else 1.0), 1.0)
 
     @cached_property
     def standard_error(self) -> float:
-        """Standard deviation of the ratio, to first order; 0 if it is undefined."""
+        """The standard deviation of the ratio, to first order; 0 if it is undefined."""
         below = self.own * self.hits.mean + self.rest.mean + self.fixed
         if below <= 0:
             return 0.0
@@ -135,7 +135,7 @@ class CountRatio:
         return sqrt(by_hits**2 * _variance(self.hits) + by_rest**2 * _variance(self.rest))
 
     def convolve(self, other: CountRatio) -> CountRatio:
-        """The ratio of both windows' counts together, for independent windows.
+        """Return the ratio of both windows' counts together, for independent windows.
 
         Raises a ValueError for another kind of ratio.
         """
@@ -154,7 +154,7 @@ class CountRatio:
         )
 
     def shifted(self, hits: int, fixed: int) -> CountRatio:
-        """The ratio with more certain hits, over another fixed denominator.
+        """Return the ratio with more certain hits, over another fixed denominator.
 
         Examples
         --------
@@ -166,7 +166,7 @@ class CountRatio:
         return CountRatio(moved, self.rest, self.weight, self.own, fixed, self.rows)
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Central quantiles of the ratio, given that it is defined.
+        """Return the central quantiles of the ratio, given that it is defined.
 
         Each is the smallest ratio whose CDF reaches (1 − level)/2 or (1 + level)/2. Counts are discrete, so
         the interval covers at least `level`, and mostly more: see `holds`.
@@ -177,7 +177,7 @@ class CountRatio:
         return ends
 
     def holds(self, lower: float, upper: float) -> float:
-        """Probability that the ratio lies from `lower` to `upper`, both included, given that it is defined.
+        """Return the probability that a defined ratio lies from `lower` to `upper`, both included.
 
         It is the interval's coverage if the confidences are calibrated.
 
@@ -195,7 +195,7 @@ class CountRatio:
 
 
 def ratio_intervals(ratios: Sequence[CountRatio], level: float) -> list[tuple[float, float]]:
-    """`CountRatio.interval` of many ratios, of any kind, together.
+    """Return `CountRatio.interval` of many ratios, of any kind, computed together.
 
     Raises a ValueError if the level is not between 0 and 1, or a ratio is certainly undefined.
 
@@ -211,10 +211,10 @@ def ratio_intervals(ratios: Sequence[CountRatio], level: float) -> list[tuple[fl
         raise ValueError(
             "the ratio has no interval, as its denominator is certainly 0: check `undefined` first"
         )
-    found: list[tuple[float, float]] = []
+    intervals: list[tuple[float, float]] = []
     for first in range(0, len(ratios), _TOGETHER):
-        found += map(tuple, _quantiles(_Stacked(ratios[first : first + _TOGETHER]), tail).tolist())
-    return found
+        intervals += map(tuple, _quantiles(_Stacked(ratios[first : first + _TOGETHER]), tail).tolist())
+    return intervals
 
 
 class _Stacked:
@@ -223,7 +223,7 @@ class _Stacked:
     def __init__(self, ratios: Sequence[CountRatio]) -> None:
         m, hits, rest = len(ratios), [each.hits for each in ratios], [each.rest for each in ratios]
         of_hits, self.mass = _padded(hits), _padded(rest)
-        # The CDF of H with a 0 before it, all in one row, and where each begins in it.
+        # The CDFs of H, each with a 0 before it, in one row, and the index where each begins.
         steps = np.zeros((m, of_hits.shape[1] + 1))
         np.cumsum(of_hits, axis=1, out=steps[:, 1:])
         self.steps, self.begins = steps.ravel(), np.arange(1, 1 + steps.size, steps.shape[1])[:, None, None]
@@ -237,24 +237,26 @@ class _Stacked:
         self.hits, self.rest = _moments(of_hits, self.offset), _moments(self.mass, rest_offset + fixed)
 
     def limits(self, at: Floats) -> Floats:
-        """(m, e, counts of R) index of the largest H that keeps a ratio at or below (m, e); −1 for none."""
+        """Return the (m, e, counts of R) index of the largest H with a ratio up to (m, e); −1 for none."""
         most = (at / (self.weight - self.own * at))[:, :, None] * self.below[:, None, :]
         np.floor(most, out=most)
         most -= self.offset[:, :, None]
         np.maximum(most, -1.0, out=most)
-        found: Floats = np.minimum(most, self.most[:, :, None], out=most)
-        return found
+        limits: Floats = np.minimum(most, self.most[:, :, None], out=most)
+        return limits
 
     def reached(self, at: Floats) -> Floats:
-        """(m, e) probability of being defined and at or below (m, e) ratios, each from 0 to below 1."""
+        """Return the (m, e) probability of a defined ratio of at most (m, e), each from 0 to below 1."""
         places = self.limits(at).astype(np.int64)
         places += self.begins
-        found: Floats = np.einsum("mer,mr->me", self.steps[places], self.mass) - self.undefined
-        return found
+        probability: Floats = np.einsum("mer,mr->me", self.steps[places], self.mass) - self.undefined
+        return probability
 
     def among(self, first: Floats, past: Floats, so_far: Floats, wanted: Floats) -> Floats:
-        """(m, e) the smallest ratio that reaches `wanted`, among the counts of H after `first` up to `past`
-        of each count of R; those up to `first` have reached `so_far`.
+        """Return the (m, e) smallest ratios that reach `wanted`.
+
+        They are searched among the counts of H after `first` up to `past` for each count of R; the
+        probability up to `first` is `so_far`.
         """
         counts = np.where(self.mass[:, None, :] > 0.0, past - first, 0.0).astype(np.int64)
         many = counts.ravel()
@@ -276,11 +278,14 @@ class _Stacked:
         before = np.where(starts > 0, total[starts - 1], 0.0)
         short = (total - before[end] + so_far.ravel()[end] < wanted.ravel()[end]).astype(np.int64)
         at = np.minimum(np.add.reduceat(short, starts) + starts, np.append(starts[1:], len(order)) - 1)
-        found: Floats = ratio[order][at].reshape(wanted.shape)
-        return found
+        smallest: Floats = ratio[order][at].reshape(wanted.shape)
+        return smallest
 
     def guessed(self, z: Floats) -> tuple[Floats, Floats]:
-        """(m, e) quantiles by cumulants of the linearised ratio, from (e,) normal ones; its (m, 1) sd."""
+        """Return (m, e) approximate quantiles at (e,) normal ones, and the (m, 1) standard deviation.
+
+        They come from the cumulants of the linearised ratio.
+        """
         (hits, of_hits, third), (rest, of_rest, third_rest) = self.hits, self.rest
         below = np.maximum(self.own * hits + rest, 1e-300)
         value = self.weight * hits / below
@@ -294,15 +299,15 @@ class _Stacked:
 
 
 def _padded(counts: Sequence[TrimmedPmf]) -> Floats:
-    """(m, counts) masses, side by side."""
-    found = np.zeros((len(counts), max(len(each.mass) for each in counts)))
-    for row, each in zip(found, counts, strict=True):
+    """Return the (m, counts) masses, side by side."""
+    masses = np.zeros((len(counts), max(len(each.mass) for each in counts)))
+    for row, each in zip(masses, counts, strict=True):
         row[: len(each.mass)] = each.mass
-    return found
+    return masses
 
 
 def _moments(mass: Floats, offset: Floats) -> tuple[Floats, Floats, Floats]:
-    """(m, 1) mean, variance and third central moment of (m, counts) masses."""
+    """Return the (m, 1) mean, variance and third central moment of (m, counts) masses."""
     places = np.arange(mass.shape[1], dtype=np.float64)
     mean = (mass * places).sum(axis=1)[:, None]
     apart = places - mean
@@ -311,7 +316,7 @@ def _moments(mass: Floats, offset: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _quantiles(every: _Stacked, tail: float) -> Floats:
-    """(m, 2) the smallest ratios whose CDF reaches either tail, given that they are defined.
+    """Return the (m, 2) smallest ratios whose CDF reaches either tail, given that they are defined.
 
     A bracket around a guess is narrowed until it holds few ratios of counts, and these are sorted.
     """
@@ -324,9 +329,9 @@ def _quantiles(every: _Stacked, tail: float) -> Floats:
         if step < len(_BESIDE):  # around the guess, then around a line through both ends
             beside = _BESIDE[step] * sd
             tried = np.clip(np.concatenate([guess - beside, guess + beside], axis=1), 0.0, 1.0 - _GAP)
-            found = every.reached(tried)
+            probability = every.reached(tried)
             for e in (slice(0, 2), slice(2, 4)):
-                bracket = _narrowed(*bracket, tried[:, e], found[:, e], wanted)
+                bracket = _narrowed(*bracket, tried[:, e], probability[:, e], wanted)
         else:
             bracket = _narrowed(*bracket, guess, every.reached(guess), wanted)
         low, high, under, over = bracket
@@ -344,13 +349,13 @@ def _quantiles(every: _Stacked, tail: float) -> Floats:
 
 
 def _narrowed(
-    low: Floats, high: Floats, under: Floats, over: Floats, tried: Floats, found: Floats, wanted: Floats
+    low: Floats, high: Floats, under: Floats, over: Floats, tried: Floats, probability: Floats, wanted: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """A bracket with the CDF at both ends, after a further value within it was tried."""
-    up, down = (found >= wanted) & (tried < high), (found < wanted) & (tried > low)
+    """Return a bracket with the CDF at both ends, after trying another value within it."""
+    up, down = (probability >= wanted) & (tried < high), (probability < wanted) & (tried > low)
     return (
         np.where(down, tried, low),
         np.where(up, tried, high),
-        np.where(down, found, under),
-        np.where(up, found, over),
+        np.where(down, probability, under),
+        np.where(up, probability, over),
     )

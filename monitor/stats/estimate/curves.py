@@ -19,8 +19,9 @@ _LEFT_OUT = 1e-2  # of the curves' variance: ragged directions, which means over
 def bootstrap_curves(
     confidence: Floats, stratum: Ints, strata: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, ...], NDArray[np.float32]]:
-    """Resample the rows with answers drawn by their confidences, fit rising curves, and return their
-    variation.
+    """Return how much a calibration's curves vary between references, from resampled rows.
+
+    Each draw resamples the rows, draws their answers by their confidences, and fits a rising curve.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ def bootstrap_curves(
     stratum : (n,) int64
         Each stratum has its own curve.
     strata : int
-        Their number; one without rows gets a single row that is right with the mean confidence.
+        The number of strata; one without rows gets a single row that is right with the mean confidence.
     rng : numpy Generator
 
     Returns
@@ -54,12 +55,12 @@ def bootstrap_curves(
         bins = min(max(round(BINS * len(own) / len(confidence)), 1), len(own))
         order = np.sort(own)
         fine = np.unique(order[np.arange(1, bins) * len(own) // bins])
-        drawn, count = _drawn(own, fine, len(confidence), rng)
+        values, count = _drawn_curves(own, fine, len(confidence), rng)
         starts = np.arange(0, len(count), _JOINED)
         heavy = np.maximum(count, 1e-9)
         edges.append(fine[_JOINED - 1 :: _JOINED])
         counts.append(np.add.reduceat(heavy, starts))
-        curves.append(np.add.reduceat(drawn * heavy, starts, axis=1) / counts[-1])
+        curves.append(np.add.reduceat(values * heavy, starts, axis=1) / counts[-1])
     every = np.concatenate(curves, axis=1)
     # Weighted by the root of its rows: bins of a row or two vary most, but hardly change means over rows.
     scale = np.sqrt(np.concatenate(counts))
@@ -71,29 +72,32 @@ def bootstrap_curves(
     return tuple(edges), (sizes[:many, None] * rows[:many] / scale).astype(np.float32)
 
 
-def _drawn(own: Floats, edges: Floats, total: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """(curves, bins) values of curves fitted to draws of these rows, and the rows of each bin."""
+def _drawn_curves(own: Floats, edges: Floats, total: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return (curves, bins) values of curves fitted to draws of these rows, and the rows of each bin."""
     bins = len(edges) + 1
     place = np.searchsorted(edges, own, side="right")
     count = np.bincount(place, minlength=bins).astype(np.float64)
     mean = np.bincount(place, own, minlength=bins) / np.maximum(count, 1)
     share, chance = count / len(own), np.clip(mean, 0.0, 1.0)
-    drawn, hits = np.empty((2, CURVES, bins), dtype=np.int64)
+    draws, hits = np.empty((2, CURVES, bins), dtype=np.int64)
     for i in range(CURVES):
-        drawn[i] = rng.poisson(count) if len(own) < total else rng.multinomial(len(own), share)
-        hits[i] = rng.binomial(drawn[i], chance)
-    return _rising(drawn, hits, mean), count
+        draws[i] = rng.poisson(count) if len(own) < total else rng.multinomial(len(own), share)
+        hits[i] = rng.binomial(draws[i], chance)
+    return _rising(draws, hits, mean), count
 
 
-def _rising(drawn: Ints, hits: Ints, mean: Floats) -> Floats:
-    """(curves, bins) a rising curve of each row's shares, linear over bins without draws; `mean` if none."""
-    curves, bins = drawn.shape
-    curve, place = np.nonzero(drawn)
-    weight = drawn[curve, place].astype(np.float64)
+def _rising(draws: Ints, hits: Ints, mean: Floats) -> Floats:
+    """Return (curves, bins) rising curves of the draws' shares, linear over bins without rows.
+
+    A curve without any draws is `mean`.
+    """
+    curves, bins = draws.shape
+    curve, place = np.nonzero(draws)
+    weight = draws[curve, place].astype(np.float64)
     starts, values = pool_adjacent_violators(hits[curve, place] / weight, weight, curve)
     fitted = np.repeat(values, np.diff(np.append(starts, len(curve))))
-    found, every = np.empty((curves, bins)), np.arange(bins)
+    rising, every = np.empty((curves, bins)), np.arange(bins)
     edges = np.searchsorted(curve, np.arange(curves + 1)).tolist()
     for i, (start, stop) in enumerate(pairwise(edges)):
-        found[i] = np.interp(every, place[start:stop], fitted[start:stop]) if stop > start else mean
-    return found
+        rising[i] = np.interp(every, place[start:stop], fitted[start:stop]) if stop > start else mean
+    return rising

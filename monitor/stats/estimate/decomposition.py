@@ -17,37 +17,37 @@ import numpy as np
 from monitor.base.records import Floats, Ints
 
 MOST_PARTS = 64
-"""Parts of one dimension that are kept by name; all others count together as `OTHER`."""
+"""The number of parts of one dimension that are kept by name; all others count together as `OTHER`."""
 
 OTHER = "other"
 
 LEVEL = 0.01
-"""Chance that some part stands out where all parts changed alike, over all parts of all dimensions."""
+"""The probability that any part of any dimension stands out by chance if all parts changed alike."""
 
 REST_AT_MOST = 0.75
-"""A part stands out only where the rows outside of it changed by less than this share of the whole change."""
+"""A part stands out only if the rows outside of it changed by less than this share of the whole change."""
 
 COUNTED_METRICS = ("precision", "recall", "specificity", "f1")
 """The metrics that are ratios of expected counts of the confusion matrix."""
 
-_ROUNDING = 1e-24  # square of what sums of millions of confidences leave
+_ROUNDING = 1e-24  # the square of the rounding error of sums of millions of confidences
 
 
 class PartSums(msgspec.Struct, frozen=True, eq=False):
-    """Rows by part: how many, the sum of a term of theirs, and of its square.
+    """Sums by part: the number of rows, and the sums of a term and of its square.
 
     Parameters
     ----------
     names : list of str
-        Of the parts, at most `MOST_PARTS` and `OTHER`.
+        The parts, at most `MOST_PARTS` and `OTHER`.
     table : (3, m) float64
         Rows, sums and sums of squares.
     folded : bool
-        Whether parts went into `OTHER`; parts that are not named belong to it then.
+        Whether parts were joined into `OTHER`; then parts that are not named belong to it.
 
     Examples
     --------
-    >>> sums = PartSums.of(["eu", "us"], np.array([0, 1, 1]), np.array([0.5, 1.0, 0.9]))
+    >>> sums = PartSums.from_rows(["eu", "us"], np.array([0, 1, 1]), np.array([0.5, 1.0, 0.9]))
     >>> sums.names, sums.table[:2].tolist()
     (['eu', 'us'], [[1.0, 2.0], [0.5, 1.9]])
     """
@@ -57,8 +57,8 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
     folded: bool = False
 
     @classmethod
-    def of(cls, names: Sequence[str], codes: Ints, terms: Floats, most: int = MOST_PARTS) -> PartSums:
-        """Those of n rows.
+    def from_rows(cls, names: Sequence[str], codes: Ints, terms: Floats, most: int = MOST_PARTS) -> PartSums:
+        """Return the sums of n rows.
 
         Parameters
         ----------
@@ -67,7 +67,7 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
             The part of each row, an index into `names`; parts without rows are left out.
         terms : (n,) float64
         most : int
-            Parts that are kept: those with the most rows.
+            The largest number of parts; those with the most rows are kept.
         """
         size = len(names)
         table = np.empty((3, size))
@@ -81,34 +81,35 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def rows(self) -> float:
+        """The number of rows."""
         return float(self.table[0].sum())
 
     @property
     def mean(self) -> float:
-        """Of the term over all rows."""
+        """The mean of the term over all rows."""
         return float(self.table[1].sum() / self.table[0].sum())
 
     def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
-        """With further rows; which parts are named is settled once one has to be folded."""
-        if more.names == self.names:  # as in most windows of a baseline
+        """Return the sums with further rows added; once there is an `OTHER`, the names are final."""
+        if more.names == self.names:  # the usual case in a baseline
             return PartSums(self.names, self.table + more.table, self.folded or more.folded)
         names = self.joint_names(more)
         joint = PartSums(names, self.along(names) + more.along(names), self.folded or more.folded)
         return joint if self.folded else joint._bounded(most)
 
     def joint_names(self, other: PartSums) -> list[str]:
-        """The parts of both; where these are folded already, these alone."""
+        """Return the names of the parts of both; only these parts if some are already joined into `OTHER`."""
         return list(self.names) if self.folded else list(dict.fromkeys([*self.names, *other.names]))
 
     def along(self, names: Sequence[str]) -> Floats:
-        """(3, m) the table of these parts, in their order; all others count as `OTHER`, where it is there."""
+        """Return the (3, m) table of these parts, in their order; others count as `OTHER` if it is one."""
         place = {name: i for i, name in enumerate(names)}
-        found = np.zeros((3, len(names)))
+        table = np.zeros((3, len(names)))
         for i, name in enumerate(self.names):
             at = place.get(name, place.get(OTHER))
             if at is not None:
-                found[:, at] += self.table[:, i]
-        return found
+                table[:, at] += self.table[:, i]
+        return table
 
     def _bounded(self, most: int) -> PartSums:
         named = [i for i, name in enumerate(self.names) if name != OTHER]
@@ -121,15 +122,17 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decomposition:
-    """The change of a mean by part, m parts; with a and p the mean and the share of a part, A the whole mean.
+    """The change of a mean by part, m parts.
+
+    With a and p the mean and the share of a part, A the whole mean, and 0 for the baseline.
 
     Parameters
     ----------
     names : list of str
     share, share_before : (m,) float64
-        p and p0: of the rows, in the window and in the baseline.
+        p and p0: shares of the rows, in the window and in the baseline.
     mean, mean_before : (m,) float64
-        a and a0. Of a part without rows in the baseline a0 is a; without rows in the window a is a0.
+        a and a0. For a part without rows in the baseline a0 is a; without rows in the window a is a0.
     mix : (m,) float64
         (p − p0)·(a0 − level).
     within : (m,) float64
@@ -139,9 +142,9 @@ class Decomposition:
     evidence : (m,) float64
         z²: see `decomposed`.
     outside : (m,) float64
-        How far the mean of the rows outside of the part changed.
+        The change of the mean of the rows outside of the part.
     level : float
-        What a part's mean is compared with where its share changed: see `decomposed`.
+        The value c that a part's mean is compared with if its share changed: see `decomposed`.
     """
 
     names: list[str]
@@ -158,12 +161,12 @@ class Decomposition:
 
     @property
     def changes(self) -> Floats:
-        """(m,) the part of the change that each part brings."""
+        """The (m,) contribution of each part to the change."""
         return self.mix + self.within
 
 
 def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
-    """Split the change of a mean against the baseline.
+    """Split the change of a mean against the baseline into contributions of parts.
 
     With p_k the share of part k, a_k its mean, and 0 for the baseline, A = Σ p_k·a_k gives
 
@@ -171,16 +174,18 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
 
     the parts' own means and the mix of the parts. It is the two-fold decomposition of Kitagawa, and of Oaxaca
     and Blinder for means by category, with the means weighted by the window's shares and the mix by the
-    baseline's means: there is no third term. A part that is new in the window is all mix, and so is one that
-    is gone. The sum is the same for every c, as the shares sum to 1, but what a part gets of it is not. c is
-    the baseline's mean of the rows outside of the leading part, so that this part gets the whole effect of
-    its share where the others' shares changed in proportion. With A0 for c, a large part that grows would
-    leave most of its effect with those that shrink for it. The leading part is the one whose share alone,
-    against all others together, moves the mean most: (p_k − p0_k)·(a0_k − a0_rest). Of two parts, which say
-    the same, it is the one that grew.
+    baseline's means: there is no third term. The contribution of a part that appears or disappears is all
+    mix.
 
-    The evidence that part k is where the change is compares it with the rows outside of it. If all parts
-    changed alike, those changed as the whole did: Δ − Δ_outside = 0, with the variance
+    The sum is the same for every c, because the shares sum to 1, but the parts' contributions are not. c is
+    the baseline's mean of the rows outside of the leading part, so that this part gets the whole effect of
+    its share if the others' shares changed in proportion. With A0 for c, a large part that grows would leave
+    most of its effect to those that shrink for it. The leading part is the one whose share alone, against all
+    others together, changes the mean most: (p_k − p0_k)·(a0_k − a0_rest). Two parts have the same value; then
+    it is the one that grew.
+
+    The evidence that part k causes the change compares it with the rows outside of it. If all parts changed
+    alike, these rows changed like the whole: Δ − Δ_outside = 0, with the variance
 
         (1/n + 1/n0)·q·[σ²_k·(1 − q) + σ²_rest·q + (a0_k − a0_rest)²·(1 − q)²] / (1 − q)
 
@@ -188,8 +193,8 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     If one part's mean fell or its share changed and nothing else, z² is largest for that part: a part of
     another dimension whose rows have the correlation ρ with it has ρ² times as much.
 
-    It misleads where the baseline is not of like traffic: an hour of the day with another mix of groups is an
-    honest cause of a lower mean, and no fault of the model. It tells where, not why.
+    It misleads if the baseline had other traffic: an hour of the day with another mix of groups causes a
+    lower mean without a fault of the model. It shows where the change is, not why.
 
     Parameters
     ----------
@@ -199,16 +204,17 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     References
     ----------
     E. M. Kitagawa, *Components of a Difference Between Two Rates*, JASA 50 (1955), 1168-1194; R. Oaxaca,
-    *Male-Female Wage Differentials in Urban Labor Markets*, International Economic Review 14 (1973);
-    A. S. Blinder, *Wage Discrimination: Reduced Form and Structural Estimates*, Journal of Human Resources 8
+    *Male-Female Wage Differentials in Urban Labor Markets*, International Economic Review 14 (1973); A. S.
+    Blinder, *Wage Discrimination: Reduced Form and Structural Estimates*, Journal of Human Resources 8
     (1973). The evidence is ours.
 
     Examples
     --------
-    >>> before = PartSums.of(["eu", "us"], np.repeat([0, 1], [20, 80]), np.repeat([0.7, 0.9], [20, 80]))
-    >>> now = PartSums.of(["eu", "us"], np.repeat([0, 1], [45, 55]), np.repeat([0.7, 0.9], [45, 55]))
-    >>> found = decomposed(now, before)
-    >>> round(found.change, 6), (found.mix + 0.0).round(6).tolist(), np.abs(found.within).round(6).tolist()
+    >>> names = ["eu", "us"]
+    >>> before = PartSums.from_rows(names, np.repeat([0, 1], [20, 80]), np.repeat([0.7, 0.9], [20, 80]))
+    >>> now = PartSums.from_rows(names, np.repeat([0, 1], [45, 55]), np.repeat([0.7, 0.9], [45, 55]))
+    >>> split = decomposed(now, before)
+    >>> round(split.change, 6), (split.mix + 0.0).round(6).tolist(), np.abs(split.within).round(6).tolist()
     (-0.05, [-0.05, 0.0], [0.0, 0.0])
     """
     names = baseline.joint_names(window)
@@ -227,7 +233,7 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
     gap = (mean_before - rest_before) * (1 - q)
     noise = (1 / rows + 1 / rows0) * q * (inside * (1 - q) + elsewhere * q + gap * gap)
     beyond = (change - outside) ** 2 * (1 - q)
-    certain = np.where(beyond > _ROUNDING, np.inf, 0.0)  # rows without any scatter
+    certain = np.where(beyond > _ROUNDING, np.inf, 0.0)  # for rows without any scatter
     evidence = np.divide(beyond, noise, out=certain, where=noise > 0)
     leads = (share - share_before) * (mean_before - rest_before) * np.sign(change)
     if len(names) == 2:
@@ -249,20 +255,20 @@ def decomposed(window: PartSums, baseline: PartSums) -> Decomposition:
 
 
 def _ratio(total: Floats, n: Floats, other_total: Floats, other_n: Floats) -> Floats:
-    """Means; of no rows those of the others, and 0 where there are none either."""
+    """Return means; without rows the other's mean, and 0 if that has no rows either."""
     other = np.divide(other_total, other_n, out=np.zeros(len(n)), where=other_n > 0)
-    found: Floats = np.divide(total, n, out=other, where=n > 0)
-    return found
+    means: Floats = np.divide(total, n, out=other, where=n > 0)
+    return means
 
 
 def _others(table: Floats) -> Floats:
-    """The same of the rows outside of each part."""
-    found: Floats = table.sum(axis=1, keepdims=True) - table
-    return found
+    """Return the table of the rows outside of each part."""
+    others: Floats = table.sum(axis=1, keepdims=True) - table
+    return others
 
 
 def _pooled(one: Floats, other: Floats) -> Floats:
-    """(m,) variance of the term within each of two sets of rows; 0 of no rows."""
+    """Return the (m,) variance of the term within each of two sets of rows; 0 without rows."""
     scatter = np.zeros(one.shape[1])
     for n, total, squares in (one, other):
         scatter += np.maximum(squares - total * _ratio(total, n, total, n), 0.0)
@@ -270,38 +276,39 @@ def _pooled(one: Floats, other: Floats) -> Floats:
     return _ratio(scatter, rows, scatter, rows)
 
 
-def most_concentrated(found: Mapping[str, Decomposition]) -> str | None:
-    """The dimension whose split concentrates the change most; None where no part stands out in any.
+def most_concentrated(splits: Mapping[str, Decomposition]) -> str | None:
+    """Return the dimension whose split concentrates the change most; None if no part stands out.
 
-    A part stands out where its evidence is beyond chance (`LEVEL`, by Bonferroni over all parts of all these
+    A part stands out if its evidence is beyond chance (`LEVEL`, by Bonferroni over all parts of all these
     dimensions), and the rows outside of it changed by less than `REST_AT_MOST` of the whole change: with many
-    rows the first alone is met by differences that matter to nobody. The dimension of the part with the
-    largest evidence is taken. A cause in one group changes classes too where they go together, but never as
-    much: see `decomposed`.
+    rows, differences that matter to nobody are beyond chance too. The result is the dimension of the part
+    with the largest evidence. A cause in one group also changes correlated classes, but never as much: see
+    `decomposed`.
 
     Parameters
     ----------
-    found : mapping of str to Decomposition
-        By dimension, of the same rows. Ranges of confidence are none that can be asked for here: a lower
-        confidence lies in a lower range, whatever its cause.
+    splits : mapping of str to Decomposition
+        By dimension, of the same rows. Leave out ranges of confidence: a lower confidence lies in a lower
+        range, whatever its cause.
 
     Examples
     --------
     >>> codes, other = np.repeat([0, 1], 500), np.tile([0, 1], 500)
     >>> flat = np.tile([0.8, 0.8, 0.9, 0.9], 250)
     >>> fallen = flat - 0.2 * codes
-    >>> split = lambda by: decomposed(PartSums.of("ab", by, fallen), PartSums.of("ab", by, flat))
+    >>> sums = lambda by, terms: PartSums.from_rows("ab", by, terms)
+    >>> split = lambda by: decomposed(sums(by, fallen), sums(by, flat))
     >>> most_concentrated({"class": split(other), "region": split(codes)})
     'region'
     """
-    parts = sum(len(each.names) for each in found.values() if len(each.names) > 1)
+    parts = sum(len(each.names) for each in splits.values() if len(each.names) > 1)
     if not parts:
         return None
     best, named = 0.0, None
-    for dimension, each in found.items():
+    for dimension, each in splits.items():
         apart = each.outside * np.sign(each.change) < REST_AT_MOST * abs(each.change)
         strongest = float(np.max(each.evidence, where=apart, initial=0.0)) if len(each.names) > 1 else 0.0
-        # The chance of a χ² of one degree of freedom beyond it.
+        # The probability of a larger χ² with one degree of freedom.
         if strongest > best and parts * math.erfc(math.sqrt(strongest / 2)) < LEVEL:
             best, named = strongest, dimension
     return named
@@ -310,7 +317,7 @@ def most_concentrated(found: Mapping[str, Decomposition]) -> str | None:
 def count_columns(
     metric: str, scores: Floats, predicted: Ints, positive: int | None = None, micro: bool = False
 ) -> Floats:
-    """Each row's part of the expected counts whose ratio is a metric of the confusion matrix.
+    """Return each row's part of the expected counts whose ratio is a metric of the confusion matrix.
 
     Parameters
     ----------
@@ -320,9 +327,9 @@ def count_columns(
         Calibrated, K at least 2.
     predicted : (n,) int64
     positive : int, optional
-        The metric's class; else each class by itself.
+        The metric's class; by default each class separately.
     micro : bool
-        All classes together, without `positive`.
+        Whether all classes are counted together, without `positive`.
 
     Returns
     -------
@@ -340,7 +347,7 @@ def count_columns(
     kept = np.arange(width) if positive is None else np.array([positive])
     chance, acted = scores[:, kept], (predicted[:, None] == kept).astype(np.float64)
     if metric == "specificity":
-        found = np.stack([(1 - chance) * (1 - acted), 1 - chance])
+        columns = np.stack([(1 - chance) * (1 - acted), 1 - chance])
     else:
         hits = chance * acted
         above, below = {
@@ -348,25 +355,25 @@ def count_columns(
             "recall": (hits, chance),
             "f1": (2 * hits, acted + chance),
         }[metric]
-        found = np.stack([above, below])
+        columns = np.stack([above, below])
     if micro and positive is None:
-        found = found.sum(axis=2, keepdims=True)
-    return found
+        columns = columns.sum(axis=2, keepdims=True)
+    return columns
 
 
 def ratio_terms(columns: Floats, before: Floats) -> Floats:
-    """(n,) terms whose mean is the change of a mean of ratios.
+    """Return (n,) terms whose mean is the change of a mean of ratios.
 
     With M0 = Σ a0 / Σ b0 of the baseline and b̄ the window's mean denominator, the mean of (a − M0·b) / b̄ is
-    a/b − a0/b0, exactly; its split by parts is the split of the ratio to first order. Of the baseline's own
+    exactly a/b − a0/b0; its split by parts is the split of the ratio to first order. For the baseline's own
     rows the mean is 0. A class without a denominator in either is left out.
 
     Parameters
     ----------
     columns : (2, n, C) float64
-        Of `count_columns`.
+        The result of `count_columns`.
     before : (2, C) float64
-        Sums of the baseline's.
+        The sums of the baseline's columns.
 
     Examples
     --------

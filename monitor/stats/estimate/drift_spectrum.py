@@ -67,8 +67,8 @@ class Spectrum:
 
     Examples
     --------
-    >>> found = Spectrum(((25, 0.0), (50, 0.04), (100, 0.04)), beyond=0.04, rows=400)
-    >>> round(found.moving(50), 3), round(found.moving(100), 3), found.beyond
+    >>> result = Spectrum(((25, 0.0), (50, 0.04), (100, 0.04)), beyond=0.04, rows=400)
+    >>> round(result.moving(50), 3), round(result.moving(100), 3), result.beyond
     (0.03, 0.02, 0.04)
     """
 
@@ -77,20 +77,20 @@ class Spectrum:
     rows: int
 
     def moving(self, n: int) -> float:
-        """Variance in logits² of the mean bias of n ≥ 1 rows around a stretch as long as the reference.
+        """Return the variance of the mean bias of n ≥ 1 rows around a stretch as long as the reference.
 
-        From the reference's length on it is 0.
+        It is in logits², and 0 from the reference's length on.
         """
         if not self.contrasts:
             return 0.0
-        found, length = 0.0, n
+        total, length = 0.0, n
         while length < self.rows:
-            found += self._at(length)
+            total += self._at(length)
             length *= 2
-        return found / 4
+        return total / 4
 
     def _at(self, length: int) -> float:
-        """S of a block of any length, linear in its logarithm."""
+        """Return S of a block of any length, linear in its logarithm."""
         above = bisect_right(self.contrasts, length, key=itemgetter(0))
         if above == len(self.contrasts):
             last, variance = self.contrasts[-1]
@@ -109,7 +109,7 @@ def drift_spectrum(
     where: NDArray[np.bool_] | None = None,
     among: Ints | None = None,
 ) -> Spectrum:
-    """Measure the contrasts of a reference in time order.
+    """Return the contrasts of a reference in order of time.
 
     Parameters
     ----------
@@ -129,8 +129,8 @@ def drift_spectrum(
     --------
     >>> rng = np.random.default_rng(1)
     >>> days = np.tile(np.repeat([0.95, 0.85], 400), 10)   # announced: 0.9
-    >>> found = drift_spectrum(np.full(8000, 0.9), rng.random(8000) < days, folds=1)
-    >>> contrasts = dict(found.contrasts)
+    >>> result = drift_spectrum(np.full(8000, 0.9), rng.random(8000) < days, folds=1)
+    >>> contrasts = dict(result.contrasts)
     >>> contrasts[50] < 0.1, contrasts[400] > 0.3
     (True, True)
     """
@@ -153,7 +153,7 @@ def errors_in_folds(
     where: NDArray[np.bool_] | None = None,
     among: Ints | None = None,
 ) -> tuple[Floats, Floats, Ints]:
-    """Each row's error and its variance by chance, and the edges of the folds; arguments as `drift_spectrum`.
+    """Return each row's error and its variance by chance, and the edges of the folds.
 
     Examples
     --------
@@ -170,15 +170,15 @@ def errors_in_folds(
 
 
 def _shrunk(total: Floats, precision: Floats) -> Floats:
-    """Means by precision, shrunk to 0 if not clear of their error."""
+    """Return means weighted by precision, shrunk to 0 if they are within their error."""
     mean = np.maximum(total / precision, 0.0)
     error = 2.0 / precision
-    found: Floats = mean * mean**2 / (mean**2 + _SHRINKAGE * error)
-    return found
+    means: Floats = mean * mean**2 / (mean**2 + _SHRINKAGE * error)
+    return means
 
 
 def _contrasts(errors: Floats, variance: Floats, edges: Ints) -> tuple[list[int], Floats, Floats]:
-    """For each block length: S, and 2 / the square of its error without drift."""
+    """Return the block lengths, S for each, and 2 / the square of its error without drift."""
     sums = [np.r_[0.0, column.cumsum()] for column in (errors, variance)]
     lengths, raw, precision, m = [], [], [], SHORTEST_BLOCK
     while 2 * m <= np.diff(edges).max():

@@ -31,7 +31,7 @@ class EqualCountBins:
     rows: Floats
 
     def sums(self, runs: Floats) -> Floats:
-        """Bin sums (…, bins) of sums over runs (…, runs)."""
+        """Return bin sums (…, bins) of sums over runs (…, runs)."""
         if self.share is _UNSHARED:
             return runs
         total = np.zeros((*runs.shape[:-1], runs.shape[-1] + 1))
@@ -41,14 +41,14 @@ class EqualCountBins:
         sums: Floats = np.diff(at_edges, axis=-1)
         return sums
 
-    def of(self, values: Floats) -> Floats:
-        """Bin sums (bins,) of values in the sorted order."""
+    def bin_sums(self, values: Floats) -> Floats:
+        """Return bin sums (bins,) of values in the sorted order."""
         return self.sums(np.add.reduceat(values, self.starts))
 
 
 @lru_cache(maxsize=64)  # windows of a task have one size
 def bin_edges(n: int, bins: int) -> Ints:
-    """(bins + 1,) edges of bins of equal count of n sorted rows. Read-only."""
+    """Return the (bins + 1,) edges of bins of equal count of n sorted rows. Read-only."""
     edges: Ints = np.arange(bins + 1) * n // bins
     edges.flags.writeable = False
     return edges
@@ -56,7 +56,7 @@ def bin_edges(n: int, bins: int) -> Ints:
 
 @lru_cache(maxsize=64)
 def bin_rows(n: int, bins: int) -> Floats:
-    """(bins,) rows in each bin. Read-only."""
+    """Return the (bins,) number of rows in each bin. Read-only."""
     rows: Floats = np.diff(bin_edges(n, bins)).astype(np.float64)
     rows.flags.writeable = False
     return rows
@@ -76,7 +76,7 @@ def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCount
     Examples
     --------
     >>> cut, order = equal_count_bins(np.array([0.3, 0.1, 0.2, 0.4]), np.ones(4), 2)
-    >>> order.tolist(), cut.of(np.array([1.0, 2.0, 3.0, 4.0])).tolist()
+    >>> order.tolist(), cut.bin_sums(np.array([1.0, 2.0, 3.0, 4.0])).tolist()
     ([1, 2, 0, 3], [3.0, 7.0])
     """
     n = len(raw)
@@ -108,7 +108,7 @@ def _settle(order: Ints, tied: NDArray[np.bool_], raw: Floats, values: Floats) -
 
 
 def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
-    """(…) bias of the weighted sum of absolute gaps from label noise; 0 without noise.
+    """Return the (…) bias of the weighted sum of absolute gaps from label noise; 0 without noise.
 
     The derivation is in `labelled_calibration_error`.
 
@@ -139,7 +139,7 @@ def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
 
 
 def _mean_absolute(mean: Floats, variance: Floats) -> Floats:
-    """E|N(mean, variance)|, mean not below 0; the mean if the variance is 0."""
+    """Return E|N(mean, variance)| for a mean not below 0; the mean if the variance is 0."""
     sd = np.sqrt(variance)
     z = np.minimum(mean / np.maximum(sd, 1e-300), 40.0)  # no density is left, and no square overflows
     density = np.exp(-0.5 * z * z) * np.sqrt(2.0 / np.pi)

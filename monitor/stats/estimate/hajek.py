@@ -31,14 +31,14 @@ class Excess(NamedTuple):
     squared_successes: int = 0
 
     def plus(self, other: Excess, sign: int = 1) -> Excess:
-        """The sum of both; with the sign -1 their difference."""
+        """Return the sum of both, or their difference with the sign -1."""
         if not any(other):
             return self
         return Excess(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def excess(weight: float, rows: int, successes: int) -> Excess:
-    """The excess of rows of one weight; a success that is removed is negative.
+    """Return the excess of rows of one weight; a success that is removed is negative.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class WeightedCounts(NamedTuple):
     excess: Excess = Excess()
 
     def plus(self, other: WeightedCounts, sign: int = 1) -> WeightedCounts:
-        """The sum of both; with the sign -1 their difference."""
+        """Return the sum of both, or their difference with the sign -1."""
         return WeightedCounts(
             self.n + sign * other.n,
             self.successes + sign * other.successes,
@@ -69,7 +69,7 @@ class WeightedCounts(NamedTuple):
 
 
 def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCounts:
-    """The weighted sums of rows.
+    """Return the weighted sums of rows.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCount
 
 
 def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
-    """Weighted share of successes, Σwy / Σw, with an interval that accounts for the weights.
+    """Return the weighted share of successes, Σwy / Σw, with an interval that accounts for the weights.
 
     The interval is Wilson's at the effective number of rows: the number of equally weighted rows with the
     same standard error. With equal weights it is exactly Wilson's.
@@ -160,7 +160,7 @@ def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
 
 
 def _variance_ratio(w: int, weighted: int, squares: int, squared_successes: int) -> float:
-    """Σw²(y - p)² over p(1 - p) Σw², with one more success and failure of the mean weight."""
+    """Return Σw²(y - p)² over p(1 - p) Σw², with one more success and failure of the mean weight."""
     mean = squares / w
     share = (weighted + mean) / (w + 2 * mean)
     total = squares + 2 * mean * mean

@@ -22,7 +22,7 @@ def labelled_row_sd(
     positive: int | None = None,
     average: Average = "macro",
 ) -> float | None:
-    """The standard error of a realised metric over labelled rows, times √n: the share of one row.
+    """Return the standard error of a realised metric over labelled rows, times √n: the share of one row.
 
     It is of first order, from each row's influence: the change of the metric, times n, if the row counted
     once more. With few rows of a class it is too small.
@@ -72,7 +72,7 @@ def labelled_row_sd(
 def _influence(
     metric: str, certain: Floats, acted: Ints, ranking: Floats, positive: int | None, average: str
 ) -> Floats | None:
-    """(n,) influence of each row; None if no class defines the metric."""
+    """Return the (n,) influence of each row; None if no class defines the metric."""
     n, width = certain.shape
     ranked = metric in ("auroc", "average_precision")
     several = width > 2 and positive is None

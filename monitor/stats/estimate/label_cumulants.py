@@ -9,11 +9,11 @@ probability, d that of log E[D], B_ij the second derivatives of u and s = p (1 �
 * variance: Var u − 2 E[u²δ] + 3 Var u Var δ + 5 c², with Var u = Σ s a² + ½ Σ_{i≠j} B_ij² s_i s_j;
 * third cumulant: Σ s (1 − 2p) a³ + 3 (vᵀ B v − 2 (v·a)(v·d)), with v = s a.
 
-The first sums alone are the linearisation: at ten expected positives its standard deviation is 5 % too
-small. The mean of several classes is the same with the covariances of a row's labels; the second-order part
-of its variance is that of each class by itself. Quantiles are those of the Cornish-Fisher expansion, with
-the fourth cumulant of a gamma distribution of the same skewness. On a logit scale, skewness is larger, not
-smaller, with the sign turned: for an AUROC near 1, tails of 2.5 % held 4 to 7 %.
+The first sums alone are the linearisation: at ten expected positives its standard deviation is 5 % too small.
+The mean of several classes is the same with the covariances of a row's labels; the second-order part of its
+variance is the sum of the classes' own. Quantiles are those of the Cornish-Fisher expansion, with the fourth
+cumulant of a gamma distribution of the same skewness. On a logit scale, skewness is larger, not smaller, with
+the sign turned: for an AUROC near 1, tails of 2.5 % held 4 to 7 %.
 
 The cumulants of independent windows add, so pooling is exact to the same order.
 """
@@ -35,11 +35,14 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 from monitor.stats.estimate.ranking import Ranking
 
 FEWEST_EXPECTED = 15.0
-"""Expected rows that a class's denominator must count: fewer may leave the metric undefined, or nearly so."""
+"""The least expected number of rows in a class's denominator: fewer may leave the metric undefined."""
 
 ROUGHEST = 0.6
-"""The largest sum of the rows' absolute third moments, in cubed standard deviations: about the step by which
-one label moves the metric. Above, the distribution has few steps, and labels are drawn."""
+"""The largest sum of the rows' absolute third moments, in cubed standard deviations.
+
+It is about the step by which one label changes the metric. Above it the distribution has few steps, and
+labels are drawn.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,13 @@ class Cumulants:
     size: int
 
     @classmethod
-    def of_draws(cls, value: float, draws: Floats, size: int) -> Cumulants:
-        """Those of (b,) drawn values."""
+    def from_draws(cls, value: float, draws: Floats, size: int) -> Cumulants:
+        """Return the cumulants of (b,) drawn values."""
         apart = draws - draws.mean()
         return cls(value, float(draws.mean()), float((apart**2).mean()), float((apart**3).mean()), size)
 
     def joined(self, other: Cumulants) -> Cumulants:
-        """The mean of two independent windows, weighted by their rows."""
+        """Return the cumulants of the mean of two independent windows, weighted by their rows."""
         size = self.size + other.size
         a, b = self.size / size, other.size / size
         return Cumulants(
@@ -95,7 +98,7 @@ class Cumulants:
         )
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Central quantiles, within 0 and 1.
+        """Return the central quantiles, within 0 and 1.
 
         Raises a ValueError if the level is not between 0 and 1.
         """
@@ -114,8 +117,9 @@ def _normal_quantile(level: float) -> float:
 
 
 class Expansion:
-    """A metric of one class around the expected counts, in m windows of n rows; arrays are (m, n) in the
-    order of arrival, or (m,).
+    """A metric of one class around the expected counts, in m windows of n rows.
+
+    Arrays are (m, n) in the order of arrival, or (m,).
 
     Parameters
     ----------
@@ -154,31 +158,31 @@ class Expansion:
         change = {"precision": 0.0, "recall": 1.0, "specificity": -1.0, "f1": 1.0}[metric]
         self.below = np.broadcast_to(change / _above_0(self.expected)[:, None], p.shape)
 
-    def of(self, rows: Ints) -> Expansion:
-        """Some of the windows."""
-        found = copy(self)
+    def select(self, rows: Ints) -> Expansion:
+        """Return the expansion of some of the windows."""
+        part = copy(self)
         for name in ("chance", "value", "slope", "below", "products", "curve", "expected"):
-            setattr(found, name, getattr(self, name)[rows])
+            setattr(part, name, getattr(self, name)[rows])
         if self.ranking is not None:
-            found.ranking = Ranking(
+            part.ranking = Ranking(
                 *(each[rows] for each in (self.ranking.order, self.ranking.first, self.ranking.last))
             )
-        return found
+        return part
 
     def form(self, x: Floats, y: Floats) -> Floats:
-        """(m,) Σ_{i≠j} x_i B_ij y_j."""
+        """Return (m,) Σ_{i≠j} x_i B_ij y_j."""
         if self.ranking is None:
             return np.zeros(len(x))
         if self.metric == "auroc":
             return self.products * _pairs(x, y)
-        # Of an average precision, B_ij is 1 over the rows at or above the lower one of both, over E[D].
+        # For an average precision, B_ij is 1 over the rows at or above the lower of both, over E[D].
         x, y = self.ranking.sorted(x), self.ranking.sorted(y)
         reached = x * (self.ranking.reached(y) - y) + y * (self.ranking.reached(x) - x)
-        found: Floats = (reached / self.ranking.rows).sum(axis=-1) * self.below[:, 0]
-        return found
+        form: Floats = (reached / self.ranking.rows).sum(axis=-1) * self.below[:, 0]
+        return form
 
     def squares(self, s: Floats) -> Floats:
-        """(m,) Σ_{i≠j} B_ij² s_i s_j."""
+        """Return (m,) Σ_{i≠j} B_ij² s_i s_j."""
         if self.ranking is None:
             return np.zeros(len(s))
         if self.metric == "auroc":
@@ -186,12 +190,12 @@ class Expansion:
         s = self.ranking.sorted(s)
         reached, tied = self.ranking.reached_and_tied(s)
         each = 2.0 * s * (reached + tied - 2.0 * s)  # twice strictly above, four times tied
-        found: Floats = (each / self.ranking.rows**2).sum(axis=-1) * self.below[:, 0] ** 2
-        return found
+        squares: Floats = (each / self.ranking.rows**2).sum(axis=-1) * self.below[:, 0] ** 2
+        return squares
 
     @property
     def beyond(self) -> tuple[Floats, Floats]:
-        """(m,) c, and what the second order adds to the variance."""
+        """The (m,) values of c, and of the second order's contribution to the variance."""
         p, a, d = self.chance, self.slope, self.below
         s = p * (1.0 - p)
         v, pairs = s * a, _pairs(s, s)
@@ -205,37 +209,37 @@ class Expansion:
 
 
 def _above_0(total: Floats) -> Floats:
-    """A denominator, 1 where it is 0: what is divided by it is not used."""
+    """Return a denominator with 1 instead of 0: the quotient is not used there."""
     return np.where(total > 0.0, total, 1.0)
 
 
 def _pairs(x: Floats, y: Floats) -> Floats:
-    """(m,) Σ_{i≠j} x_i y_j."""
-    found: Floats = x.sum(axis=-1) * y.sum(axis=-1) - (x * y).sum(axis=-1)
-    return found
+    """Return (m,) Σ_{i≠j} x_i y_j."""
+    sums: Floats = x.sum(axis=-1) * y.sum(axis=-1) - (x * y).sum(axis=-1)
+    return sums
 
 
 def label_cumulants(classes: Sequence[Expansion]) -> list[Cumulants | None]:
-    """The distribution of a metric, or of its mean over classes, in each of m windows of n rows.
+    """Return the distribution of a metric, or of its mean over classes, in each of m windows of n rows.
 
     It misleads if rows share an error that the probabilities ignore: the true distribution is then wider.
 
     Parameters
     ----------
     classes : sequence of Expansion
-        Of the same windows; two classes or more must be of one row's probabilities.
+        Expansions in the same windows; two or more classes must have the same rows' probabilities.
 
     Returns
     -------
     list of Cumulants or None
-        None where theory does not serve: a class's denominator counts fewer than `FEWEST_EXPECTED` expected
-        rows, or single labels move the metric by much (`ROUGHEST`).
+        None if theory is not accurate enough: a class's denominator counts fewer than `FEWEST_EXPECTED`
+        expected rows, or single labels change the metric by much (`ROUGHEST`).
 
     Examples
     --------
     >>> chance = np.linspace(0.01, 0.99, 100)[None]
-    >>> [found] = label_cumulants([Expansion(OneClass(chance, chance > 0.5, chance), "auroc")])
-    >>> round(found.value, 3), [round(end, 3) for end in found.interval(0.95)]
+    >>> [auroc] = label_cumulants([Expansion(OneClass(chance, chance > 0.5, chance), "auroc")])
+    >>> round(auroc.value, 3), [round(end, 3) for end in auroc.interval(0.95)]
     (0.832, [0.755, 0.901])
     """
     share, n = 1.0 / len(classes), classes[0].chance.shape[-1]
@@ -270,4 +274,4 @@ def label_cumulants(classes: Sequence[Expansion]) -> list[Cumulants | None]:
 
 
 _NO_TIE = 1e-7
-"""Expected counts are often round numbers: the last bits must not decide."""
+"""A margin for expected counts, which are often round numbers: the last bits must not decide."""

@@ -17,7 +17,7 @@ from monitor.stats.estimate._convolution import fold_many, fold_one
 from monitor.stats.solvers import convolve
 
 NEGLIGIBLE = 1e-15
-"""Mass that `trim` drops on each side: about the rounding errors of a whole window."""
+"""The mass that `trim` drops on each side: about the rounding errors of a whole window."""
 
 RESOLUTION = 1e-13
 """A CDF this close below q has reached q: exact ties must not depend on the last rounding."""
@@ -26,7 +26,7 @@ _DIRECT = 1 << 18  # multiplications; measured: up to here plain convolution is 
 
 
 def checked_probabilities(p: ArrayLike, dimensions: int, name: str = "p") -> Floats:
-    """Probabilities as a float64 array; do not write to it.
+    """Return probabilities as a float64 array, which must not be written to.
 
     Raises a ValueError for another shape, or that names the first value that is not from 0 to 1.
     """
@@ -45,24 +45,24 @@ def checked_probabilities(p: ArrayLike, dimensions: int, name: str = "p") -> Flo
 
 
 def checked_level(level: float) -> float:
-    """The level of an interval; a ValueError if it is not strictly between 0 and 1."""
+    """Return the level of an interval; raise ValueError if it is not strictly between 0 and 1."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, both excluded (0.95 is usual), got {level}")
     return level
 
 
 def sorted_probabilities(p: ArrayLike, name: str = "p") -> Floats:
-    """A sorted copy of (n,) probabilities; a ValueError as from `checked_probabilities`."""
+    """Return a sorted copy of (n,) probabilities; raise ValueError like `checked_probabilities`."""
     array = np.array(p, dtype=np.float64)
     if array.ndim == 1:
         array.sort()  # its ends are then the only values to check: NaN comes last
         if not array.size or (array[0] >= 0.0 and array[-1] <= 1.0):
             return array
-    return checked_probabilities(p, 1, name)  # it names the first value that is none
+    return checked_probabilities(p, 1, name)  # raises, and names the first bad value
 
 
 def _first_reached(cdf: Floats, q: float) -> int:
-    """The first index at which the CDF reaches q; the last one if rounding keeps it below."""
+    """Return the first index at which the CDF reaches q; the last one if rounding keeps it below."""
     return min(int(cdf.searchsorted(q - RESOLUTION)), len(cdf) - 1)
 
 
@@ -94,27 +94,27 @@ class TrimmedPmf:
 
     @property
     def mean(self) -> float:
-        """Expected number of successes, 0 to n."""
+        """The expected number of successes, 0 to n."""
         return self.offset + float(np.arange(len(self.mass)) @ self.mass)
 
     def convolve(self, other: TrimmedPmf) -> TrimmedPmf:
-        """The distribution of both windows' successes together, for independent windows."""
+        """Return the distribution of both windows' successes together, for independent windows."""
         direct = len(self.mass) * len(other.mass) <= _DIRECT
         by = np.convolve if direct else convolve
         return trimmed(self.offset + other.offset, by(self.mass, other.mass), self.n + other.n)
 
     def quantile(self, q: float) -> int:
-        """The smallest of the kept counts whose CDF reaches q, 0 to 1."""
+        """Return the smallest of the kept counts whose CDF reaches q, 0 to 1."""
         return self.offset + _first_reached(np.cumsum(self.mass), q)
 
     def interval(self, level: float) -> tuple[int, int]:
-        """Central quantiles, as `PoissonBinomial.interval`."""
+        """Return the central quantiles, like `PoissonBinomial.interval`."""
         low, high = central(self.mass, level)
         return self.offset + low, self.offset + high
 
 
 def trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
-    """Cut off negligible ends and normalise."""
+    """Return a distribution without negligible ends, normalised."""
     low = int(mass.cumsum().searchsorted(NEGLIGIBLE))
     high = len(mass) - int(mass[::-1].cumsum().searchsorted(NEGLIGIBLE))
     kept = np.maximum(mass[low:high], 0.0)
@@ -144,7 +144,7 @@ def trim(pmf: ArrayLike) -> TrimmedPmf:
 
 
 def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
-    """Trimmed distributions of many windows, from their (windows, n) probabilities of success.
+    """Return trimmed distributions of many windows, from their (windows, n) probabilities of success.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
 
 
 def pmf_many(p: ArrayLike) -> Floats:
-    """(windows, n + 1) whole distributions, from the windows' (windows, n) probabilities of success.
+    """Return (windows, n + 1) whole distributions, from (windows, n) probabilities of success.
 
     The errors are below 1e-14; probabilities below 1e-16 are 0.
 
@@ -175,7 +175,7 @@ def pmf_many(p: ArrayLike) -> Floats:
 
 
 def central(mass: Floats, level: float) -> tuple[int, int]:
-    """The places at which the CDF of a mass reaches the ends of its central interval."""
+    """Return the indices at which the CDF of a mass reaches the ends of its central interval."""
     tail = (1.0 - checked_level(level)) / 2.0
     low, high = mass.cumsum().searchsorted((tail - RESOLUTION, 1.0 - tail - RESOLUTION)).tolist()
     last = len(mass) - 1
@@ -183,7 +183,7 @@ def central(mass: Floats, level: float) -> tuple[int, int]:
 
 
 def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
-    """(windows, 2) central quantiles of the distributions from `fold_many`."""
+    """Return the (windows, 2) central quantiles of the distributions from `fold_many`."""
     tail = (1.0 - checked_level(level)) / 2.0
     cdf = np.cumsum(mass, axis=1)
     last = mass.shape[1] - 1
@@ -237,27 +237,27 @@ class PoissonBinomial:
 
     @property
     def n(self) -> int:
-        """Number of trials."""
+        """The number of trials."""
         return len(self._p)
 
     @property
     def mean(self) -> float:
-        """Expected number of successes, Σp."""
+        """The expected number of successes, Σp."""
         return float(self._p.sum())
 
     @property
     def variance(self) -> float:
-        """Variance of the number of successes, Σp(1 − p)."""
+        """The variance of the number of successes, Σp(1 − p)."""
         return float(self._p @ (1.0 - self._p))
 
     @cached_property
     def _folded(self) -> tuple[int, Floats]:
-        """`fold_one`: the first count that is not negligible, and the probabilities from it on."""
+        """The first count that is not negligible, and the probabilities from it on, by `fold_one`."""
         return fold_one(self._p)
 
     @cached_property
     def pmf(self) -> Floats:
-        """Probabilities of 0, 1, …, n successes, (n + 1,). Read-only."""
+        """The probabilities of 0, 1, …, n successes, (n + 1,). Read-only."""
         start, mass = self._folded
         whole = np.zeros(self.n + 1)
         np.maximum(mass, 0.0, out=whole[start : start + len(mass)])
@@ -266,13 +266,13 @@ class PoissonBinomial:
 
     @cached_property
     def cdf(self) -> Floats:
-        """Probabilities of at most 0, 1, …, n successes, (n + 1,). Read-only; the last is exactly 1."""
+        """The probabilities of at most 0, 1, …, n successes, (n + 1,). Read-only; the last is exactly 1."""
         cdf = np.minimum(np.cumsum(self.pmf), 1.0)
         cdf[-1] = 1.0
         return _read_only(cdf)
 
     def quantile(self, q: float) -> int:
-        """The smallest count k with P(K ≤ k) ≥ q, exact down to probabilities of 1e-13.
+        """Return the smallest count k with P(K ≤ k) ≥ q, exact down to probabilities of 1e-13.
 
         At q = 1 it is the number of trials with a probability above 0. Raises a ValueError if q is not from 0
         to 1.
@@ -284,10 +284,11 @@ class PoissonBinomial:
         return _first_reached(self.cdf, q)
 
     def interval(self, level: float) -> tuple[int, int]:
-        """Central quantiles: at most (1 − level)/2 of the mass lies on either side; both ends are included.
+        """Return central quantiles: at most (1 − level)/2 of the mass is beyond either end.
 
-        Counts are discrete, so the interval covers at least `level`, and mostly more: about 97.0 % instead of
-        95 % on windows of 100, 96.0 % on windows of 500 of the paper's simulated data.
+        Both ends are included. Counts are discrete, so the interval covers at least `level`, and mostly more:
+        about 97.0 % instead of 95 % on windows of 100, 96.0 % on windows of 500 of the paper's simulated
+        data.
 
         Raises a ValueError if `level` is not between 0 and 1.
         """

@@ -2,12 +2,12 @@
 
 The exact Poisson-binomial interval assumes right confidences. On a reference of 1,000 rows their error is
 larger than the chance variation of a window of 5,000 rows; and on real streams the accuracy moves between
-windows for reasons that no confidence shows. So two variances are added, in counts of right answers of n
-rows:
+windows for reasons that no confidence shows. Therefore two variances are added, in counts of right answers of
+n rows:
 
 * **calibration:** the reference is resampled 200 times (its rows with replacement, each answer right
-  with its confidence). A rising curve is fitted to each draw over bins of equal count, for each predicted
-  class by itself. `v_cal` is the variance of the window's mean confidence under these curves, of which only
+  with its confidence). A rising curve is fitted to each draw over bins of equal count, separately for each
+  predicted class. `v_cal` is the variance of the window's mean confidence under these curves, of which only
   the main directions are kept;
 * **between windows:** `I² · D(n)`, the larger of `monitor.stats.estimate.variance_components` and
   `monitor.stats.estimate.drift_spectrum`.
@@ -18,16 +18,16 @@ level if a window has more than a few uncertain answers.
 
 Any other metric is widened by the variance of its linearisation. It may depend on the answers of one
 predicted class only (precision), or on both in opposite directions. So the variation between windows is
-learnt for the answers of each predicted class, and for all together; the difference between the total and its
-independent parts is their correlation (the same for all pairs of classes).
+estimated for the answers of each predicted class, and for all together; the difference between the total and
+its independent parts is their correlation (the same for all pairs of classes).
 
-Biases of the predicted classes that cancel in the accuracy may come in any window, as where the share of the
-positives moves, and a reference without any says little of it. So the bias of each predicted class has a
-variance of 0.04 at least (a standard deviation of 0.2 logits), and their correlation leaves the variance of
-the accuracy as it is.
+Biases of the predicted classes that cancel in the accuracy may occur in any window, for instance if the share
+of positives changes, and a reference without them does not rule them out. So the bias of each predicted class
+has a variance of at least 0.04 (a standard deviation of 0.2 logits), and their correlation leaves the
+variance of the accuracy as it is.
 
-It misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has its coverage
-then). It is no calibration: the test of trust reports a lasting bias.
+It misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has the
+coverage). It is no calibration: the test of trust reports a lasting bias.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from monitor.stats.estimate.shared_error import Exposure, SharedError
 from monitor.stats.estimate.variance_components import Components
 from monitor.stats.estimate.widening import mid_p_interval, widened
 
-_NEAREST = 1e-6  # confidences are this far from 0 and 1 at least
-_UNSEEN = 0.04  # logits²: variance of each predicted class's bias at least, whatever the reference shows
+_NEAREST = 1e-6  # the least distance of confidences from 0 and 1
+_UNSEEN = 0.04  # logits²: the least variance of each predicted class's bias
 
 
 def _one_stratum() -> Ints:
@@ -64,13 +64,13 @@ def _one_stratum() -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """The rows of a window among the bins of a calibration's curves.
+    """The rows of a window with their bins in a calibration's curves.
 
     Parameters
     ----------
     confidence : (n,) float64
     stratum, bins : (n,) int64
-        Stratum and bin of each row; bins are counted through all strata.
+        The stratum and bin of each row; bins are numbered through all strata.
     spread : (n,) float64
         c(1 − c) of each confidence c.
     """
@@ -83,12 +83,12 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictive:
-    """The error of later windows, as learnt from a calibration's reference by `fit_predictive`.
+    """The error of later windows, estimated from a calibration's reference by `fit_predictive`.
 
     Parameters
     ----------
     edges : tuple of float64 arrays
-        For each stratum (the answers of a predicted class), the confidences between its bins, rising.
+        For each stratum (the answers of a predicted class), the confidences between its bins, increasing.
     directions : (r, bins) array of float
         Variation of the curves: the covariance of two bins is the sum over r of their products.
     components : Components or None
@@ -96,9 +96,9 @@ class Predictive:
     strata : (K,) int64
         The stratum of each predicted class.
     by_stratum : tuple of Components or None
-        `components` for the answers of one stratum; None or absent if those of all serve.
+        `components` for the answers of one stratum; None or absent if those of all answers are used.
     rows : int
-        Rows of the reference.
+        The number of rows of the reference.
     number : int
         Distinguishes it from other calibrations of the series.
     """
@@ -113,13 +113,13 @@ class Predictive:
 
     @property
     def _along(self) -> Floats:
-        """The strata's edges one after the other, 2 apart: each stratum has one bin more than edges."""
+        """The strata's edges in sequence, 2 apart: each stratum has one bin more than edges."""
         return np.concatenate([edges + 2.0 * k for k, edges in enumerate(self.edges)])
 
     def variance(
         self, confidence: Floats, weights: Floats | None = None, predicted: Ints | None = None
     ) -> float:
-        """Variance of `Σ w·probability` of the rows beyond chance, for any weights, as any metric needs.
+        """Return the variance of `Σ w·probability` of the rows beyond chance, for any weights.
 
         A metric that is a ratio of such sums is widened by the variance of its linearisation: precision, for
         example, with w = 1 / (predicted positive) for the predicted positives.
@@ -139,7 +139,7 @@ class Predictive:
         return self.error_of([self.exposure(self.place(confidence, classes), weights)]).variance
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
-        """The rows' places among the bins of the curves, once for all metrics of a window; n at least 1."""
+        """Return the rows' bins in the curves, computed once for all metrics of a window; n at least 1."""
         spread: Floats = confidence * (1 - confidence)
         if len(self.edges) == 1:
             alone = np.zeros(len(confidence), dtype=np.int64)
@@ -151,7 +151,7 @@ class Predictive:
     def exposure(
         self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
     ) -> Exposure:
-        """The response of a metric of n rows to their shared error.
+        """Return the response of a metric of n rows to their shared error.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class Predictive:
         return Exposure(self.number, weight, n, along, weight * moved, information, lean)
 
     def exposures(self, rows: Placed, slopes: Floats, weights: Sequence[float]) -> list[Exposure]:
-        """`exposure` of several metrics of the same rows, from (metrics, n) slopes."""
+        """Return `exposure` of several metrics of the same rows, from (metrics, n) slopes."""
         (metrics, n), bins, strata = slopes.shape, self.directions.shape[1], len(self.edges)
         places = rows.bins + bins * np.arange(metrics)[:, None]
         shares = np.bincount(places.ravel(), slopes.ravel(), metrics * bins).reshape(metrics, bins)
@@ -193,31 +193,32 @@ class Predictive:
         ]
 
     def curve_variances(self, rows: Placed, slope: Floats, place: Ints, places: int) -> Floats:
-        """(places,) variance from the calibration's own error of `Σ slope·confidence` over the rows of each
-        place.
+        """Return the (places,) variances of `Σ slope·confidence` over each place's rows.
+
+        They include only the calibration's own error.
         """
         many = self.directions.shape[1]
         shares = np.bincount(place * many + rows.bins, slope, minlength=places * many).reshape(places, many)
         along = shares @ self.directions.astype(np.float64).T
-        found: Floats = np.einsum("pr,pr->p", along, along)
-        return found
+        variances: Floats = np.einsum("pr,pr->p", along, along)
+        return variances
 
     def errors_of(self, exposures: Sequence[Exposure]) -> list[SharedError]:
-        """`error_of` each metric of one window by itself."""
+        """Return the shared error of each of several metrics of one window; see `error_of`."""
         laws: dict[int, _Biases] = {}
-        found = []
+        errors = []
         for one in exposures:
             if one.weight <= 0:
-                found.append(SharedError(0.0))
+                errors.append(SharedError(0.0))
                 continue
             if len(one.moved) not in laws:
                 laws[len(one.moved)] = self._biases(one.information, one.rows)
             curves = float(one.along @ one.along)
-            found.append(laws[len(one.moved)].error(one.moved, curves, one.weight))
-        return found
+            errors.append(laws[len(one.moved)].error(one.moved, curves, one.weight))
+        return errors
 
     def error_of(self, exposures: Sequence[Exposure]) -> SharedError:
-        """Error of a metric of several windows together.
+        """Return the error of a metric of several windows together.
 
         Windows of one calibration share its error; different calibrations have independent errors. The
         variation between windows is that of one window as long as all of them. It ignores windows with other
@@ -238,7 +239,7 @@ class Predictive:
         return self._biases(information, n).error(moved, curves, weight)
 
     def _biases(self, information: Floats, n: int) -> _Biases:
-        """The biases of n rows, by stratum or all alike."""
+        """Return the law of the biases of n rows, by stratum or common to all."""
         total = float(information.sum())
         whole = 0.0 if self.components is None else self.components.of_bias(n, total)
         if len(information) == 1:
@@ -254,19 +255,19 @@ class Predictive:
         return _Biases(sd, shared)
 
     def _shown(self, information: Floats, n: int) -> list[float]:
-        """D(n) of the biases of n rows by stratum, as the reference shows it."""
+        """Return D(n) of the biases of n rows by stratum, according to the reference."""
         parts = self.by_stratum or (None,) * len(information)
         used = (part or self.components for part in parts)
         known = zip(used, information.tolist(), strict=True)
         return [0.0 if part is None else part.of_bias(n, own) for part, own in known]
 
     def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
-        """The model of a calibration fitted on other rows: its own error, with the reference's variation.
+        """Return the model for a calibration fitted on other rows: its own error, the reference's variation.
 
         Parameters
         ----------
         confidence : (n,) float64
-            The new calibration's confidences of the rows of its fit.
+            The new calibration's confidences for the rows of its fit.
         predicted : (n,) int64
         number : int
         seed : int
@@ -278,12 +279,12 @@ class Predictive:
         return replace(self, edges=edges, directions=directions, number=number)
 
     def informed(self, shown: ShownErrors) -> Predictive:
-        """The model with what labels show of the biases by stratum."""
+        """Return the model with the biases by stratum that labels show."""
         own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Predictive)}
         return InformedPredictive(**own, shown=shown)
 
     def with_curves_of(self, other: Predictive) -> Predictive:
-        """The variation between windows here, with the error of another's calibration.
+        """Return this variation between windows with the error of another's calibration.
 
         Returns itself if the two have different strata.
         """
@@ -293,7 +294,7 @@ class Predictive:
 
 
 def _tilt(rows: Placed, information: Floats) -> Floats:
-    """(n,) bias in proportion to each row's logit, of a mean of 1 in each stratum by c(1 − c)."""
+    """Return a bias (n,) in proportion to each row's logit, with a mean of 1 by c(1 − c) in each stratum."""
     inside = np.clip(rows.confidence, _NEAREST, 1 - _NEAREST)
     away = np.abs(np.log(inside) - np.log1p(-inside))
     total = np.bincount(rows.stratum, away * rows.spread, minlength=len(information))
@@ -303,14 +304,14 @@ def _tilt(rows: Placed, information: Floats) -> Floats:
 
 
 def _larger(one: Floats, other: Floats) -> Floats:
-    """The one that is farther from 0, place by place."""
-    found: Floats = np.where(np.abs(other) > np.abs(one), other, one)
-    return found
+    """Return the value farther from 0 at each place."""
+    larger: Floats = np.where(np.abs(other) > np.abs(one), other, one)
+    return larger
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InformedPredictive(Predictive):
-    """The same with what labels have shown since, which widens metrics that depend on the predicted class.
+    """A model with the biases that labels show, which widen metrics that depend on the predicted class.
 
     Parameters
     ----------
@@ -336,11 +337,11 @@ class _Biases:
     Parameters
     ----------
     sd : list of float
-        By stratum, logits.
+        The standard deviation by stratum, in logits.
     shared : float
         Their correlation, the same for all pairs.
     mean, square : (strata,) float64 or None
-        What labels add: see `ShownErrors.moments`.
+        The labels' contribution: see `ShownErrors.moments`.
     """
 
     sd: list[float]
@@ -349,16 +350,16 @@ class _Biases:
     square: Floats | None = None
 
     def error(self, moved: Floats, curves: float, weight: float) -> SharedError:
-        """A metric's error, from `weight` times its changes by one logit in each stratum.
+        """Return a metric's error, from `weight` times its changes by one logit in each stratum.
 
-        `curves` is the variance that the calibration adds, times the square of `weight`.
+        `curves` is the calibration's contribution to the variance, times the square of `weight`.
         """
         along: list[float] = [m * s for m, s in zip(moved.tolist(), self.sd, strict=True)]
-        found = (1 - self.shared) * sum(one * one for one in along) + self.shared * sum(along) ** 2
+        variance = (1 - self.shared) * sum(one * one for one in along) + self.shared * sum(along) ** 2
         if self.mean is None or self.square is None:
-            return SharedError((curves + found) / weight**2)
-        found += float(moved**2 @ (self.square - self.mean**2))
-        return SharedError((curves + found) / weight**2, float(moved @ self.mean) / weight)
+            return SharedError((curves + variance) / weight**2)
+        variance += float(moved**2 @ (self.square - self.mean**2))
+        return SharedError((curves + variance) / weight**2, float(moved @ self.mean) / weight)
 
 
 def predictive_windows(
@@ -367,7 +368,7 @@ def predictive_windows(
     level: float = 0.95,
     predicted: Sequence[Ints] | None = None,
 ) -> list[tuple[Result, TrimmedPmf | None]]:
-    """The accuracy of many windows with predictive intervals, and the distributions behind them.
+    """Return the accuracy of many windows with predictive intervals, and their distributions.
 
     Parameters
     ----------
@@ -392,28 +393,28 @@ def predictive_windows(
     Examples
     --------
     >>> model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, ((1000.0, 0.1),), 10_000))
-    >>> (found, _), = predictive_windows([np.full(500, 0.9)], model)
-    >>> found.value, found.lower, found.upper
+    >>> (accuracy, _), = predictive_windows([np.full(500, 0.9)], model)
+    >>> accuracy.value, accuracy.lower, accuracy.upper
     (0.9..., 0.838, 0.962)
     """
     checked_level(level)
     checked = [checked_probabilities(one, 1, f"confidences[{i}]") for i, one in enumerate(confidences)]
-    found: list[tuple[Result, TrimmedPmf | None]] = [(Unknown(Reason.NO_ROWS), None)] * len(checked)
+    results: list[tuple[Result, TrimmedPmf | None]] = [(Unknown(Reason.NO_ROWS), None)] * len(checked)
     for n in {len(one) for one in checked} - {0}:
         places = [i for i, one in enumerate(checked) if len(one) == n]
         for i, pmf in zip(places, trimmed_pmf_many(np.stack([checked[i] for i in places])), strict=True):
             classes = None if predicted is None else predicted[i]
             wide = widened(pmf, n**2 * model.variance(checked[i], None, classes))
-            found[i] = mid_p_estimate(float(checked[i].mean()), wide, level), wide
-    return found
+            results[i] = mid_p_estimate(float(checked[i].mean()), wide, level), wide
+    return results
 
 
 def mid_p_estimate(value: float, wide: TrimmedPmf, level: float) -> Estimate:
-    """An accuracy with the mid-p limits of its widened distribution, moved to contain the value."""
+    """Return an accuracy with the mid-p limits of its widened distribution, extended to contain the value."""
     low, high = mid_p_interval(wide, level)
     return Estimate(value, min(low / wide.n, value), max(high / wide.n, value), level, wide.n)
 
 
 def predictive_interval(confidence: ArrayLike, model: Predictive, level: float = 0.95) -> Result:
-    """`predictive_windows` for one window; returns its Estimate alone."""
+    """Return the Estimate of `predictive_windows` for one window."""
     return predictive_windows([np.asarray(confidence, dtype=np.float64)], model, level)[0][0]

@@ -1,4 +1,4 @@
-"""Learns the error of later windows from a labelled reference in time order: see `predictive`."""
+"""The fit of the error of later windows on a labelled reference in order of time: see `predictive`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from monitor.stats.estimate.variance_components import Components, variance_comp
 
 FOLDS = (2, 4, 8, 16)
 FEWEST_IN_FOLD = 100
-"""Rows, so that a block length or two fit into a fold."""
+"""The least number of rows in a fold, so that one or two block lengths fit."""
 
 FEWEST_ROWS = FOLDS[0] * FEWEST_IN_FOLD
-"""Rows of the shortest reference that shows variation between windows."""
+"""The number of rows of the shortest reference that shows variation between windows."""
 
 _FEWEST_IN_STRATUM = 50  # of a predicted class; rarer ones share a curve and their variation
 
@@ -48,8 +48,8 @@ class Folded:
     calibrated: bool = True
 
     @classmethod
-    def of(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
-        """Fit on all rows, and on all rows outside each fold; the errors are those of `Calibrator.fit`."""
+    def fit(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
+        """Fit on all rows, and on all rows outside each fold; raise the errors of `Calibrator.fit`."""
         fitted = calibrator.fit(scores, predicted, labels)
         right = labels == 0 if scores.shape[1] == 1 else labels == predicted
         classes = np.zeros_like(predicted) if scores.shape[1] == 1 else predicted
@@ -66,16 +66,16 @@ class Folded:
         return cls(confidence, classes, right, folded, fitted.method != "none")
 
     def predictive(self, width: int, seed: int = 0, among: Ints | None = None, number: int = 0) -> Predictive:
-        """Learn both variances.
+        """Return the model with both variances.
 
         Parameters
         ----------
         width : int
-            Classes, 1 for a confidence.
+            The number of classes, 1 for a confidence.
         seed : int
         among : (m,) int64, optional
-            Rows of a group, rising: its windows vary as these rows do. The calibration was not fitted on them
-            alone, so its error for them may last.
+            The rows of a group, increasing: its windows vary like these rows. The calibration was not fitted
+            on them alone, so its error for them may last.
         number : int
         """
         strata = _strata(self.predicted, width)
@@ -99,10 +99,11 @@ class Folded:
 
 
 def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> bool:
-    """Whether two folds alone let `Folded.predictive` find components, for at least `FEWEST_ROWS` rows.
+    """Return whether two folds suffice for components in `Folded.predictive`, for `FEWEST_ROWS` rows or more.
 
-    Each half holds enough blocks of the shortest length. So only two things are in the way: a half that
-    cannot calibrate the other, and blocks whose answers are all certain. False: more folds may do.
+    Each half holds enough blocks of the shortest length. So only two things can fail: a half that cannot
+    calibrate the other, and blocks whose answers are all certain. False does not mean that more folds fail
+    too.
     """
     try:
         crossed = cross_fit_in_time(calibrator, scores, predicted, labels, FOLDS[0])
@@ -110,24 +111,24 @@ def two_folds_vary(calibrator: Calibrator, scores: Floats, predicted: Ints, labe
         return False
     confidence = confidence_of(crossed, predicted)
     certain = confidence * (1 - confidence) == 0
-    # In no half may the uncertain answers be those alone that fill no block.
+    # In each half some uncertain answer must lie in a full block.
     half = len(labels) // 2
     return not certain[: half - SHORTEST_BLOCK].all()
 
 
 def _strata(predicted: Ints, width: int) -> Ints:
-    """The stratum of each class: its own if predicted often enough, else one for all the others."""
+    """Return the stratum of each class: its own if predicted often enough, otherwise one for all others."""
     often = np.bincount(predicted, minlength=width) >= _FEWEST_IN_STRATUM
     strata = np.cumsum(often) - 1
     strata[~often] = int(often.sum())
-    found: Ints = strata.astype(np.int64)
-    return found
+    codes: Ints = strata.astype(np.int64)
+    return codes
 
 
 def fit_predictive(
     calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints, seed: int = 0
 ) -> Predictive:
-    """Learn both variances from a labelled reference in time order.
+    """Return the model with both variances, from a labelled reference in order of time.
 
     Parameters
     ----------
@@ -138,8 +139,8 @@ def fit_predictive(
     Returns
     -------
     Predictive
-        Without components if the reference is too short for folds (fewer than 200 rows), or a part of it too
-        poor to calibrate the rest.
+        Without components if the reference is too short for folds (fewer than 200 rows), or if a part of it
+        cannot calibrate the rest.
 
     Raises
     ------
@@ -153,15 +154,15 @@ def fit_predictive(
     >>> chance = rng.beta(9, 1, 1000)
     >>> wrong = (rng.random(1000) > chance).astype(int)
     >>> zeros = np.zeros(1000, dtype=int)
-    >>> found = fit_predictive(CALIBRATORS["isotonic"](), chance[:, None], zeros, wrong)
-    >>> 0.005 < found.variance(chance) ** 0.5 < 0.03
+    >>> model = fit_predictive(CALIBRATORS["isotonic"](), chance[:, None], zeros, wrong)
+    >>> 0.005 < model.variance(chance) ** 0.5 < 0.03
     True
     """
-    return Folded.of(calibrator, scores, predicted, labels).predictive(scores.shape[1], seed)
+    return Folded.fit(calibrator, scores, predicted, labels).predictive(scores.shape[1], seed)
 
 
 def short_sentence(rows: int) -> str:
-    """The sentence on the missing part of intervals after a short reference.
+    """Return a sentence on the part that intervals lack after a short reference.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 
 
 def wilson(successes: int, n: int, level: float = 0.95) -> Result:
-    """Share of successes with Wilson's score interval, without continuity correction.
+    """Return a share of successes with Wilson's score interval, without continuity correction.
 
     The interval is for the **probability** of a success in independent trials. It covers `level` on average
     over that probability, not for every value of it (near 0 and 1 it can cover less), and too little if the
@@ -62,7 +62,7 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Result:
 
 
 def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share of n > 0 trials; n need not be whole.
+    """Return Wilson's score interval of a share of n > 0 trials; n need not be whole.
 
     At the shares 0 and 1 that end of the interval is the share itself. Raises a ValueError if the level is
     not between 0 and 1.

@@ -1,4 +1,4 @@
-"""AUROC and average precision of rows whose labels are known as probabilities only.
+"""AUROC and average precision of rows with probabilities instead of labels.
 
 Row i is positive with probability p_i, independently of the others, and ranked by its score s_i. The value is
 the ratio of expectations, without the products of a row with itself; it differs from the expected ratio by
@@ -30,9 +30,9 @@ class Ranking:
     Parameters
     ----------
     order : (…, n) int64
-        Rows from the highest score to the lowest; tied ones as they came.
+        Rows from the highest score to the lowest; tied rows in order of arrival.
     first, last : (…, n) int64
-        Places, in that order, of the first and of the last row that is tied with the row at a place.
+        For each place in that order, the places of the first and of the last tied row.
     """
 
     order: Ints
@@ -40,12 +40,12 @@ class Ranking:
     last: Ints
 
     @classmethod
-    def of(cls, score: Floats) -> Ranking:
+    def from_scores(cls, score: Floats) -> Ranking:
         """Rank rows by a score (…, n), n at least 1.
 
         Examples
         --------
-        >>> Ranking.of(np.array([0.2, 0.9, 0.2])).midrank.tolist()
+        >>> Ranking.from_scores(np.array([0.2, 0.9, 0.2])).midrank.tolist()
         [0.5, 2.0, 0.5]
         """
         order = np.argsort(-score, axis=-1, kind="stable")
@@ -61,38 +61,38 @@ class Ranking:
 
     @property
     def midrank(self) -> Floats:
-        """(…, n) for each row as it came, the rows with lower scores and half of the other tied ones."""
+        """For each row as it arrived, (…, n), the number of lower rows and half of the other tied ones."""
         return self.back(self.order.shape[-1] - 1 - (self.first + self.last) / 2)
 
     @property
     def rows(self) -> Ints:
-        """(…, n) for each row in order of the scores, the rows with an equal or higher score."""
+        """For each row in order of the scores, (…, n), the number of rows with an equal or higher score."""
         rows: Ints = self.last + 1
         return rows
 
     def sorted(self, values: Floats) -> Floats:
-        """(…, n) values in the order of the scores."""
+        """Return (…, n) values in the order of the scores."""
         return np.take_along_axis(values, self.order, axis=-1)
 
     def back(self, values: Floats) -> Floats:
-        """(…, n) values in the order of arrival, from those in the order of the scores."""
+        """Return (…, n) values in the order of arrival, from those in the order of the scores."""
         out = np.empty(self.order.shape)
         np.put_along_axis(out, self.order, values, axis=-1)
         return out
 
     def reached(self, values: Floats) -> Floats:
-        """(…, n) sums over all rows with an equal or higher score; both in the order of the scores."""
+        """Return (…, n) sums over all rows with an equal or higher score; both in the order of scores."""
         return np.take_along_axis(np.cumsum(values, axis=-1), self.last, axis=-1)
 
     def reached_and_tied(self, values: Floats) -> tuple[Floats, Floats]:
-        """`reached`, and the (…, n) sums over each row's group of tied rows."""
+        """Return `reached`, and the (…, n) sums over each row's group of tied rows."""
         sums = np.cumsum(values, axis=-1)
         reached = np.take_along_axis(sums, self.last, axis=-1)
         above = np.take_along_axis(sums, np.maximum(self.first - 1, 0), axis=-1)
         return reached, np.where(self.first > 0, reached - above, reached)
 
     def auroc(self, chance: Floats) -> tuple[Floats, Floats]:
-        """AUROC (…), 0 to 1, and each row's influence, from (…, n) probabilities of being positive.
+        """Return the AUROC (…), 0 to 1, and each row's influence, from (…, n) probabilities.
 
         It is 0.5 if one class has no probability. The (…, n) influence is the first-order change, times n,
         if a row counted once more: its standard deviation over √n is the standard error for rows drawn at
@@ -108,7 +108,7 @@ class Ranking:
         return parts.value, self.back(influence)
 
     def average_precision(self, chance: Floats) -> tuple[Floats, Floats]:
-        """Average precision and each row's influence, as `auroc`; 0 if no row can be positive."""
+        """Return the average precision and each row's influence, like `auroc`; 0 without positives."""
         p = self.sorted(chance)
         positives = p.sum(axis=-1)[..., None]
         rows, n = self.rows, p.shape[-1]
@@ -122,18 +122,21 @@ class Ranking:
         return value[..., 0], self.back(influence)
 
     def auroc_slope(self, chance: Floats) -> Floats:
-        """(…, n) derivative of `auroc`'s value by each row's probability; 0 if one class has none."""
+        """Return the (…, n) derivative of `auroc`'s value by each row's probability; 0 if undefined."""
         p = self.sorted(chance)
         parts = _Pairs(self, p)
         return self.back(parts.slope(p))
 
     def average_precision_slope(self, chance: Floats) -> Floats:
-        """(…, n) derivative of `average_precision`'s value by each row's probability; 0 if undefined."""
+        """Return the (…, n) derivative of `average_precision`'s value by each row's probability, or 0.
+
+        It is 0 if the value is undefined.
+        """
         p = self.sorted(chance)
         return self.back(self.sorted_precision_slope(p)[1])
 
     def sorted_precision_slope(self, p: Floats) -> tuple[Floats, Floats]:
-        """The average precision and its slope, of probabilities in the order of the scores, and so it is."""
+        """Return the average precision and its slope; both arrays are in the order of the scores."""
         positives, rows = p.sum(axis=-1)[..., None], self.rows
         total = np.maximum(positives, _TINY)
         share, reached = p / rows, self.reached(p)
@@ -143,19 +146,20 @@ class Ranking:
         return np.clip(value[..., 0], 0.0, 1.0), slope
 
     def sorted_auroc_slope(self, p: Floats) -> tuple[Floats, Floats]:
-        """The same of the AUROC."""
+        """Return the AUROC and its slope; both arrays are in the order of the scores."""
         parts = _Pairs(self, p)
         return parts.value, parts.slope(p)
 
     def _passing(self, values: Floats) -> Floats:
-        """(…, n) sums over all rows with an equal or lower score, in the order of scores."""
+        """Return (…, n) sums over all rows with an equal or lower score, in the order of the scores."""
         reached, tied = self.reached_and_tied(values)
         passing: Floats = values.sum(axis=-1)[..., None] - reached + tied
         return passing
 
     def drawn_auroc(self, positive: Bools) -> Floats:
-        """(draws,) AUROC of drawn labels (draws, n), in the order of the scores, of one window; NaN for a
-        draw with one class only.
+        """Return the (draws,) AUROC of drawn labels (draws, n) of one window, in the order of the scores.
+
+        It is NaN for a draw with only one class.
         """
         rows = positive.shape[1]
         midrank = rows - 1 - (self.first + self.last) / 2
@@ -167,17 +171,17 @@ class Ranking:
         return values
 
     def drawn_average_precision(self, positive: Bools) -> Floats:
-        """(draws,) average precision of such labels; NaN for a draw without a positive."""
+        """Return the (draws,) average precision of drawn labels; NaN for a draw without a positive."""
         draws, rows = positive.shape
         count = np.count_nonzero(positive, axis=1)
         if int(count.sum()) > _FEW_POSITIVES * positive.size:
             reached = np.cumsum(positive, axis=1, dtype=np.int32)[:, self.last] / (self.last + 1.0)
             total = np.einsum("dn,dn->d", reached, positive)
-        else:  # only they are visited
+        else:  # visit only the positives
             places = np.flatnonzero(positive)
             draw = np.repeat(np.arange(draws), count)
             last = self.last[places - draw * rows]
-            # Places are in rising order: as many positives of a draw are at or before one.
+            # Places increase: count the positives of the draw at or before each.
             reached = (
                 np.searchsorted(places, draw * rows + last, side="right") - (np.cumsum(count) - count)[draw]
             )
@@ -192,7 +196,7 @@ _TINY = 1e-300  # no division by 0 where a metric is undefined
 
 
 class _Pairs:
-    """What the AUROC of probabilities in the order of the scores is made of."""
+    """The sums over pairs of rows in an AUROC, from probabilities in the order of the scores."""
 
     def __init__(self, ranking: Ranking, p: Floats) -> None:
         self.positives, self.negatives = p.sum(axis=-1)[..., None], (1.0 - p).sum(axis=-1)[..., None]
@@ -200,7 +204,7 @@ class _Pairs:
         self.below = self.positives * self.negatives - own
         reached, tied = ranking.reached_and_tied(p)
         self.beating = reached - tied / 2
-        # Rows that are not positive: of all rows, less the positive ones.
+        # Negative rows: all rows less the positive ones.
         size = (ranking.last - ranking.first + 1) / 2
         self.beaten = self.negatives - (ranking.rows - size) + self.beating
         self.defined = self.below[..., 0] > 0.0
@@ -209,8 +213,9 @@ class _Pairs:
         self.value: Floats = np.where(self.defined, np.clip(value, 0.0, 1.0), 0.5)
 
     def slope(self, p: Floats) -> Floats:
+        """Return the derivative of the AUROC by each row's probability."""
         own = 1.0 - 2.0 * p  # derivative of p (1 − p)
         rise = self.beaten - self.beating - own / 2
         rise -= self.value[..., None] * (self.negatives - self.positives - own)
-        found: Floats = np.where(self.defined[..., None], rise / np.maximum(self.below, _TINY), 0.0)
-        return found
+        derivative: Floats = np.where(self.defined[..., None], rise / np.maximum(self.below, _TINY), 0.0)
+        return derivative

@@ -12,15 +12,15 @@ from monitor.base.records import Floats, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exposure:
-    """First-order response of a metric of one window, or of several together.
+    """First-order response of a metric to shared errors, in one window or several together.
 
-    All but `model` add up over windows; a metric of several windows together is, to first order, the mean of
-    theirs by `weight`.
+    All fields but `model` add up over windows; a metric of several windows together is, to first order, the
+    mean of theirs weighted by `weight`.
 
     Parameters
     ----------
     model : int
-        The calibration of the error: windows of the same one share it.
+        The number of the calibration: windows with the same one share its error.
     weight : float
         The window's weight: rows, or the expected denominator of a ratio.
     rows : int
@@ -50,7 +50,7 @@ class SharedError(NamedTuple):
     ----------
     variance : float
     shift : float
-        What labels show of its mean; 0 without labels. The interval reaches farther on this side.
+        The mean of the error according to labels; 0 without labels. The interval is wider on this side.
     """
 
     variance: float
@@ -58,7 +58,7 @@ class SharedError(NamedTuple):
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats:
-    """(…, n) change of each row's probability of a class, by its confidence.
+    """Return the (…, n) derivative of each row's probability of a class by the row's confidence.
 
     A larger confidence makes all other classes less probable, each in proportion to its probability.
 
@@ -79,12 +79,12 @@ def by_confidence(scores: Floats, predicted: Ints, column: int | Ints) -> Floats
     confidence, chance = of_class(scores, predicted), of_class(scores, column)
     even = np.full(confidence.shape, 1.0 / (scores.shape[-1] - 1))
     share = np.divide(chance, 1.0 - confidence, out=even, where=confidence < 1.0)
-    found: Floats = np.where(predicted == column, 1.0, -np.minimum(share, 1.0))
-    return found
+    change: Floats = np.where(predicted == column, 1.0, -np.minimum(share, 1.0))
+    return change
 
 
 def of_class(scores: Floats, column: int | Ints) -> Floats:
-    """(…, n) each row's probability of a class."""
+    """Return each row's probability of a class, (…, n)."""
     if isinstance(column, int):
         return scores[..., column]
     return np.take_along_axis(scores, column[..., None], axis=-1)[..., 0]

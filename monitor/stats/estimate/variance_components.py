@@ -42,30 +42,30 @@ from monitor.stats.estimate.drift_spectrum import (
 from monitor.stats.solvers import non_negative_least_squares
 
 LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
-"""Rows over which a bias is forgotten; lengths above a quarter of the reference are left out."""
+"""Numbers of rows over which a bias is forgotten; lengths above a quarter of the reference are left out."""
 
 FEWEST_BLOCKS = 4
-"""Blocks of a length: a mean square of fewer is too noisy."""
+"""The least number of blocks of a length: a mean square of fewer is too noisy."""
 
 
 @lru_cache(maxsize=4096)
 def remembered(n: float, length: float) -> float:
-    """The share of a bias's variance in the mean over n rows: near 1 for n below `length`.
+    """Return the share of a bias's variance in the mean over n rows: near 1 for n below `length`.
 
     Examples
     --------
     >>> round(remembered(1, 1000), 3), round(remembered(10_000, 1000), 3)
     (1.0, 0.18)
     """
-    x = n / length  # 0 for what is never forgotten
+    x = n / length  # 0 for a bias that is never forgotten
     if x < 1e-4:  # cancellation would eat the digits
         return 1 - x / 3
     return float(2 * (x - 1 + np.exp(-x)) / x**2)
 
 
-@lru_cache(maxsize=4096)  # asked for at every window, and windows of a task have one size
+@lru_cache(maxsize=4096)  # called at every window, and windows of a task have one size
 def _kept(variances: tuple[tuple[float, float], ...], n: int) -> float:
-    """The variance in the mean over n rows, of biases of these (length, variance)."""
+    """Return the variance of the mean over n rows, of biases of these (length, variance)."""
     return sum(variance * remembered(n, length) for length, variance in variances)
 
 
@@ -96,19 +96,19 @@ class Components:
     spectrum: Spectrum | None = None
 
     def of_bias(self, n: int, information: float) -> float:
-        """Variance of the mean bias of a later window of n rows, in logits², D(n).
+        """Return D(n), the variance of the mean bias of a later window of n rows, in logits².
 
         It is the larger of the components' and the contrasts' variance. `information` is I of the window; at
         0, dispersion does not count.
         """
-        found = self._moving(n, information) + self._lasting()
+        variance = self._moving(n, information) + self._lasting()
         contrasts = self.spectrum
-        return found if contrasts is None else max(found, contrasts.moving(n) + contrasts.beyond)
+        return variance if contrasts is None else max(variance, contrasts.moving(n) + contrasts.beyond)
 
     def moving(self, n: int, information: float) -> float:
-        """The part of `of_bias` that differs between windows: labels of other windows do not reduce it."""
-        found = self._moving(n, information)
-        return found if self.spectrum is None else max(found, self.spectrum.moving(n))
+        """Return the part of `of_bias` that differs between windows, which others' labels do not reduce."""
+        variance = self._moving(n, information)
+        return variance if self.spectrum is None else max(variance, self.spectrum.moving(n))
 
     @property
     def lasting(self) -> float:
@@ -116,8 +116,8 @@ class Components:
         return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
 
     def _moving(self, n: int, information: float) -> float:
-        found = self.dispersion / information if information > 0 else 0.0
-        return found + _kept(self.variances, n)
+        variance = self.dispersion / information if information > 0 else 0.0
+        return variance + _kept(self.variances, n)
 
     def _lasting(self) -> float:
         return _kept(self.variances, self.rows)
@@ -130,7 +130,7 @@ def variance_components(
     among: Ints | None = None,
     lasting: bool = False,
 ) -> Components | None:
-    """Fit the variance components to a reference in time order.
+    """Return the variance components fitted to a reference in order of time.
 
     Parameters
     ----------
@@ -139,12 +139,12 @@ def variance_components(
         `monitor.stats.calibration.base.cross_fit_in_time`.
     right : (N,) bool
     where : (N,) bool, optional
-        Rows whose errors count; the others (of another predicted class) only pass the time. By default all.
+        Rows whose errors count; the others (of another predicted class) only take up time. By default all.
     among : (m,) int64, optional
         The rows of a group, rising: blocks consist of them, and the result is for windows of the group.
     lasting : bool
-        Whether a bias may last for ever: without a calibration, or one not fitted on the rows of this group.
-        Its square counts as a variance.
+        Whether a bias may last for ever: without a calibration, or with one that was not fitted on the rows
+        of this group. Its square counts as a variance.
 
     Returns
     -------
@@ -174,25 +174,28 @@ def variance_components(
     if not rows:
         return None
     weight = np.array(weights)
-    found = non_negative_least_squares(np.array(rows) * weight[:, None], np.array(excesses) * weight)
-    kept = tuple((k, float(t)) for k, t in zip(lengths, found[1:], strict=True) if t > 0)
+    fitted = non_negative_least_squares(np.array(rows) * weight[:, None], np.array(excesses) * weight)
+    kept = tuple((k, float(t)) for k, t in zip(lengths, fitted[1:], strict=True) if t > 0)
     fewest = min(folded)
     spectrum = None
     if n >= SHORTEST_REFERENCE:
         spectrum = drift_spectrum(folded[fewest], right, fewest, where, among)
-    return Components(float(found[0]), kept, n, spectrum)
+    return Components(float(fitted[0]), kept, n, spectrum)
 
 
 def _mean_squares(error: Floats, variance: Floats, edges: Ints) -> list[tuple[int, float, int, float]]:
-    """For each block length: mean of R² / I over blocks inside folds, their number, and their mean I."""
+    """Return the blocks of each length inside folds.
+
+    Each entry has the length, the mean of R² / I, the number of blocks and their mean I.
+    """
     sums = [np.r_[0.0, column.cumsum()] for column in (error, variance)]
-    found, m = [], SHORTEST_BLOCK
+    squares, m = [], SHORTEST_BLOCK
     while m <= np.diff(edges).max():
         starts = np.concatenate([np.arange(a, b - m + 1, m) for a, b in pairwise(edges.tolist())])
         total, information = (column[starts + m] - column[starts] for column in sums)
         if len(starts) >= FEWEST_BLOCKS and information.sum() > 0:
-            # A ratio of means, as I of blocks of certain answers is nearly 0.
+            # A ratio of means, because I of blocks of certain answers is nearly 0.
             ratio = float((total**2).sum() / information.sum())
-            found.append((m, ratio, len(starts), float(information.mean())))
+            squares.append((m, ratio, len(starts), float(information.mean())))
         m *= 2
-    return found
+    return squares

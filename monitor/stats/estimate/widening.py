@@ -1,4 +1,4 @@
-"""Exact distributions and intervals with an added normal variance."""
+"""Distributions and intervals widened by an added normal variance."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf, checked_level
 from monitor.stats.solvers import fast_length
 
-_DEVIATIONS = 8.0  # of the normal that are computed: beyond it 1e-15 is left
+_DEVIATIONS = 8.0  # of the normal that are computed: 1e-15 of its mass is beyond
 
 
 def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
-    """A distribution of a count convolved with a normal of mean 0 and `variance` ≥ 0 (counts²).
+    """Return the distribution of a count convolved with a normal of mean 0 and `variance` ≥ 0 (counts²).
 
     Mass beyond 0 or n moves to that end.
 
@@ -52,17 +52,17 @@ def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
 
 @lru_cache(maxsize=256)
 def _half_squares(size: int) -> Floats:
-    """(frequencies,) −ω²/2 of a transform of this length."""
-    found: Floats = -((2 * np.pi * np.fft.rfftfreq(size)) ** 2) / 2
-    found.flags.writeable = False
-    return found
+    """Return (frequencies,) −ω²/2 of a transform of this length."""
+    exponents: Floats = -((2 * np.pi * np.fft.rfftfreq(size)) ** 2) / 2
+    exponents.flags.writeable = False
+    return exponents
 
 
 def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
-    """The counts whose mid-p lies within the level: P(less) + P(this) / 2.
+    """Return the counts whose mid-p lies within the level: P(less) + P(this) / 2.
 
-    Exact limits cover at least the level, these about the level: if a count is outside both tails, half of it
-    would have belonged inside.
+    Exact limits cover at least the level, these about the level: half of the mass of the counts at the ends
+    belongs inside.
 
     Examples
     --------
@@ -81,12 +81,14 @@ def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
 def widened_interval(
     value: float, lower: float, upper: float, variance: float, level: float, shift: float = 0.0
 ) -> tuple[float, float]:
-    """Ends of an interval with an added normal variance: on each side √(half-width² + z² variance).
+    """Return the ends of an interval with an added normal variance.
 
-    For a normal's interval it is the convolution; it keeps the skew of any other. On the side of `shift`,
-    the square of that is added to the variance. Each end stays between 0 and 1, on its side of the value.
-    All arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is that of
-    the interval.
+    On each side the half-width becomes √(half-width² + z² variance), which is exact for a normal distribution
+    and keeps the skew of any other. On the side of `shift`, its square is added to the variance. Each end
+    stays between 0 and 1, on its side of the value.
+
+    All arguments are from 0 to 1, except `variance` ≥ 0 and `shift`, which has a sign; `level` is the
+    interval's.
 
     Examples
     --------

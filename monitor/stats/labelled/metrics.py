@@ -177,13 +177,15 @@ def _label_noise(bins: EqualCountBins, gap: Floats, score: Floats, known: np.nda
     `labelled_calibration_error`, the variance is proportional to Σ s(1 − s)/n_b² over the labelled rows of a
     bin, scaled to the variance of the labels within bins of at least two labels.
     """
-    labelled = bins.of(known.astype(np.float64))
-    shape = bins.of(np.where(known, score * (1.0 - score), 0.0)) / bins.rows**2
+    labelled = bins.bin_sums(known.astype(np.float64))
+    shape = bins.bin_sums(np.where(known, score * (1.0 - score), 0.0)) / bins.rows**2
     enough = labelled >= 2.0
     if not enough.any():
         return shape
     count = np.maximum(labelled, 2.0)
-    scatter = np.maximum(bins.of(gap * gap) - bins.of(gap) ** 2 / count, 0.0) * count / (count - 1.0)
+    scatter = (
+        np.maximum(bins.bin_sums(gap * gap) - bins.bin_sums(gap) ** 2 / count, 0.0) * count / (count - 1.0)
+    )
     total = float(shape[enough].sum())
     seen = float((scatter[enough] / bins.rows[enough] ** 2).sum())
     return shape * (seen / total) if total > 0 else shape

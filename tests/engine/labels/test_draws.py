@@ -78,7 +78,7 @@ def test_labels_with_their_draws_become_the_papers_estimate_of_every_model(model
     assert isinstance(found, Estimate)
     assert found.value == pytest.approx(lure(labels, wrong(records, truth, model), records), abs=1e-9)
     assert found.n == 40
-    assert (refit(job).drawn, refit(job).missing_draws) == (40, 0)
+    assert (refit(job).labelled_draws, refit(job).missing_draws) == (40, 0)
 
 
 def test_labels_that_were_not_drawn_are_counted_and_left_alone() -> None:
@@ -93,7 +93,7 @@ def test_labels_that_were_not_drawn_are_counted_and_left_alone() -> None:
     assert estimate(job_of(mixed)) == nearly(estimate(job_of(alone)))
     mixed.restart()  # a refit under way is lost, and due again
     done = refit(job_of(mixed))
-    assert (done.labelled, done.drawn) == (140, 40)
+    assert (done.labelled, done.labelled_draws) == (140, 40)
     none = Rig(drawing())
     none.feed([*records, *others])
     assert estimate(job_of(none)) == f"active_testing: {Reason.NO_DRAWS}"
@@ -176,7 +176,7 @@ def test_a_drawn_row_that_had_a_label_already_counts_as_drawn() -> None:
     rig = Rig(drawing())
     before = [{"id": label["id"], "label": label["label"], "time": BEGIN} for label in labels[:5]]
     rig.feed([*records, *before, *labels])
-    assert refit(job_of(rig)).drawn == 40
+    assert refit(job_of(rig)).labelled_draws == 40
 
 
 def test_an_id_that_is_used_again_is_drawn_no_more_and_a_wiped_one_neither() -> None:
@@ -191,7 +191,7 @@ def test_an_id_that_is_used_again_is_drawn_no_more_and_a_wiped_one_neither() -> 
     rig.feed([{"id": labels[3]["id"], "label": "ok", "time": late}])
     rig.engine.forget(id_keys([labels[7]["id"]]))
     done = refit(job_of(rig))
-    assert (done.drawn, done.missing_draws) == (38, 2)
+    assert (done.labelled_draws, done.missing_draws) == (38, 2)
     left = rig.engine.snapshot().tasks["t"].refits.draws
     assert id_keys([labels[7]["id"]])[0] not in left.columns["id"]
 

@@ -136,7 +136,7 @@ def test_another_calibration_forgets_earlier_windows():
     errors = ClassErrors()
     rows = labelled(np.random.default_rng(6), 8)
     errors.add(*rows)
-    errors.begin_anew(6)
+    errors.restart(6)
     errors.add(*rows)
     state = errors.snapshot()
     assert (state.since, state.windows.tolist(), state.labels.tolist()) == (6, [6, 7], [200, 200])

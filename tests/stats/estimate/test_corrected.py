@@ -332,10 +332,10 @@ def test_a_group_starts_where_its_reference_is():
     rng = np.random.default_rng(8)
     confidence = rng.beta(6, 1.2, 3000).clip(0.02, 0.995)
     right = rng.random(3000) < expit(logit(confidence) - 0.4)
-    group = Correction.of_group(confidence, right, N)
+    group = Correction.from_group(confidence, right, N)
     assert group.mean == pytest.approx(-0.4, abs=0.1)
-    few = Correction.of_group(confidence[:40], right[:40], N)
-    none = Correction.of_group([], [], N)
+    few = Correction.from_group(confidence[:40], right[:40], N)
+    none = Correction.from_group([], [], N)
     assert abs(few.mean) < abs(group.mean)
     assert group.variance < few.variance < none.variance
     assert (none.mean, none.variance) == (0.0, pytest.approx(0.043))
@@ -380,9 +380,9 @@ def test_a_wider_level_has_a_wider_interval():
 def test_a_still_reference_keeps_the_still_hypothesis_and_a_moving_one_does_not():
     rng = np.random.default_rng(5)
     confidence = rng.beta(6, 1.2, 5000)
-    still = Correction.of_reference(confidence, rng.random(5000) < confidence, N)
+    still = Correction.from_reference(confidence, rng.random(5000) < confidence, N)
     moves = logit(confidence.clip(1e-6, 1 - 1e-6)) + np.repeat(rng.normal(scale=1.2, size=25), 200)
-    moving = Correction.of_reference(confidence, rng.random(5000) < expit(moves), N)
+    moving = Correction.from_reference(confidence, rng.random(5000) < expit(moves), N)
     assert still.weights[0] > 0.8 * STILL
     assert moving.weights[0] < 0.2
     assert moving.weights.sum() == pytest.approx(1)
@@ -398,7 +398,7 @@ def test_it_covers_on_stable_streams_and_on_drift():
             rng = np.random.default_rng([seed, 8])
             bias = np.cumsum(rng.normal(scale=drift / 3, size=50)) if drift else np.zeros(50)
             confidence, right = stream(50, seed=seed, bias=0.7 * (bias - bias[0])[:, None])
-            settings = Correction.of_reference(confidence[:10].ravel(), right[:10].ravel(), N)
+            settings = Correction.from_reference(confidence[:10].ravel(), right[:10].ravel(), N)
             logic = settings.build()
             for k in range(10, 50):
                 blocks = logic.close(k, confidence[k])
@@ -424,7 +424,7 @@ def test_bad_settings_are_named():
     with pytest.raises(ConfigError, match="window_rows must be 1 row or more, got 0"):
         Correction.unknown(0)
     with pytest.raises(ValueError, match="right must have a value for each confidence"):
-        Correction.of_reference(np.full(10, 0.9), np.ones(9, dtype=bool), N)
+        Correction.from_reference(np.full(10, 0.9), np.ones(9, dtype=bool), N)
 
 
 def test_bad_rows_are_named():

@@ -33,7 +33,7 @@ Rows = Sequence[tuple[int, float]]
 
 def sums(rows: Rows, names: Sequence[str] = NAMES, most: int = 64) -> PartSums:
     codes, terms = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-    return PartSums.of(names, codes, terms, most)
+    return PartSums.from_rows(names, codes, terms, most)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -124,7 +124,7 @@ def test_a_large_part_that_grows_gets_the_effect_of_its_share() -> None:
 def split(
     codes: NDArray[np.int64], now: NDArray[np.float64], then: NDArray[np.float64], before: NDArray[np.int64]
 ) -> Decomposition:
-    return decomposed(PartSums.of(NAMES, codes, now), PartSums.of(NAMES, before, then))
+    return decomposed(PartSums.from_rows(NAMES, codes, now), PartSums.from_rows(NAMES, before, then))
 
 
 @pytest.mark.simulation

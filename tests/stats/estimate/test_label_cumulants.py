@@ -211,8 +211,8 @@ def test_a_higher_level_widens_and_the_ends_stay_within_0_and_1() -> None:
 def test_pooled_cumulants_are_those_of_the_mean_of_draws() -> None:
     rng = np.random.default_rng(9)
     first, second = 0.8 + 0.02 * rng.standard_normal(100_000), 1 - rng.gamma(4.0, 0.02, 100_000)
-    joined = Cumulants.of_draws(0.8, first, 500).joined(Cumulants.of_draws(0.92, second, 250))
-    of_mean = Cumulants.of_draws((500 * 0.8 + 250 * 0.92) / 750, (500 * first + 250 * second) / 750, 750)
+    joined = Cumulants.from_draws(0.8, first, 500).joined(Cumulants.from_draws(0.92, second, 250))
+    of_mean = Cumulants.from_draws((500 * 0.8 + 250 * 0.92) / 750, (500 * first + 250 * second) / 750, 750)
     assert joined.value == pytest.approx(of_mean.value)
     assert joined.mean == pytest.approx(of_mean.mean)
     assert joined.variance == pytest.approx(
@@ -241,7 +241,7 @@ def test_an_objective_pools_windows_with_cumulants_and_with_draws_and_goes_on_fr
     whole = [logic.update(item) for item in items]
     assert [v.rows for v in whole] == [500, 600, 1000, 1000]
     cumulants = [
-        i if isinstance(i, Cumulants) else Cumulants.of_draws(i.value, i.draws, i.size) for i in items
+        i if isinstance(i, Cumulants) else Cumulants.from_draws(i.value, i.draws, i.size) for i in items
     ]
     assert (whole[1].lower, whole[1].upper) == cumulants[0].joined(cumulants[1]).interval(0.95)
     for cut in range(4):
