@@ -1,1 +1,1 @@
-"""Bytes and tables to columns."""
+"""Decode bytes and tables to columns."""

@@ -1,4 +1,4 @@
-"""The answers of one task: a record becomes one row, or one row a model."""
+"""The answers of one task: a record becomes one row, or one row for each of its models."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _NEITHER = (
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """One entry an answer.
+    """The answers in the chosen records, one row each.
 
     Parameters
     ----------
     values : list
-        Its scores as they came.
+        The scores, unchecked.
     names : list of str or None
-        Its model.
+        The models.
     owner : (m,) int64
-        Its record, counted among the chosen.
+        The index of each answer's record among the chosen records.
     offset : (m,) int64
-        Its place within the record.
+        The index of each answer within its record.
     path : callable
-        From a row to the JSON path of its scores.
+        A function from a row to the JSON path of its scores.
     """
 
     values: Sequence[Scores | None]
@@ -55,30 +55,29 @@ class _Rows:
     path: Callable[[int], str]
 
     def take(self, kept: Ints) -> _Rows:
-        """The chosen ones."""
+        """Return the rows at these indices."""
         chosen = kept.tolist()
         values, names = [self.values[i] for i in chosen], [self.names[i] for i in chosen]
         return _Rows(values, names, self.owner[kept], self.offset[kept], lambda row: self.path(chosen[row]))
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What the records say beside scores, one entry a record.
+class _Fields:
+    """The fields of the chosen records other than scores and models, (n,) each.
 
     Parameters
     ----------
     label, acted : (n,) int64
-        The true class and the class acted on, -1 where absent, and of a label that cannot be used.
+        The true class and the predicted class, -1 for an absent one and for a faulty label.
     label_faults : Faults
-        What is wrong with labels; their answers are used.
+        The faults of labels, which do not reject the answers.
     probability : (n,) float64 or None
-        Of the label, NaN where absent; None where no record gives one.
+        The probability with which the label was picked, NaN if absent; None if all are absent.
     version : list of str or None
-        None where no record names one.
+        None if no record has a version.
     groups : mapping of str to (tuple of str, (n,) int64)
-        As in `Batch`.
     features : (n, F) float64
-        As in `Batch`.
+        See `Batch`.
     """
 
     label: Ints
@@ -93,47 +92,47 @@ class _Said:
 def read_answers(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> Batch | None:
-    """The answers of one task.
+    """Return the answers of one task, or None if no answer is usable.
 
     Parameters
     ----------
     layout : TaskLayout
     columns : Columns
     chosen : (m,) int64
-        Which records they are.
+        The indices of the records of this task that are answers.
     places : Places
     rejects : RejectList
-        Takes what cannot be used.
+        Receives the unusable records, answers and labels.
     """
     faults = Faults(len(chosen))
-    said = _read_said(layout, columns, chosen, faults)
+    fields = _read_fields(layout, columns, chosen, faults)
     rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
     rows = _expand(columns, chosen, layout)
     row_faults = Faults(len(rows.values))
     scores = _read_scores(layout, columns, chosen, rows, row_faults)
-    for row, fault in row_faults.found.items():
-        if int(rows.owner[row]) not in faults.found:
+    for row, fault in row_faults.by_row.items():
+        if int(rows.owner[row]) not in faults.by_row:
             rejects.add(int(chosen[rows.owner[row]]), fault, 1, layout.name)
-    if faults.found or row_faults.found:
+    if faults.by_row or row_faults.by_row:
         kept = np.flatnonzero(faults.good()[rows.owner] & row_faults.good())
         rows, scores = rows.take(kept), scores[kept]
-    if said.label_faults.found:
+    if fields.label_faults.by_row:
         used = frozenset(rows.owner.tolist())
-        for row, fault in said.label_faults.found.items():
+        for row, fault in fields.label_faults.by_row.items():
             if row in used:
                 rejects.add(int(chosen[row]), fault, 0, layout.name, along=True)
-    return _batch(layout, said, rows, scores, chosen, places) if len(rows.owner) else None
+    return _batch(layout, fields, rows, scores, chosen, places) if len(rows.owner) else None
 
 
-def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Faults) -> _Said:
+def _read_fields(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Faults) -> _Fields:
     pick = picker(chosen, columns.size)
     if not absent(columns.models):
         _check_several(columns, chosen, faults)
     label_faults = Faults(len(chosen))
     label = true_classes(pick(columns.label), pick(columns.correct), layout, label_faults)
-    probability = _of_labels(pick(columns.probability), label, label_faults)
-    label[list(label_faults.found)] = -1
-    return _Said(
+    probability = _label_probabilities(pick(columns.probability), label, label_faults)
+    label[list(label_faults.by_row)] = -1
+    return _Fields(
         label=label,
         label_faults=label_faults,
         probability=probability,
@@ -145,32 +144,32 @@ def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Fault
 
 
 def _read_scores(layout: TaskLayout, columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> Floats:
-    """(m, K) of the answers; of those in `faults` they mean nothing."""
+    """Return the scores of the answers, (m, K), undefined for those in `faults`."""
     if not absent(columns.confidence):
         _check_confidence(columns, chosen, layout, rows, faults)
     scores = score_matrix(rows.values, layout, rows.path, faults)
     check_names(rows.names, _model_path(rows), layout, faults)
     if columns.reads_labels:
-        _tell_neither(columns, chosen, rows, faults)
+        _suspect_labels(columns, chosen, rows, faults)
     return scores
 
 
 def _batch(
-    layout: TaskLayout, said: _Said, rows: _Rows, scores: Floats, chosen: Ints, places: Places
+    layout: TaskLayout, fields: _Fields, rows: _Rows, scores: Floats, chosen: Ints, places: Places
 ) -> Batch:
     owner = rows.owner
     record = chosen[owner]
     models, model = encode(rows.names)  # type: ignore[arg-type]
     versions: tuple[str, ...] = ("",)
     version = np.zeros_like(owner)
-    if said.version is not None:
-        alone = len(owner) == len(said.version) and bool((owner == np.arange(len(owner))).all())
-        versions, version = encode(said.version if alone else [said.version[i] for i in owner.tolist()])
-    predicted, key = said.acted[owner], places.key[record]
-    label = _once_a_record(said.label[owner], owner, key)
+    if fields.version is not None:
+        alone = len(owner) == len(fields.version) and bool((owner == np.arange(len(owner))).all())
+        versions, version = encode(fields.version if alone else [fields.version[i] for i in owner.tolist()])
+    predicted, key = fields.acted[owner], places.key[record]
+    label = _once_a_record(fields.label[owner], owner, key)
     probability = np.full(len(owner), np.nan)
-    if said.probability is not None:
-        probability = np.where(label < 0, np.nan, said.probability[owner])
+    if fields.probability is not None:
+        probability = np.where(label < 0, np.nan, fields.probability[owner])
     return Batch(
         task=layout.name,
         scores=scores,
@@ -182,42 +181,45 @@ def _batch(
         time=places.time[record],
         key=key,
         label=label,
-        groups={name: (values, code[owner]) for name, (values, code) in said.groups.items()},
+        groups={name: (values, code[owner]) for name, (values, code) in fields.groups.items()},
         order=places.order[record] + rows.offset,
         partition=places.partition[record],
         position=places.position[record],
         probability=probability,
-        features=said.features[owner],
-        **_of_requests(places, record),
+        features=fields.features[owner],
+        **_request_columns(places, record),
     )
 
 
-def _of_requests(places: Places, record: Ints) -> dict[str, Any]:
-    """`request` and `alone` of `Batch`, where any record is a row of a request."""
+def _request_columns(places: Places, record: Ints) -> dict[str, Any]:
+    """Return `request` and `alone` of `Batch`, or nothing if no record is a row of a request."""
     if places.request is None or places.alone is None:
         return {}
     return {"request": places.request[record], "alone": places.alone[record]}
 
 
-def _of_labels(values: Sequence[object], label: Ints, faults: Faults) -> Floats | None:
-    """(n,) chances of being picked for labelling; of a record without a label they mean nothing."""
+def _label_probabilities(values: Sequence[object], label: Ints, faults: Faults) -> Floats | None:
+    """Return the probabilities with which labels were picked, NaN without a label.
+
+    Return None if no record has one.
+    """
     if absent(values):
         return None
-    given = [value if known else None for value, known in zip(values, (label >= 0).tolist(), strict=True)]
-    return picking_probabilities(given, faults)
+    picked = [value if known else None for value, known in zip(values, (label >= 0).tolist(), strict=True)]
+    return picking_probabilities(picked, faults)
 
 
 def _once_a_record(label: Ints, owner: Ints, key: Keys) -> Ints:
-    """Labels on the first answer of each record only, where there is an id to join the others by.
+    """Remove the labels of all but the first answer of a record with an id, which joins them to the others.
 
-    One label a model would be counted as that many labels, all but one of them duplicates.
+    A label in each row would count as several labels, all but one of them duplicates.
     """
     first = np.diff(owner, prepend=-1) != 0
     return np.where(first | (key == NO_ID), label, -1)
 
 
 def _largest(scores: Floats) -> Ints:
-    """(n,) index of the largest score; the first of equal ones."""
+    """Return the index of the largest score of each row, (n,); the first one if several are equal."""
     if scores.shape[1] == 2:
         return (scores[:, 1] > scores[:, 0]).astype(np.int64)  # four times as fast as argmax
     largest: Ints = np.argmax(scores, axis=1)
@@ -226,7 +228,7 @@ def _largest(scores: Floats) -> Ints:
 
 def _acted_on(values: Sequence[Value], layout: TaskLayout, faults: Faults) -> Ints:
     if not layout.classes:
-        return np.zeros(len(values), dtype=np.int64)  # an answer with a confidence acts on itself
+        return np.zeros(len(values), dtype=np.int64)  # an answer with a confidence has one class
     return encode_classes(values, "prediction", layout, faults)
 
 
@@ -237,7 +239,7 @@ def _groups(
 
 
 def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
-    """A record with several models may not also say what would be true of one of them only."""
+    """Add a fault for a record with several models and a field that only one model can have."""
     fields: Mapping[str, Sequence[object]] = {
         "model": columns.model,
         "scores": columns.scores,
@@ -245,7 +247,7 @@ def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
         "prediction": columns.prediction,
         "correct": columns.correct,
     }
-    of_one = {name: column for name, column in fields.items() if not absent(column)}
+    of_one_model = {name: column for name, column in fields.items() if not absent(column)}
     for row, record in enumerate(chosen.tolist()):
         models = columns.models[record]
         if models is None:
@@ -253,7 +255,7 @@ def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
         if not models:
             message = "$.models: expected at least one model with its scores, got none"
             faults.add(row, RejectReason.NO_MODEL, message)
-        for name, column in of_one.items():
+        for name, column in of_one_model.items():
             if column[record] is not None:
                 message = f"$.{name}: not allowed beside models; send one record a model"
                 faults.add(row, RejectReason.WRONG_TYPE, message)
@@ -292,20 +294,23 @@ def _model_path(rows: _Rows) -> Callable[[int], str]:
     return lambda row: "$.models" if rows.path(row).startswith("$.models") else "$.model"
 
 
-def _tell_neither(columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> None:
-    """A record with an id and nothing of an answer was a label, most likely, and lost what it says."""
-    for row, (reason, _) in faults.found.items():
+def _suspect_labels(columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> None:
+    """Turn the fault of a record with an id and no part of an answer into one about a missing label.
+
+    Such a record is most likely a label without its value.
+    """
+    for row, (reason, _) in faults.by_row.items():
         record = int(chosen[rows.owner[row]])
         answer = (columns.models[record], columns.confidence[record], columns.prediction[record])
         is_empty = rows.names[row] is None and answer == (None, None, None)
         if reason is RejectReason.NO_SCORES and is_empty and columns.id[record] is not None:
-            faults.found[row] = (RejectReason.NO_LABEL, _NEITHER)
+            faults.by_row[row] = (RejectReason.NO_LABEL, _NEITHER)
 
 
 def _check_confidence(
     columns: Columns, chosen: Ints, layout: TaskLayout, rows: _Rows, faults: Faults
 ) -> None:
-    """A classifier's answer needs its scores; a confidence alone is for tasks without classes."""
+    """Add a fault for a confidence without scores in a task with classes."""
     if not layout.classes:
         return
     for row, value in enumerate(rows.values):

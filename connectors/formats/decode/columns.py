@@ -1,4 +1,4 @@
-"""Records turned on their side: a list a field, and what is known of a row before its task is."""
+"""Columns of records: a list for each field, the places of the records, and the collected rejects."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _FIELDS = frozenset(Record.__struct_fields__)
 
 
 class Columns:
-    """One list a field of `Record`, all of one length.
+    """The records as columns: a list for each field of `Record`, all of the same length.
 
     Parameters
     ----------
     records : list of Record
     arenas : bool
-        Whether comparisons may be among them. Else their fields are passed over.
+        Whether an arena is configured. If not, the fields of comparisons are ignored.
     reads_labels : bool
-        Whether any record may be a label, and no answer.
+        Whether a record may be a label without an answer.
     sent_as_labels : (n,) bool, optional
-        Those that came as labels: one of them that says nothing of an answer is a label, whatever it lacks.
+        The records that were sent as labels: one without an answer is a label, even if it lacks fields.
     no_label : collection of str
-        Labels that say that there is none, in small letters.
+        The texts that stand for a missing label, in lower case.
     """
 
     __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "rows", "size", "weight")
@@ -60,7 +60,7 @@ class Columns:
         if not arenas:
             lacking |= frozenset(ARENA_FIELDS)
         none: list[Any] = [None] * len(records)
-        # A comprehension each: turning rows into tuples and zipping those takes four times as long.
+        # A comprehension for each field: turning rows into tuples and zipping them takes four times as long.
         self.id = none if "id" in lacking else [r.id for r in records]
         self.time = none if "time" in lacking else [r.time for r in records]
         self.task = none if "task" in lacking else [r.task for r in records]
@@ -81,7 +81,7 @@ class Columns:
         self.winner = none if "winner" in lacking else [r.winner for r in records]
         self.judge_winner = none if "judge_winner" in lacking else [r.judge_winner for r in records]
         self.judge_b = none if "judge_b" in lacking else [r.judge_b for r in records]
-        # Of each row of a request, how many that had; None where no record is one.
+        # The number of rows in the request of each row; None if no record is a row of a request.
         self.rows = [getattr(r, "rows", 0) for r in records] if RowRecord in kinds else None
         self.size = len(records)
         self.reads_labels = reads_labels
@@ -90,32 +90,32 @@ class Columns:
 
     @property
     def compares(self) -> list[bool] | None:
-        """Whether each is a comparison or a verdict on one; None where none is."""
+        """A bool for each record that is true for comparisons and verdicts; None if there are none."""
         if absent(self.model_a) and absent(self.model_b) and absent(self.winner):
             return None
         three = zip(self.model_a, self.model_b, self.winner, strict=True)
         return [any(value is not None for value in values) for values in three]
 
     def _labels(self, sent: Bools | None) -> Bools:
-        """(size,) bool: a label, and no prediction."""
-        found = np.zeros(self.size, dtype=bool) if sent is None else sent.copy()
+        """Return a (size,) mask of the records that are labels and no answers."""
+        is_label = np.zeros(self.size, dtype=bool) if sent is None else sent.copy()
         for column in (self.label, self.correct, self.winner):
             if not absent(column):
-                found[[i for i, value in enumerate(column) if value is not None]] = True
-        for i in np.flatnonzero(found).tolist():
-            found[i] = (
+                is_label[[i for i, value in enumerate(column) if value is not None]] = True
+        for i in np.flatnonzero(is_label).tolist():
+            is_label[i] = (
                 self.scores[i] is None
                 and self.models[i] is None
                 and self.confidence[i] is None
                 and self.model_a[i] is None
                 and self.model_b[i] is None
-                # Without an id it is no label, but the answer of a model without its scores.
+                # Without an id it is an answer that lacks scores.
                 and (self.id[i] is not None or self.model[i] is None or (sent is not None and sent[i]))
             )
-        return found
+        return is_label
 
     def _weights(self) -> Ints:
-        """(size,) int64: answers that a record stands for; 0 for a label."""
+        """Return the number of answers of each record, (size,) int64; 0 for a label."""
         weights = (~self.is_label).astype(np.int64)
         if not absent(self.models):
             for i, models in enumerate(self.models):
@@ -134,7 +134,7 @@ def known(labels: list[Any], no_label: Collection[str]) -> list[Any]:
     """
     try:
         distinct = set(labels)
-    except TypeError:  # an array, which is no label
+    except TypeError:  # an unhashable value is no label
         distinct = {label for label in labels if isinstance(label, str | float)}
     none = {each for each in distinct if isinstance(each, str) and each.strip().lower() in no_label}
     if not none and not any(label != label for label in distinct):
@@ -145,35 +145,36 @@ def known(labels: list[Any], no_label: Collection[str]) -> list[Any]:
 
 
 def absent(column: Sequence[Any]) -> bool:
-    """Whether no row has a value."""
+    """Return whether no row of a column has a value."""
     return column.count(None) == len(column)
 
 
 def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
-    """A function that takes the chosen rows of a column."""
+    """Return a function that selects the chosen rows of a column."""
     if len(chosen) == size:
         return lambda column: column
     rows = chosen.tolist()
-    if len(rows) < 2:  # of one row, itemgetter would give the value itself
+    if len(rows) < 2:  # itemgetter of one index would return the value alone
         return lambda column: [column[i] for i in rows]
     return itemgetter(*rows)  # a third of the time of a comprehension
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What is known of each record before its task is, (n,) each.
+    """The time, key and position of each record, (n,) each; they do not depend on its task.
 
     Parameters
     ----------
     time : float64
-        Seconds since the epoch, NaN without one.
+        Seconds since the epoch, NaN if absent.
     key : uint64
+        The key of the id (`monitor.base.records.id_keys`).
     order : int64
-        Place of the record's first row among all rows of the chunk.
+        The index of the first row of the record among all rows of the chunk.
     partition, position : int64
     request : uint64, optional
     alone : bool, optional
-        As in `Batch`.
+        See `Batch`.
     """
 
     time: Floats
@@ -186,18 +187,18 @@ class Places:
 
 
 class RejectList:
-    """Collects rejects out of order and gives them back in the order of the records.
+    """The rejects of a chunk, collected in any order and returned in the order of the records.
 
     Parameters
     ----------
     partitions : sequence of str
     places : Places
     raw : callable
-        From a record's number to its bytes.
+        A function from the index of a record to its bytes.
     keep : callable
-        From a reject with the whole record to one with what of it may be kept.
+        A function from a reject with the whole record to one with the part that may be kept.
     hint : callable, optional
-        From a record's number, its bytes, its fault and its task to what is added to the message.
+        A function from the index of a record, its bytes, its fault and its task to a text after the message.
     """
 
     def __init__(
@@ -210,22 +211,22 @@ class RejectList:
     ) -> None:
         self._partitions, self._places, self._raw = partitions, places, raw
         self._keep, self._hint = keep, hint
-        self._found = BoundedRejects()
+        self._rejects = BoundedRejects()
 
     def unread(self, records_before: int, reject: Reject) -> None:
-        """Add what could not be read at all."""
+        """Add a reject of an unreadable part, which follows `records_before` records."""
         kind = (reject.reason, reject.partition, reject.task, reject.answers > 0, reject.along)
         kept = partial(self._kept, reject)
-        self._found.add((records_before, 0), kind, reject.answers, kept, reject.records)
+        self._rejects.add((records_before, 0), kind, reject.answers, kept, reject.records)
 
     def add(self, record: int, fault: Fault, answers: int, task: str, along: bool = False) -> None:
-        """Add a record or one of its answers; `task` is "" where the task is at fault.
+        """Add a reject of a record or of one of its answers; `task` is "" if the task is unknown.
 
-        With `along` it is the label alone, whose answers are used.
+        With `along`, only the label is rejected, and the answers of the record are used.
         """
         partition = self._partitions[int(self._places.partition[record])]
 
-        def made() -> Reject:
+        def make() -> Reject:
             raw = self._raw(record)
             reason, message = fault
             if self._hint is not None:
@@ -233,24 +234,35 @@ class RejectList:
             position = int(self._places.position[record])
             return self._kept(Reject(reason, message, raw, partition, position, answers, task, along))
 
-        self._found.add((record, 1), (fault[0], partition, task, answers > 0, along), answers, made)
+        self._rejects.add((record, 1), (fault[0], partition, task, answers > 0, along), answers, make)
 
     def add_all(self, faults: Faults, chosen: Ints, weight: Ints, task: Callable[[int], str]) -> None:
-        """Add faults of whole records; `chosen` gives the record of each row of `faults`."""
-        for row, fault in faults.found.items():
+        """Add a reject for each fault of a record.
+
+        Parameters
+        ----------
+        faults : Faults
+        chosen : (m,) int64
+            The record of each row of `faults`.
+        weight : (n,) int64
+            The number of answers of each record.
+        task : callable
+            A function from the index of a record to the name of its task.
+        """
+        for row, fault in faults.by_row.items():
             record = int(chosen[row])
             self.add(record, fault, int(weight[record]), task(record))
 
     def in_order(self) -> tuple[Reject, ...]:
-        """All of them, in the order of the records; of a flood, the first and one of each kind."""
-        return tuple(reject for _, reject in sorted(self._found.items(), key=lambda item: item[0]))
+        """Return the rejects in the order of the records; beyond the limit, one reject of each kind."""
+        return tuple(reject for _, reject in sorted(self._rejects.items(), key=lambda item: item[0]))
 
     def _kept(self, reject: Reject) -> Reject:
         return self._keep(_quotable(reject))
 
 
 def _quotable(reject: Reject) -> Reject:
-    """With a message that can be printed and written: it may quote a text that no UTF-8 can hold."""
+    """Replace lone surrogates in the message, which can be neither printed nor encoded as UTF-8."""
     if is_unicode(reject.message):
         return reject
     return replace(reject, message=reject.message.encode("utf-8", "replace").decode())

@@ -1,4 +1,4 @@
-"""Comparisons of two models' answers, and humans' verdicts that come later than their comparison."""
+"""Comparisons of the answers of two models, and human verdicts that come later than their comparison."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from connectors.formats.messages.wording import shown
 from monitor.base.records import NO_ID, Batch, Floats, Ints, LabelBatch, RejectReason, TaskLayout
 
 _WINNERS = {"model_a": 0, "tie": 1, "tie (bothbad)": 1, "model_b": 2}
-"""A verdict's class; the third as the public records of Chatbot Arena spell it."""
-_SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # what b got of the win, by class; the last for none
+"""The class of each verdict; the public records of Chatbot Arena write "tie (bothbad)"."""
+_SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # b's share of the win by class; the last one is for no verdict
 
 
 def read_comparisons(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> Batch | None:
-    """The comparisons of one arena, by the arguments of `read_answers`: see `Batch.other`."""
+    """Return the comparisons of one arena, or None if no record is usable.
+
+    `Batch.other` holds the second model of each comparison. See `read_answers` for the parameters.
+    """
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
     pair = [_models(list(pick(column)), name, layout, faults) for column, name in _sides(columns)]
@@ -62,12 +65,9 @@ def read_comparisons(
 def read_verdicts(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> LabelBatch | None:
-    """The verdicts of one arena, as labels: 0 for a, 1 for a tie, 2 for b.
+    """Return the verdicts of one arena as labels: 0 for a, 1 for a tie, 2 for b; None if none is usable.
 
-    Parameters
-    ----------
-    layout, columns, chosen, places, rejects
-        As in `read_comparisons`.
+    See `read_answers` for the parameters.
     """
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
@@ -101,14 +101,14 @@ def _sides(columns: Columns) -> tuple[tuple[Sequence[Any], str], tuple[Sequence[
 
 
 def _models(values: list[Any], field: str, layout: TaskLayout, faults: Faults) -> list[str | None]:
-    """The names on one side; None where there is a fault."""
+    """Return the model names of one side, None in rows with a fault."""
     for row, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             faults.add(row, RejectReason.WRONG_TYPE, f"$.{field}: expected a string, got {shown(value)}")
             values[row] = None
-    found = Faults(len(values))
-    check_names(values, lambda _: f"$.{field}", layout, found)
-    for row, fault in found.found.items():
+    name_faults = Faults(len(values))
+    check_names(values, lambda _: f"$.{field}", layout, name_faults)
+    for row, fault in name_faults.by_row.items():
         faults.add(row, *fault)
         values[row] = None
     return values
@@ -117,27 +117,27 @@ def _models(values: list[Any], field: str, layout: TaskLayout, faults: Faults) -
 def _winners(
     values: Sequence[Any], field: str, pair: Sequence[Sequence[str | None]] | None, faults: Faults
 ) -> Ints:
-    """Classes of verdicts, -1 where there is none; the models' names are known where the pair is."""
-    found = np.full(len(values), -1, dtype=np.int64)
+    """Return the class of each verdict, -1 for none; with a `pair`, a verdict may name the winning model."""
+    classes = np.full(len(values), -1, dtype=np.int64)
     for row, value in enumerate(values):
         if value is None:
             continue
         names = () if pair is None else (pair[0][row], pair[1][row])
         if isinstance(value, str) and value in names:  # a model may be called tie
-            found[row] = 2 * names.index(value)
+            classes[row] = 2 * names.index(value)
         elif isinstance(value, str) and value in _WINNERS:
-            found[row] = _WINNERS[value]
+            classes[row] = _WINNERS[value]
         else:
             other = " or one of the two models' names" if pair is not None else ""
             message = f"$.{field}: expected model_a, model_b, tie{other}, got {shown(value)}"
             faults.add(row, RejectReason.UNKNOWN_CLASS, message)
-    return found
+    return classes
 
 
 def _judged(
     winner: Sequence[Any], chance: Sequence[Any], pair: Sequence[Sequence[str | None]], faults: Faults
 ) -> Floats:
-    """(n,) what b got of the win by the judge, NaN where it did not judge; a chance goes before a winner."""
+    """Return b's share of the win by the judge, (n,), NaN for no judgement; `chance` overrides `winner`."""
     share: Floats = _SHARES[_winners(winner, "judge_winner", pair, faults)]
     for row, value in enumerate(chance):
         if value is None:

@@ -1,8 +1,8 @@
-"""Raw bytes and tables in, a chunk of columns out: SPEC section 3 on the wire.
+"""The decoder, which turns raw bytes and tables into a chunk of columns (SPEC section 3).
 
 bytes ── json_lines ─┐                 ┌─ times, ids, tasks ─┬─ answers (scores, names) ─ Batch
                      ├─ Record ─ Columns                     ├─ truth ─────────────────── LabelBatch
-                     │                                       ├─ comparisons ───────────── both, of arenas
+                     │                                       ├─ comparisons ───────────── both, for arenas
 tables ─ table_rows ─┘                 └─ explain ───────────┴─────────────────────────── Reject
 """
 
@@ -36,38 +36,34 @@ from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosit
 
 
 class Decoder:
-    """Decodes what one source brings.
+    """A decoder for the input of one source.
 
-    It holds nothing between calls: the same bytes give the same rows, wherever a source cuts its input and,
-    without a clock, whenever it comes.
-    Nothing that comes in makes it raise; what cannot be used is in the chunk's `rejects`.
+    It keeps no state between calls: the same bytes give the same rows, wherever a source cuts its input and,
+    without a clock, at any time. No input makes it raise; the chunk's `rejects` hold what cannot be used.
 
     Parameters
     ----------
     layouts : sequence of TaskLayout
         The configured tasks.
     source : str
-        Name of the source, for the chunk.
+        The name of the source, for the chunk.
     max_line_bytes : int, default 1 MiB
-        A longer record is rejected unread. Only a message that is an array may be longer.
-
+        The limit of a record; a longer one is rejected unread. Only a message that is an array may be longer.
     keep : {"whole", "redacted", "none"}
-        How much of a rejected record its `Reject` holds: see `connectors.formats.messages.redaction`. The
-        messages
-        of the last two quote no value either.
+        The part of a rejected record in its `Reject`: see `connectors.formats.messages.redaction`. With
+        "redacted" and "none", messages quote no value either.
     wire : Wire, optional
-        How bytes become records: under our names where left out; see
-        `connectors.formats.wires.choice.wire_of`.
+        The format of the records, by default ours; see `connectors.formats.wires.choice.wire_of`.
     clock : callable, optional
-        Seconds since the epoch: times more than a day ahead of it are rejected. None are if absent, as in
-        `replay`.
+        A function that returns seconds since the epoch. Times more than a day ahead of it are rejected;
+        without a clock, as in `replay`, no time is.
     secret : bytes, optional
-        As of `connectors.formats.messages.redaction.keeper`.
+        The key of pseudonyms: see `connectors.formats.messages.redaction.keeper`.
 
     Raises
     ------
     ValueError
-        There is no layout, or two have the same name.
+        There is no layout, or two layouts have the same name.
 
     Examples
     --------
@@ -96,7 +92,7 @@ class Decoder:
         self.layouts = tuple(layouts)
         self.source = source
         self.max_line_bytes = max_line_bytes
-        # A task may have a class of such a name.
+        # A class may have a name such as none.
         self._no_label = NO_VALUE.difference(
             name.lower() for layout in self.layouts for name in layout.classes
         )
@@ -107,23 +103,23 @@ class Decoder:
         self._wire = wire.in_order(self.layouts) if isinstance(wire, OfTasks) else wire
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
-        """Decode what one read brought.
+        """Decode the raw input of one read.
 
         Returns
         -------
         Chunk
-            Its `answers` is always the number of rows in its batches and of answers in its rejects.
+            Its `answers` always equals the rows of its batches plus the answers of its rejects.
         """
         return self.decode_with_places(raws)[0]
 
     def decode_with_places(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
-        """As `decode`, and where each record stood: rows of label batches do not hold their positions.
+        """Decode the raw input of one read, and return the places of the records, which label batches lack.
 
         Returns
         -------
         Chunk
         Places
-            By record, in the order of reading; its `order` ties it to the rows of the chunk.
+            The place of each record in the order of reading; its `order` links it to the rows of the chunk.
         """
         with self._wording():
             return self._decode(raws)
@@ -139,20 +135,26 @@ class Decoder:
         self._add_unread(readings, rejects)
 
         task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.compares)
-        names = (*(layout.name for layout in self.layouts), "")  # -1 stands for none
+        names = (
+            *(layout.name for layout in self.layouts),
+            "",
+        )  # the last one is for index -1, an unknown task
         rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
         usable = faults.good()
         batches, labels, ids = [], [], {}
         for i, layout in enumerate(self.layouts):
             here = usable & (task == i)
-            answers, given = np.flatnonzero(here & ~columns.is_label), np.flatnonzero(here & columns.is_label)
+            answers, sent_labels = (
+                np.flatnonzero(here & ~columns.is_label),
+                np.flatnonzero(here & columns.is_label),
+            )
             if len(answers):
                 read = read_comparisons if layout.arena else read_answers
                 batches.append(read(layout, columns, answers, places, rejects))
-            if len(given):
-                read_given = read_verdicts if layout.arena else read_labels
-                labels.append(read_given(layout, columns, given, places, rejects))
-            ids[layout.name] = SampleIds(first_id(columns.id, answers), first_id(columns.id, given))
+            if len(sent_labels):
+                read_sent = read_verdicts if layout.arena else read_labels
+                labels.append(read_sent(layout, columns, sent_labels, places, rejects))
+            ids[layout.name] = SampleIds(first_id(columns.id, answers), first_id(columns.id, sent_labels))
         chunk = Chunk(
             source=self.source,
             batches=tuple(batch for batch in batches if batch is not None),
@@ -170,7 +172,7 @@ class Decoder:
         return chunk, places
 
     def _rows_left(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> dict[str, int]:
-        """What the mapping did not read of records with several rows, by the path of the row that it read."""
+        """Return the number of rows that the mapping skipped, by the path of the one row that it reads."""
         if not isinstance(self._wire, MappedWire | ObservedWire) or not self._wire.one_row:
             return {}
         records = (record for reading in readings for record in reading.records)
@@ -206,7 +208,7 @@ class Decoder:
     def _hint_of(
         self, raws: Sequence[Raw], readings: Sequence[Reading]
     ) -> Callable[[int, bytes, Fault, str], str]:
-        """From a record that lacks something to the clause about what it calls otherwise than we do."""
+        """Return a function that names the sender's likely spelling of a field that a record lacks."""
         ends = np.cumsum([len(reading.records) for reading in readings]).tolist()
         classes = {layout.name: layout.classes for layout in self.layouts}
 
@@ -214,8 +216,8 @@ class Decoder:
             raw = raws[bisect_right(ends, record)]
             if isinstance(self._wire, MappedWire):
                 reason, message = fault
-                found = reason in MISSING and not isinstance(raw, RawTable)
-                return self._wire.missing(message, data) if found else self._wire.note(message)
+                lacks_field = reason in MISSING and not isinstance(raw, RawTable)
+                return self._wire.missing(message, data) if lacks_field else self._wire.note(message)
             if isinstance(self._wire, FormatWire) and (clause := self._wire.missing(fault, data)):
                 return clause
             if fault[0] not in MISSING:
@@ -266,7 +268,7 @@ def _after_others(raws: Sequence[Raw]) -> tuple[str, ...]:
 
 
 def _sent_as_labels(raws: Sequence[Raw], readings: Sequence[Reading]) -> Bools | None:
-    """(n,) bool of all records, or None where none was."""
+    """Return a mask of the records that were sent as labels, or None if none was."""
     sent = [isinstance(raw, RawBlock) and raw.labels for raw in raws]
     return np.repeat(sent, [len(reading.records) for reading in readings]) if any(sent) else None
 
@@ -276,7 +278,7 @@ def _joined(parts: Sequence[Ints]) -> Ints:
 
 
 def _raw_of(readings: Sequence[Reading]) -> Callable[[int], bytes]:
-    """From a record's number in the chunk to the bytes it was read from."""
+    """Return a function from the index of a record in the chunk to its bytes."""
     sizes = [len(reading.records) for reading in readings]
     starts = [0, *accumulate(sizes)]
 

@@ -1,4 +1,4 @@
-"""How labels' rows were drawn, where they were drawn one after another: the field `draw`."""
+"""The field `draw` of labels, which says how their rows were drawn for labelling."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from connectors.formats.messages.wording import shown
 from monitor.base.records import DRAW, Floats, RejectReason, id_keys
 
 DRAW_FIELDS = ("round", "number", "pool", "probability")
-"""What the field `draw` holds, all of it."""
+"""The required keys of the field `draw`."""
 
-_LARGEST = 1 << 53  # a table turns whole numbers into floats, which count no further
+_LARGEST = 1 << 53  # tables turn whole numbers into floats, which are exact up to here
 
 
 def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDArray[np.void]:
-    """The draws of labels, `DRAW` each; of number 0 where a label was not drawn.
+    """Return the draw of each label as a row of `DRAW`; a row of number 0 means that there was no draw.
 
     Parameters
     ----------
     values : sequence of object
-        The field as it came, n of them.
+        The n values of the field `draw`, unchecked.
     picked : (n,) float64
-        The labels' `probability`, NaN where absent.
+        The field `probability` of the labels, NaN if absent.
     faults : Faults
-        Takes what is wrong.
+        Receives the faults of draws.
 
     Examples
     --------
     >>> faults = Faults(2)
-    >>> drawn = {"round": "a", "number": 3, "pool": 800, "probability": 0.02}
-    >>> read_draws([drawn, drawn | {"pool": 2}], np.array([0.05, 0.05]), faults)["number"].tolist()
+    >>> draw = {"round": "a", "number": 3, "pool": 800, "probability": 0.02}
+    >>> read_draws([draw, draw | {"pool": 2}], np.array([0.05, 0.05]), faults)["number"].tolist()
     [3, 0]
-    >>> faults.found[1][1]
+    >>> faults.by_row[1][1]
     '$.draw.pool: expected a whole number, at least the number of the draw, got 2'
     """
-    found = np.zeros(len(values), dtype=DRAW)
+    draws = np.zeros(len(values), dtype=DRAW)
     if absent(values):
-        return found
+        return draws
     names: list[str] = []
     rows: list[int] = []
     for row, value in enumerate(values):
@@ -58,18 +58,18 @@ def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDAr
         rows.append(row)
         name = value["round"]
         names.append(text_of(int(name) if isinstance(name, float) else name))
-        found[row] = (0, int(value["number"]), int(value["pool"]), value["probability"])
-    found["round"][rows] = id_keys(names)
-    return found
+        draws[row] = (0, int(value["number"]), int(value["pool"]), value["probability"])
+    draws["round"][rows] = id_keys(names)
+    return draws
 
 
 def _is_null(value: object) -> bool:
-    """A struct of a table that holds nothing but nulls: so some writers spell a null."""
+    """Return whether a value is a struct of nulls, which some writers of tables write for a null."""
     return isinstance(value, Mapping) and all(value.get(field, 0) is None for field in DRAW_FIELDS)
 
 
 def draw_fault(value: object) -> Fault | None:
-    """What is wrong with the field `draw`; None where nothing is."""
+    """Return the fault of a value of the field `draw`, or None if it is valid."""
     if not isinstance(value, Mapping):
         fields = ", ".join(DRAW_FIELDS)
         return RejectReason.WRONG_TYPE, f"$.draw: expected an object with {fields}, got {shown(value)}"
@@ -77,23 +77,26 @@ def draw_fault(value: object) -> Fault | None:
     if isinstance(name, str) and not is_unicode(name):
         return unicode_fault(name, "$.draw.round")
     if not (isinstance(name, str) and 0 < len(name) <= MAX_ID) and not _is_whole(name):
-        return _told("round", f"text of 1 to {MAX_ID} characters", name, isinstance(name, str))
+        return _wrong_value("round", f"text of 1 to {MAX_ID} characters", name, isinstance(name, str))
     if not _is_whole(number) or not 1 <= number <= _LARGEST:
-        return _told("number", "a whole number from 1", number, _is_number(number))
+        return _wrong_value("number", "a whole number from 1", number, _is_number(number))
     if not _is_whole(pool) or not number <= pool <= _LARGEST:
-        return _told("pool", "a whole number, at least the number of the draw", pool, _is_number(pool))
+        return _wrong_value("pool", "a whole number, at least the number of the draw", pool, _is_number(pool))
     if not _is_number(chance) or not 0 < chance <= 1:
-        return _told("probability", "a number above 0 and at most 1", chance, _is_number(chance))
+        return _wrong_value("probability", "a number above 0 and at most 1", chance, _is_number(chance))
     return None
 
 
-def _told(field: str, expected: str, got: object, of_type: bool) -> Fault:
+def _wrong_value(field: str, expected: str, got: object, of_type: bool) -> Fault:
     reason = RejectReason.OUT_OF_RANGE if of_type else RejectReason.WRONG_TYPE
     return reason, f"$.draw.{field}: expected {expected}, got {'nothing' if got is None else shown(got)}"
 
 
 def _unweighed(picked: float) -> Fault | None:
-    """Estimators that know of no draws would take the label for one of a plain random sample."""
+    """Return the fault of a draw without a probability, or None.
+
+    Estimators that do not know draws would treat such a label as part of a simple random sample.
+    """
     if not np.isnan(picked):
         return None
     message = (
@@ -108,5 +111,5 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _is_whole(value: object) -> TypeGuard[float]:
-    """A float may be: tables make floats of whole numbers."""
+    """Return whether a value is a whole number; floats count, because tables turn integers into floats."""
     return value.is_integer() if isinstance(value, float) else _is_number(value)

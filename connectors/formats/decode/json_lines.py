@@ -1,7 +1,7 @@
-"""Bytes to records: NDJSON blocks, and messages that hold one record, an array, or NDJSON.
+"""Records of NDJSON blocks, and of messages that hold one record, an array or NDJSON.
 
-A whole block is decoded in one call. Only where that fails is it cut in halves until the bad lines
-stand alone, so that one bad line among thousands costs a few more calls and takes nobody with it.
+One call decodes a whole block. If it fails, the block is halved until the bad lines are alone, so that one
+bad line among thousands costs a few more calls and no other record.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _SPACE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LEAF = 4  # pieces decoded one by one: below this, halving costs more calls than it saves
+_LEAF = 4  # pieces that are decoded one by one, because halving them costs more calls than it saves
 
 
 def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
-    """The records of a block of lines; blank lines are passed over.
+    """Return the records of a block of lines, without blank lines.
 
     Parameters
     ----------
     block : RawBlock
     max_line_bytes : int
-        A longer line is rejected, unread.
+        The limit of a line; a longer one is rejected unread.
     wire : Wire
-        How a line is read.
+        The format of a line.
     """
     data = block.data
     skipped = len(_BYTE_ORDER_MARK) if block.start == 0 and data.startswith(_BYTE_ORDER_MARK) else 0
@@ -61,7 +61,7 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
 
 
 def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
-    """The records of messages; an empty message (Kafka's tombstone) holds none."""
+    """Return the records of messages; an empty message (Kafka's tombstone) holds none."""
     positions = np.array(raw.offsets, dtype=np.int64)
     if raw.headers is None or isinstance(wire, ByShape):
         values = [value.strip(_SPACE) for value in raw.values]
@@ -74,7 +74,7 @@ def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> 
 
 
 def read_rows(raw: RawTable, max_line_bytes: int, wire: Wire) -> Reading:
-    """Read each row of a table as JSON, and return the records."""
+    """Return the records of the rows of a table, each written as JSON."""
     rows = list(json_rows(raw))
     good = [i for i in range(len(rows)) if i not in raw.broken]
     positions = np.array(good, dtype=np.int64) + raw.start
@@ -88,7 +88,7 @@ def read_rows(raw: RawTable, max_line_bytes: int, wire: Wire) -> Reading:
 
 
 def _at_once(values: list[bytes], positions: Ints, max_line_bytes: int, wire: Wire) -> Reading | None:
-    """The records of messages, where each is one; else None."""
+    """Return the records of messages that hold one record each, or None for other messages."""
     if max(map(len, values), default=0) > max_line_bytes or b"" in values:
         return None
     records = _try_pieces(values, wire)
@@ -98,11 +98,11 @@ def _at_once(values: list[bytes], positions: Ints, max_line_bytes: int, wire: Wi
 
 
 def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_bytes: int) -> bool:
-    """Whether each line starts with a brace and ends with one.
+    """Return whether each line starts and ends with a brace, and none is too long.
 
-    `decode_lines` takes any white space for the end of a record, so that two records on one line,
-    or one on two, would shift all positions after them. Between a closing and an opening brace,
-    though, valid JSON can only be between records; with as many records as lines, each line is one.
+    `decode_lines` accepts any white space between records, so that two records on one line, or one record on
+    two lines, would shift all later positions. But valid JSON has a line end between a closing and an opening
+    brace only between records; so with as many records as lines, each line is one record.
     """
     if not len(starts) or int((ends - starts).max()) > max_line_bytes:
         return False
@@ -114,7 +114,10 @@ def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_byte
 
 
 def _try_pieces(pieces: Sequence[bytes], wire: Wire) -> list[Record] | Mixed | None:
-    """One record a piece, all decoded in one call, or None where that is not so; with the gaps of `Mixed`."""
+    """Return one record for each piece from a single call of the decoder, with the gaps of `Mixed`.
+
+    Return None if the pieces are not one object each, or the decoder fails.
+    """
     joined = b"\n".join(pieces)
     if not (joined.startswith(b"{") and joined.endswith(b"}")):
         return None
@@ -159,9 +162,9 @@ def _outcomes(
     decode_one: Callable[[bytes, int, Wire], list[Outcome]],
     known: Mixed | None,
 ) -> Iterator[tuple[int, bytes, Record | Fault | None]]:
-    """What each piece holds: (number of the piece, bytes of the record, record, fault or None).
+    """Yield the index of a piece, the bytes of a record and its outcome: a record, a fault or None.
 
-    Of what is `known` only the gaps are read.
+    Only the gaps of `known` are decoded.
     """
     numbers = [i for i, piece in enumerate(pieces) if piece]
     pending = [numbers]
@@ -172,7 +175,7 @@ def _outcomes(
                 yield from ((i, *each) for each in decode_one(pieces[i], max_line_bytes, wire))
             continue
         here = [pieces[i] for i in some]
-        # What is too long is judged alone, not decoded beside others as if it were not.
+        # A piece that is too long is rejected alone; decoding it with others would accept it.
         records: list[Record] | Mixed | None = known
         if known is None:
             records = _try_pieces(here, wire) if max(map(len, here)) <= max_line_bytes else None
@@ -194,10 +197,10 @@ def _from_line(line: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
 
 
 def _from_message(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
-    """A message is an array, one record (over several lines or not), or a record a line."""
+    """Return the outcomes of a message: an array, one record on one or more lines, or NDJSON."""
     if not _is_one_value(value):
-        if value.startswith(b"[") and (found := lenient_elements(value)) is not None:
-            return [outcome for element in found for outcome in _from_line(element, max_line_bytes, wire)]
+        if value.startswith(b"[") and (parts := lenient_elements(value)) is not None:
+            return [outcome for element in parts for outcome in _from_line(element, max_line_bytes, wire)]
         lines = [line for line in (x.strip(_SPACE) for x in value.split(b"\n")) if line]
         if len(lines) > 1:
             return [outcome for line in lines for outcome in _from_line(line, max_line_bytes, wire)]
@@ -220,7 +223,7 @@ def _is_one_value(value: bytes) -> bool:
 
 
 def too_large(size: int, max_line_bytes: int) -> Fault:
-    """The fault of a line that was not read because of its length, in bytes."""
+    """Return the fault of a record that is too long to be read."""
     return (
         RejectReason.TOO_LARGE,
         f"$: a record of {size} bytes; at most {max_line_bytes} are read; send one record a line",

@@ -1,4 +1,4 @@
-"""Names in a column (models, versions, classes, groups) become indices, the ids of single records text."""
+"""Encode columns of names (models, versions, classes, groups) as indices, and ids as keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Value = str | int | float | bool | None
 
 
 def text_of(value: Value) -> str:
-    """A scalar as JSON spells it, without quotes.
+    """Return a scalar as JSON writes it, without quotes.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def text_of(value: Value) -> str:
 
 
 def encode(names: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
-    """The distinct names in order of appearance, and each row's index into them.
+    """Return the distinct names in order of appearance, and the index of each row into them.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def encode(names: Sequence[str]) -> tuple[tuple[str, ...], Ints]:
 
 
 def indices(names: Sequence[object], index: Mapping[object, int] | Mapping[str, int]) -> Ints:
-    """Each name's index; every name must be there."""
+    """Return the index of each name, or raise a KeyError for an unknown name."""
     return np.fromiter(map(index.__getitem__, names), dtype=np.int64, count=len(names))  # type: ignore[arg-type]
 
 
@@ -63,9 +63,9 @@ _MISSING_KEYS, _LONGEST_MISSING = id_keys(_MISSING), max(map(len, _MISSING))
 
 
 def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
-    """Keys of ids (`monitor.base.records.id_keys`); integers are taken as their decimal text.
+    """Return the keys of ids (`monitor.base.records.id_keys`); an integer equals its decimal text.
 
-    Texts that stand for a missing value, such as NULL, are no ids: many rows would have the same one.
+    A text for a missing value, such as NULL, is no id, because many rows would share it.
 
     Examples
     --------
@@ -99,7 +99,9 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
 
 
 def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tuple[Keys, NDArray[np.bool_]]:
-    """Of the first rows of requests the keys of the requests' own ids, and whether each is the only row.
+    """Return the keys of the requests' own ids, and a mask of requests with one row.
+
+    A key is set only in the first row of a request (number 0); other rows have `NO_ID`.
 
     Examples
     --------
@@ -108,12 +110,14 @@ def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tup
     (True, [True, False, False, False])
     """
     named = zip(map(str, values), rows, strict=True)
-    ids = [id_[: -len(":0")] if of and id_.endswith(":0") else "" for id_, of in named]
+    ids = [id_[: -len(":0")] if size and id_.endswith(":0") else "" for id_, size in named]
     return id_keys(ids), np.array(rows) == 1
 
 
 def first_id(values: Sequence[str | int | None], rows: Ints) -> str | None:
-    """The id of the first of these rows as text, for messages; where those may quote no value, its outline.
+    """Return the id of the first of these rows as text for messages, or None if there are no rows.
+
+    If messages may not quote values, return the outline of the id: `a` for a letter, `9` for a digit.
 
     Examples
     --------
@@ -130,7 +134,7 @@ def first_id(values: Sequence[str | int | None], rows: Ints) -> str | None:
 def check_names(
     names: Sequence[str | None], path: Callable[[int], str], layout: TaskLayout, faults: Faults
 ) -> None:
-    """Find models without a name, and names that are too long to keep."""
+    """Add a fault for each model without a name and for each name that is too long."""
     wrong = {name for name in set(names) if not name or len(name) > MAX_NAME} - layout.long_names
     if not wrong:
         return
@@ -148,7 +152,7 @@ def check_names(
 def encode_versions(
     values: Sequence[str | int | float | None], layout: TaskLayout, faults: Faults
 ) -> list[str]:
-    """Versions as text, ``""`` where there is none."""
+    """Return versions as text, ``""`` for an absent or faulty one."""
     if set(map(type, values)) == {str}:
         texts: list[str] = list(values)  # type: ignore[arg-type]
     else:
@@ -168,31 +172,37 @@ def encode_versions(
 
 
 def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faults: Faults) -> Ints:
-    """Indices of classes, -1 where there is none. `field` is the name in messages."""
+    """Return the indices of classes, -1 for an absent or faulty one.
+
+    Parameters
+    ----------
+    field : str
+        The name of the field in messages: `label` or `prediction`.
+    """
     if values.count(None) == len(values):
         return np.full(len(values), -1, dtype=np.int64)
     index: dict[Value, int] = {name: i for i, name in enumerate(layout.classes)}
     index[None] = -1
-    with suppress(KeyError, TypeError):  # a number, no class, or an array
+    with suppress(KeyError, TypeError):  # another spelling, an unknown class, or an unhashable value
         return np.fromiter(map(index.__getitem__, values), dtype=np.int64, count=len(values))
     index |= {name: i for name, i in same_names(layout.classes).items() if name not in index}
-    found = np.full(len(values), -1, dtype=np.int64)
+    classes = np.full(len(values), -1, dtype=np.int64)
     for row, value in enumerate(values):
         place = index.get(text_of(value), -1) if isinstance(value, str | int | float) else -1
         if place < 0 and value is not None:
             place = _place(value, field, index, layout, lambda *fault, row=row: faults.add(row, *fault))
-        found[row] = place
-    return found
+        classes[row] = place
+    return classes
 
 
 NO_VALUE = frozenset(
     ("", "null", "nan", "-nan", "none", "na", "n/a", "<na>", "nat", "\\n", "#n/a", "#na", "#n/a n/a")
 )
-"""How tables write that there is no value, in small letters."""
+"""The texts that stand for a missing value in tables, in lower case."""
 
 
 def is_no_value(text: object, names: Collection[str] = NO_VALUE) -> bool:
-    """Return whether a text stands for a missing value, in capital or small letters.
+    """Return whether a text stands for a missing value, in upper or lower case.
 
     Examples
     --------
@@ -203,7 +213,7 @@ def is_no_value(text: object, names: Collection[str] = NO_VALUE) -> bool:
 
 
 def same_name(text: str) -> str:
-    """Normalize a class's name for comparison: to NFC, and a whole number to no decimal point.
+    """Normalize the name of a class for comparison, to NFC and without the decimals of a whole number.
 
     Examples
     --------
@@ -215,7 +225,7 @@ def same_name(text: str) -> str:
 
 
 def same_names(names: Iterable[str]) -> dict[str, int]:
-    """Return the place of each normalized name, without names that become equal.
+    """Return the index of each normalized name, without names that become equal.
 
     Examples
     --------
@@ -233,7 +243,10 @@ def _place(
     layout: TaskLayout,
     add: Callable[..., None],
 ) -> int:
-    """Return the class that another spelling names; -1 with a fault, or -1 alone for a label to come."""
+    """Return the index of the class that a value spells in another way, or -1.
+
+    A label that stands for a missing value gives -1 without a fault; every other -1 has a fault.
+    """
     text = text_of(value) if isinstance(value, str | int | float) else None
     missing = is_no_value(text) or (isinstance(value, float) and value != value)
     if text is None:
@@ -260,9 +273,9 @@ _TRUE, _FALSE = frozenset({"1", "true", "t", "yes", "y"}), frozenset({"0", "fals
 
 
 def meant_class(text: str, classes: Sequence[str]) -> str | None:
-    """Return the class that a text means in another spelling, or as yes or no; None where none is meant.
+    """Return the class that a text spells in another way, or None.
 
-    Numbers and words for yes and no are those of two classes, the second of which is the positive one.
+    With two classes, words and numbers for yes mean the second one, and those for no the first one.
 
     Examples
     --------
@@ -279,7 +292,7 @@ def meant_class(text: str, classes: Sequence[str]) -> str | None:
 
 
 def _folded(text: str) -> str:
-    """Return a text without what spellings of one name differ in: blanks, capitals, zeros before a number."""
+    """Return a text without blanks around it, capitals, and zeros before a number."""
     folded = same_name(text.strip()).casefold()
     return str(int(folded)) if folded.isdecimal() and len(folded) < MAX_NAME else folded
 
@@ -288,10 +301,10 @@ _REGRESSION = "of a regression send `confidence`, or bin its numbers into classe
 
 
 def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
-    """The sentence about a class that the task does not have."""
+    """Return the message about a class that the task does not have, with a hint."""
     allowed = listing(layout.classes)
     hint = ""
-    if values_are_shown():  # a hint says much of them
+    if values_are_shown():  # a hint reveals the value
         text = text_of(value)
         number = same_name(text)
         at = int(number) if number.isdecimal() and len(number) < 6 else len(layout.classes)
@@ -311,14 +324,14 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
 def encode_group(
     values: Sequence[Mapping[str, object] | None], name: str, layout: TaskLayout, faults: Faults
 ) -> tuple[tuple[str, ...], Ints]:
-    """The values of one watched group, and each row's index into them, -1 where absent."""
+    """Return the distinct values of one group, and the index of each row into them, -1 if absent."""
     index: dict[str, int] = {}
-    found = np.full(len(values), -1, dtype=np.int64)
+    codes = np.full(len(values), -1, dtype=np.int64)
     for row, groups in enumerate(values):
         value = groups.get(name) if groups else None
         if value is None:
             continue
-        place = index.get(value) if type(value) is str else None  # nearly always one that came before
+        place = index.get(value) if type(value) is str else None  # nearly always a value of an earlier row
         if place is None:
             text = text_of(value) if isinstance(value, str | int | float) else None
             fault = _group_fault(value, text, name, layout)
@@ -326,12 +339,12 @@ def encode_group(
                 faults.add(row, *fault)
                 continue
             place = index.setdefault(str(text), len(index))
-        found[row] = place
-    return tuple(index), found
+        codes[row] = place
+    return tuple(index), codes
 
 
 def _group_fault(value: object, text: str | None, name: str, layout: TaskLayout) -> Fault | None:
-    """Return what is wrong with the value of a group, None where nothing is."""
+    """Return the fault of the value of a group, or None."""
     if text is None or isinstance(value, TooLarge) or (isinstance(value, float) and not isfinite(value)):
         reason = RejectReason.WRONG_TYPE if text is None else RejectReason.NOT_A_NUMBER
         reason = RejectReason.OUT_OF_RANGE if isinstance(value, TooLarge) else reason
@@ -347,13 +360,13 @@ def _group_fault(value: object, text: str | None, name: str, layout: TaskLayout)
 
 
 def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults) -> Floats:
-    """(n, F) the features of a task as `Batch` has them; NaN where a record lacks one.
+    """Return the features of a task in the encoding of `Batch`, (n, F), NaN for a missing one.
 
-    A text that is a number counts as one where a number is asked for, as all cells of a CSV file are texts.
+    A text such as "3.5" counts as a number, because all cells of a CSV file are texts.
     """
-    found = np.full((len(values), len(layout.features)), np.nan)
+    features = np.full((len(values), len(layout.features)), np.nan)
     if not layout.features or absent(values):
-        return found
+        return features
     for row, value in enumerate(values):
         if not isinstance(value, dict | None):
             message = f"$.features: expected an object, got {shown(value)}"
@@ -362,20 +375,22 @@ def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults
         column = [each.get(name) if isinstance(each, dict) else None for each in values]
         if absent(column):
             continue
-        found[:, j] = _texts_of(column, name, faults) if kind == "text" else _numbers(column, name, faults)
-    return found
+        features[:, j] = (
+            _text_codes(column, name, faults) if kind == "text" else _numbers(column, name, faults)
+        )
+    return features
 
 
 def _numbers(column: Sequence[object], name: str, faults: Faults) -> Floats:
-    """(n,) the numbers; what is infinite is none."""
+    """Return the numbers of a column, (n,), NaN for absent, faulty and infinite ones."""
     try:
-        found = np.array(column, dtype=np.float64)
+        numbers = np.array(column, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        found = np.zeros(0)
-    if found.shape != (len(column),):  # one that is no number, or only lists
-        found = np.array([_number(value, row, name, faults) for row, value in enumerate(column)])
-    found[np.isinf(found)] = np.nan
-    return found
+        numbers = np.zeros(0)
+    if numbers.shape != (len(column),):  # a value is no number, or all are lists
+        numbers = np.array([_number(value, row, name, faults) for row, value in enumerate(column)])
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
 
 
 def _number(value: Any, row: int, name: str, faults: Faults) -> float:
@@ -387,15 +402,17 @@ def _number(value: Any, row: int, name: str, faults: Faults) -> float:
         return np.nan
 
 
-def _texts_of(column: Sequence[object], name: str, faults: Faults) -> Floats:
-    """(n,) the codes of the texts."""
+def _text_codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
+    """Return the codes of the texts of a column, (n,), NaN for absent and faulty ones."""
     index: dict[str, int] = {}
     places = np.full(len(column), -1, dtype=np.int64)
     for row, value in enumerate(column):
         if isinstance(value, TooLarge) or (isinstance(value, float) and not isfinite(value)):
             continue
         if isinstance(value, str | int | float):
-            whole = isinstance(value, float) and value.is_integer()  # as a table with gaps has integers
+            whole = (
+                isinstance(value, float) and value.is_integer()
+            )  # tables with gaps store integers as floats
             text = text_of(int(value) if whole else value)
             if text not in index and not is_unicode(text):
                 faults.add(row, *unicode_fault(text, f"$.features.{name}"))
@@ -407,23 +424,23 @@ def _texts_of(column: Sequence[object], name: str, faults: Faults) -> Floats:
 
 
 def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
-    """The id of the record at a position of what was read, under whatever name it stands there.
+    """Return the id of the record at a position of the raw input, in a field of any name.
 
     Parameters
     ----------
     raw : Raw
         A block of lines or a table that holds the position.
     position : int
-        As in `Batch.position`: a byte's of a block, a row's of a table.
+        A value of `Batch.position`: a byte in a block, or a row in a table.
     key : int
-        `id_keys` of the id.
+        The key of the id (`id_keys`).
     wire : Wire
-        How a line is read: an event holds several records, whose ids are made of its own.
+        The format of a line; an event can hold several records, whose ids derive from its own.
 
     Returns
     -------
     str or None
-        None where no text and no whole number of the record has that key.
+        None if no text and no whole number of the record has this key.
 
     Examples
     --------
@@ -438,7 +455,7 @@ def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
 
 
 def holds(raw: Raw, position: int) -> bool:
-    """Whether a position is in what was read."""
+    """Return whether a position is in the raw input."""
     if isinstance(raw, RawBlock):
         return raw.start <= position < raw.start + len(raw.data)
     if isinstance(raw, RawTable):
@@ -447,7 +464,7 @@ def holds(raw: Raw, position: int) -> bool:
 
 
 def _read(raw: Raw, position: int, wire: Wire) -> Iterator[str]:
-    """The ids of the records that a line is read as."""
+    """Yield the ids of the records in the line at a position."""
     if isinstance(raw, RawBlock):
         for _, outcome in wire.one(_line(raw, position)):
             if isinstance(outcome, Record) and outcome.id is not None:
@@ -469,7 +486,7 @@ def _record(raw: Raw, position: int) -> object:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Texts and whole numbers of a record, from the outside in."""
+    """Yield the texts and whole numbers of a record as texts, outer ones first."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, int) and not isinstance(value, bool):

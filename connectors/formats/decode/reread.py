@@ -1,8 +1,8 @@
-"""A second reading of one record without types, of any format: a fault costs only the value that has it.
+"""The lenient second reading of a record in any format, in which a fault costs only its value.
 
-The typed decoder refuses a whole record for a NaN that nobody reads, half a character in a label, or an id
-that is `81.0`. Here the same record keeps what can be used, and the columns judge the rest. All formats end
-here, so that one value has one outcome in all of them.
+The typed decoder rejects a whole record for a NaN in an unused field, for half a character in a label, or for
+the id `81.0`. Here the same record keeps its usable values, and the columns check the others. All formats
+share this code, so that a value has the same outcome in each.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from monitor.base.records import RejectReason
 _Kind = TypeVar("_Kind", bound=Record)
 
 _BY_COLUMN = frozenset({"label", "correct", "probability", "draw", "groups", "features", *ARENA_FIELDS})
-"""Fields of which the columns judge what the task reads: a group that it does not watch may hold anything."""
+"""The fields that the columns check if the task uses them; a group that no task watches may hold anything."""
 
 CONVERSION = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError, OverflowError)
-"""What `msgspec.convert` raises for values that are none of its type."""
+"""The exceptions of `msgspec.convert` for values of another type."""
 
 _EXACT = 1 << 53
 
 
 def whole_number(value: object) -> object:
-    """Return a float that is a whole number as an integer where that is exact; anything else unchanged.
+    """Return a whole float as an integer where that is exact, and any other value unchanged.
 
-    A table with gaps, and JavaScript, have floats in the place of integers.
+    Tables with gaps and JavaScript store integers as floats.
 
     Examples
     --------
@@ -43,13 +43,12 @@ def whole_number(value: object) -> object:
 
 
 def read_again(data: bytes, error: Exception) -> Record | Fault:
-    """Return the record that these bytes hold, or why they hold none.
+    """Return the record in these bytes, or the fault that makes them unusable.
 
     Parameters
     ----------
-    data : bytes
     error : Exception
-        What the typed decoder said, for what nothing better can be said.
+        The error of the typed decoder, for the message if there is no better one.
 
     Examples
     --------
@@ -62,16 +61,16 @@ def read_again(data: bytes, error: Exception) -> Record | Fault:
 
 
 def _explained(data: bytes, error: Exception, fault: Fault | None) -> Fault:
-    """Explain what is wrong with a record: first with its bytes, whose faults are named by position."""
+    """Return the fault of a record: a fault of its bytes, which names the position, comes first."""
     if fault is None or fault[0] is RejectReason.ENCODING:
         return explain_text(data, error)
     return fault
 
 
 def lenient_value(data: bytes) -> Any:
-    """Parse JSON that may hold NaN, Infinity and invalid UTF-8; return None for what is not JSON.
+    """Return the value of JSON that may hold NaN, Infinity and invalid UTF-8, or None for other text.
 
-    Bytes that are not UTF-8 come as lone surrogates.
+    Invalid bytes become lone surrogates.
     """
     try:
         return json_value(data.decode("utf-8", "surrogateescape"))
@@ -80,7 +79,9 @@ def lenient_value(data: bytes) -> Any:
 
 
 def lenient_elements(data: bytes) -> list[bytes] | None:
-    """Return the elements of a JSON array that may hold NaN, Infinity and invalid UTF-8; else None.
+    """Return the elements of a JSON array that may hold NaN, Infinity and invalid UTF-8.
+
+    Return None if the bytes are no such array.
 
     Examples
     --------
@@ -90,15 +91,15 @@ def lenient_elements(data: bytes) -> list[bytes] | None:
     text = data.decode("utf-8", "surrogateescape")
     if not text.startswith("[") or lenient_value(data) is None:
         return None
-    found: list[bytes] = []
+    elements: list[bytes] = []
     at = _next_token(text, 1)
     while text[at] != "]":
         _, end = _ELEMENT.raw_decode(text, at)
-        found.append(text[at:end].encode("utf-8", "surrogateescape"))
+        elements.append(text[at:end].encode("utf-8", "surrogateescape"))
         at = _next_token(text, end)
         if text[at] == ",":
             at = _next_token(text, at + 1)
-    return found
+    return elements
 
 
 _ELEMENT = json.JSONDecoder(parse_float=str, parse_int=str)
@@ -111,13 +112,12 @@ def _next_token(text: str, at: int) -> int:
 
 
 def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind | Fault:  # type: ignore[assignment]
-    """Return the record that a decoded value of any format holds, or what is wrong with it.
+    """Return the record in a decoded value of any format, or its fault.
 
     Parameters
     ----------
     value : mapping
-        Under our names; others are passed over.
-    kind : type of Record
+        The values by field of `Record`; other names are ignored.
 
     Examples
     --------
@@ -129,16 +129,16 @@ def record_of(value: Mapping[str, object], kind: type[_Kind] = Record) -> _Kind 
     names = kind.__struct_fields__
     read = {name: each for name, each in value.items() if name in names and each is not None}
     id_ = whole_number(read.get("id"))
-    read["id"] = id_ if id_ == id_ else None  # a table with gaps has NaN where there is no id
+    read["id"] = id_ if id_ == id_ else None  # tables with gaps store a missing id as NaN
     judged = {name: each for name, each in read.items() if name not in _BY_COLUMN}
     fault = explain_value(read) or text_fault(judged)
     if fault is not None:
         return fault
     later = {name: read.pop(name) for name in _BY_COLUMN & read.keys()}
     try:
-        found = msgspec.convert(read, kind)
+        record = msgspec.convert(read, kind)
     except CONVERSION as error:
         return RejectReason.WRONG_TYPE, f"$: {error}"
     for name, each in later.items():
-        setattr(found, name, each)
-    return found
+        setattr(record, name, each)
+    return record

@@ -1,4 +1,4 @@
-"""The scores of a task's answers, a column of whatever forms the records gave them in, as a matrix."""
+"""The scores of the answers of a task, from any accepted form to a matrix."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from monitor.base.records import Floats, RejectReason, TaskLayout
 
 SUM_TOLERANCE = 1e-3
 ROUNDING = 1e-6
-"""A softmax in float32 leaves 0 to 1 by about 1e-7; so little is cut off, not rejected."""
+"""A score outside 0 to 1 by at most this much is clipped; a softmax in float32 errs by about 1e-7."""
 
-_LARGEST_OFF = SUM_TOLERANCE + 1e-9  # 0.5 + 0.501 must pass, whatever binary makes of it
+_LARGEST_OFF = SUM_TOLERANCE + 1e-9  # 0.5 + 0.501 must pass, with its binary rounding
 
 Path = Callable[[int], str]
-"""From a row to the JSON path of its scores."""
+"""A function from a row to the JSON path of its scores."""
 
 
 def score_matrix(values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults) -> Floats:
-    """Class probabilities, (n, K) in class order, or (n, 1) for a task of confidences.
+    """Return class probabilities, (n, K) in class order, or (n, 1) for a task of confidences.
 
     Parameters
     ----------
     values : sequence of list, dict, float or None
-        n of them: in class order, by class, or the probability of the second of two classes.
+        The scores of each row: in class order, by class, or the probability of the second of two classes.
     layout : TaskLayout
     path : callable
+        See `Path`.
     faults : Faults
-        Takes what is missing, of the wrong length, no number, below 0 or above 1 by more than 1e-6,
-        or sums to 1 by no less than 1e-3 off. The values of such rows mean nothing.
+        Receives a fault for scores that are missing, of the wrong length, no numbers, outside 0 to 1 by more
+        than 1e-6, or of a sum that differs from 1 by more than 1e-3. The matrix is undefined in such rows.
 
     Examples
     --------
@@ -52,9 +53,9 @@ def score_matrix(values: Sequence[Scores | None], layout: TaskLayout, path: Path
         flat = chain.from_iterable(values)  # type: ignore[arg-type]
         matrix = np.fromiter(flat, dtype=np.float64, count=len(values) * width).reshape(-1, width)
     elif kinds == {float} and width == 2:
-        return _of_second_class(np.array(values, dtype=np.float64), path, faults)
-    elif kinds == {dict} and (found := _by_class(values, layout.classes)) is not None:  # type: ignore[arg-type]
-        matrix = found
+        return _from_second_class(np.array(values, dtype=np.float64), path, faults)
+    elif kinds == {dict} and (from_mappings := _by_class(values, layout.classes)) is not None:  # type: ignore[arg-type]
+        matrix = from_mappings
     else:
         matrix = _row_by_row(values, layout, path, faults)
     _check(matrix, values, layout, path, faults)
@@ -62,22 +63,22 @@ def score_matrix(values: Sequence[Scores | None], layout: TaskLayout, path: Path
 
 
 def _by_class(values: Sequence[dict[str, float]], classes: Sequence[str]) -> Floats | None:
-    """Of objects that each name exactly the classes; None where any does not."""
+    """Return the scores of objects that each name exactly the classes, or None if an object does not."""
     if len(classes) < 2 or set(map(len, values)) != {len(classes)}:
         return None
     try:
         flat = chain.from_iterable(map(itemgetter(*classes), values))
-        found = np.fromiter(flat, dtype=np.float64, count=len(values) * len(classes))
+        scores = np.fromiter(flat, dtype=np.float64, count=len(values) * len(classes))
     except (KeyError, TypeError):
         return None
-    return found.reshape(-1, len(classes))
+    return scores.reshape(-1, len(classes))
 
 
 def _confidences(values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults) -> Floats:
-    found = np.full((len(values), 1), np.nan)
+    confidences = np.full((len(values), 1), np.nan)
     for row, value in enumerate(values):
         if isinstance(value, int | float):
-            found[row] = value
+            confidences[row] = value
         elif value is None:
             message = f"{path(row)}: task {layout.name} has no classes; send confidence, a number from 0 to 1"
             faults.add(row, RejectReason.NO_SCORES, message)
@@ -86,12 +87,12 @@ def _confidences(values: Sequence[Scores | None], layout: TaskLayout, path: Path
                 f"{path(row)}: task {layout.name} has no classes; expected a confidence, got {shown(value)}"
             )
             faults.add(row, RejectReason.NO_SCORES, message)
-    _check_numbers(found[:, 0], path, faults)
-    clipped: Floats = np.clip(found, 0.0, 1.0)
+    _check_numbers(confidences[:, 0], path, faults)
+    clipped: Floats = np.clip(confidences, 0.0, 1.0)
     return clipped
 
 
-def _of_second_class(second: Floats, path: Path, faults: Faults) -> Floats:
+def _from_second_class(second: Floats, path: Path, faults: Faults) -> Floats:
     _check_numbers(second, path, faults)
     second = np.clip(second, 0.0, 1.0)
     return np.column_stack((1.0 - second, second))
@@ -117,7 +118,10 @@ def _number_fault(value: float, path: str) -> tuple[RejectReason, str]:
 
 
 def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults) -> Floats:
-    """Rows of many forms; a faulty one is left as certain of the first class, which passes the checks."""
+    """Return the scores of rows in several forms.
+
+    A faulty row gets a fault and the valid scores (1, 0, ...), which later checks accept.
+    """
     width, names = layout.width, frozenset(layout.classes)
     matrix = np.zeros((len(values), width))
     matrix[:, 0] = 1.0
@@ -140,16 +144,16 @@ def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path,
 def _as_named(
     value: dict[str, float], names: frozenset[str], layout: TaskLayout
 ) -> Mapping[str, float] | None:
-    """Return the scores by class, whose names may be in any form of Unicode; None where others are named."""
+    """Return scores by class, with names in any Unicode form; None if other classes are named."""
     if value.keys() == names:
         return value
     if len(value) != len(names):
         return None
     places = same_names(layout.classes)
-    found = {
+    by_class = {
         layout.classes[places[name]]: value[each] for each in value if (name := same_name(each)) in places
     }
-    return found if found.keys() == names else None
+    return by_class if by_class.keys() == names else None
 
 
 def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[RejectReason, str]:
@@ -157,7 +161,9 @@ def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[Re
     if value is None or value == {}:
         return RejectReason.NO_SCORES, f"{path}: expected a probability for each class ({classes}), got none"
     if isinstance(value, dict):
-        known = frozenset(layout.classes)  # looking through thousands for each takes seconds
+        known = frozenset(
+            layout.classes
+        )  # with thousands of classes, searching a tuple for each takes seconds
         unknown = next((name for name in value if name not in known), None)
         if unknown is not None:
             return RejectReason.UNKNOWN_CLASS, unknown_class(path, unknown, layout)
@@ -174,7 +180,7 @@ def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[Re
 def _check(
     matrix: Floats, values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults
 ) -> None:
-    """Check each row, and cut off what float32 rounding left outside 0 to 1."""
+    """Add a fault for each row that is no distribution, and clip the rounding of float32."""
     columns = [matrix[:, k] for k in range(layout.width)] if layout.width <= 4 else None
     total = sum(columns[1:], start=columns[0]) if columns else matrix.sum(axis=1)
     off = np.abs(total - 1.0)
@@ -187,7 +193,7 @@ def _check(
 
 
 def _row_fault(row: Floats, value: Scores | None, layout: TaskLayout, path: str) -> tuple[RejectReason, str]:
-    """The worst fault: what is no number, then what is negative, then what exceeds 1, then the sum."""
+    """Return the worst fault: a value that is no number, then below 0, then above 1, then the sum."""
     with np.errstate(invalid="ignore"):
         wrong = (~np.isfinite(row), row < -ROUNDING, row > 1.0 + ROUNDING)
     for mask in wrong:

@@ -1,4 +1,4 @@
-"""One record as it stands on the wire, typed, before it becomes a row of columns."""
+"""A record as the decoders read it, with types, before its values go into columns."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from monitor.base.records import Ints, Reject, RejectReason
 
 Scores = list[float] | dict[str, float] | float
-"""In class order, by class, or the probability of the second of two classes.
+"""Scores in class order, scores by class name, or the probability of the second of two classes.
 
-A mapping that gives each class a path makes tuples of it, which are read as lists are.
+A mapping with a path for each class makes tuples, which count as lists.
 """
 
 RAW_BYTES = 2_000
-"""So much of a rejected record is kept."""
+"""The largest part of a rejected record that is kept, in bytes."""
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line is no record of ours, and holding it would cost memory without bound."""
+"""The default limit of a record in bytes: without a limit one line could fill the memory."""
 
 MAX_ID = 512
-"""Characters of an id, and of the name of a round of draws."""
+"""The largest number of characters of an id and of the name of a round of draws."""
 
 MAX_NAME = 200
-"""Characters of the name of a model, a version or a group's value, which stand in every sample of theirs."""
+"""The largest number of characters of a model, a version or the value of a group, which metrics repeat."""
 
 
 class Record(msgspec.Struct, gc=False):
-    """Every field of SPEC section 3, each optional: what is missing is judged later, by column.
+    """A record with the fields of SPEC section 3, each optional; the columns report missing fields later.
 
-    Fields that are not listed are passed over. No reference cycle can go through a record, so the
-    garbage collector need not look at it (`gc=False`), which speeds decoding.
+    The decoder skips other fields. A record cannot be part of a reference cycle, so the garbage collector
+    does not track it (`gc=False`), which speeds up decoding.
     """
 
     id: str | int | None = None
@@ -50,13 +50,13 @@ class Record(msgspec.Struct, gc=False):
     prediction: str | int | float | bool | None = None
     version: str | int | float | None = None
     groups: dict[str, Any] | None = None
-    # What is wrong with a label costs the label, not its answer: `true_classes` looks at its type.
+    # Any type: a wrong label costs the label, not its answer, and `true_classes` checks it.
     label: Any = None
     correct: Any = None
     probability: Any = None
-    draw: Any = None  # looked at in labels; beside an answer it is no field
-    features: Any = None  # looked at where the task has features; elsewhere it is no field
-    # Of an arena's records. Their types are looked at where there is one: elsewhere they are no fields.
+    draw: Any = None  # checked in labels, ignored in answers
+    features: Any = None  # checked if the task has features, else ignored
+    # Fields of an arena's records, checked if there is an arena, else ignored.
     model_a: Any = None
     model_b: Any = None
     winner: Any = None
@@ -65,22 +65,22 @@ class Record(msgspec.Struct, gc=False):
 
 
 class RowRecord(Record, gc=False):
-    """One row of a request: its id is the request's, a colon and the row's number from 0."""
+    """A row of a request; its id is the request's id, a colon and the row number, which starts at 0."""
 
-    rows: int = 0  # that the request had
+    rows: int = 0  # number of rows in the request
 
 
 class OneOfRows(Record, gc=False):
-    """A record of which a mapping reads one row, and leaves others."""
+    """A record for the one row that a mapping reads of several."""
 
-    left: int = 0  # rows beside it
+    left: int = 0  # number of the other rows
 
 
-@lru_cache(maxsize=64)  # senders choose what they leave out; each shape is a type of its own
+@lru_cache(maxsize=64)  # bounded: senders choose the fields, and each set of fields is a type
 def record_without(absent: frozenset[str], scored: bool = False) -> type[Record]:
-    """`Record` that takes no value for these fields: which records have none is known without a look.
+    """Return a `Record` type that accepts no value for the absent fields.
 
-    With `scored` it has scores, or is none.
+    Columns of such records need not look for values of these fields. With `scored`, the scores are required.
 
     Examples
     --------
@@ -95,13 +95,13 @@ def record_without(absent: frozenset[str], scored: bool = False) -> type[Record]
     fields: list[Any] = [(name, None, None) for name in Record.__struct_fields__ if name in absent]
     fields += [("scores", Scores)] if scored else []
     made: Any = msgspec.defstruct("Record", fields, bases=(Record,), gc=False, kw_only=True)
-    found: type[Record] = made
-    return found
+    kind: type[Record] = made
+    return kind
 
 
 @lru_cache(maxsize=64)
 def without(kind: type[Record]) -> frozenset[str]:
-    """The fields that records of this type never have.
+    """Return the fields that records of a type never have.
 
     Examples
     --------
@@ -112,29 +112,29 @@ def without(kind: type[Record]) -> frozenset[str]:
 
 
 ARENA_FIELDS = ("model_a", "model_b", "winner", "judge_winner", "judge_b")
-"""Fields of `Record` that only comparisons have."""
+"""The fields of `Record` that only comparisons of an arena have."""
 
 
 Fault = tuple["RejectReason", str]
-"""Why something is not used: the reason, and the sentence that says where and what."""
+"""The reason for which a value is not used, and a message with its place and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one raw block, list of messages or table holds.
+    """The records of one raw block, list of messages or table.
 
     Parameters
     ----------
     records : list of Record
-        n of them, in order.
+        The n records in order.
     positions : (n,) int64
-        Where each stands in its partition.
+        The position of each record in its partition.
     raw : callable
-        From a record's number to the bytes it was read from; called for rejected records only.
+        A function from the index of a record to its bytes, called only for rejected records.
     rejects : list of (int, Reject)
-        What could not be read at all, each with the number of records read before it.
+        The unreadable parts, each with the number of records before it.
     ignored : int
-        Events among them that hold no record, as they may.
+        The number of valid events that hold no record.
     """
 
     records: list[Record]
@@ -145,21 +145,19 @@ class Reading:
 
 
 REJECTS_BYTES = 16 << 20
-"""About so many bytes of rejects are kept of one read: 30,000 short records."""
+"""The approximate limit of the kept rejects of one read in bytes, about 30,000 short records."""
 
-_REJECT_BYTES = 300  # what one takes beside its record and its message
+_REJECT_BYTES = 300  # memory of a reject beside its record and message
 
 RejectKind = tuple["RejectReason", str, str, bool, bool]
-"""Rejects that can be counted together: reason, partition, task, whether it is an answer, `Reject.along`."""
+"""The key by which rejects are counted: reason, partition, task, whether it is an answer, `Reject.along`."""
 
 
 class BoundedRejects:
-    """Rejects of one read with their places: each alone up to a bound in bytes, then one of each kind.
+    """The rejects of one read with their places, bounded in memory.
 
-    Parameters
-    ----------
-    room : int
-        Bytes.
+    Each reject is kept until their size exceeds `room` bytes; after that, one reject of each kind is kept and
+    counts the others of its kind.
 
     Examples
     --------
@@ -176,13 +174,13 @@ class BoundedRejects:
     def __init__(self, room: int = REJECTS_BYTES) -> None:
         self._room = room
         self._alone: list[tuple[Any, Reject]] = []
-        # Of each kind for which there was no room: the index of its first, records, answers.
+        # For each kind beyond the room: the index of its first reject, and numbers of records and answers.
         self._counts: dict[RejectKind, list[int]] = {}
 
     def add(
         self, place: Any, kind: RejectKind, answers: int, make: Callable[[], Reject], records: int = 1
     ) -> None:
-        """Add a reject; it is made only if it is kept."""
+        """Add a reject; `make` is called only if the reject is kept."""
         if (counts := self._counts.get(kind)) is not None:
             counts[1] += records
             counts[2] += answers
@@ -194,40 +192,45 @@ class BoundedRejects:
         self._alone.append((place, reject))
 
     def items(self) -> list[tuple[Any, Reject]]:
-        """Return them with their places, in the order in which they were added."""
-        found = self._alone.copy()
+        """Return the rejects with their places, in the order of `add`."""
+        rejects = self._alone.copy()
         for index, records, answers in self._counts.values():
-            place, reject = found[index]
-            found[index] = (place, replace(reject, records=records, answers=answers))
-        return found
+            place, reject = rejects[index]
+            rejects[index] = (place, replace(reject, records=records, answers=answers))
+        return rejects
 
 
 class Faults:
-    """What is wrong with which rows of a column; the first finding of a row stands.
+    """The first fault of each row of a column.
 
     Parameters
     ----------
     size : int
-        Rows.
+        Number of rows.
+
+    Attributes
+    ----------
+    by_row : dict of int to Fault
+        The fault of each faulty row, in the order of `add`.
     """
 
-    __slots__ = ("_last", "found", "size")
+    __slots__ = ("_last", "by_row", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.found: dict[int, Fault] = {}
+        self.by_row: dict[int, Fault] = {}
         self._last: Fault | None = None
 
     def add(self, row: int, reason: RejectReason, message: str) -> None:
-        """Note a fault of a row that has none yet."""
+        """Add a fault to a row, unless the row has one already."""
         fault = (reason, message)
-        if fault == self._last:  # rows of a flood have one fault in common
+        if fault == self._last:  # many rows with the same fault share one object
             fault = self._last
         self._last = fault
-        self.found.setdefault(int(row), fault)
+        self.by_row.setdefault(int(row), fault)
 
     def good(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """(size,) bool, False where something is wrong."""
+        """Return a (size,) mask that is False for the rows with a fault."""
         good = np.ones(self.size, dtype=bool)
-        good[list(self.found)] = False
+        good[list(self.by_row)] = False
         return good

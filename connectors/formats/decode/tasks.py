@@ -1,4 +1,4 @@
-"""Which task a record belongs to: the one it names, the only one there is, or its model's."""
+"""The task of a record: the one it names, the only one configured, or the only one that lists its model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from monitor.base.records import Ints, RejectReason, TaskLayout
 
 
 class TaskFinder:
-    """Finds records' tasks.
+    """An index that finds the tasks of records.
 
     Parameters
     ----------
     layouts : sequence of TaskLayout
-        A model that two of them list belongs to neither, until the record names its task.
+        The configured tasks. Records of a model that two tasks list must name their task.
     """
 
     def __init__(self, layouts: Sequence[TaskLayout]) -> None:
@@ -28,8 +28,8 @@ class TaskFinder:
             for model in layout.models:
                 owners.setdefault(model, set()).add(i)
         kinds = [[i for i, layout in enumerate(layouts) if layout.arena is arena] for arena in (False, True)]
-        self._only = [found[0] if len(found) == 1 else None for found in kinds]
-        self._of_model = {model: min(found) for model, found in owners.items() if len(found) == 1}
+        self._only = [tasks[0] if len(tasks) == 1 else None for tasks in kinds]
+        self._of_model = {model: min(tasks) for model, tasks in owners.items() if len(tasks) == 1}
 
     def find(
         self,
@@ -39,17 +39,17 @@ class TaskFinder:
         faults: Faults,
         compares: Sequence[bool] | None = None,
     ) -> Ints:
-        """(n,) indices into the layouts, -1 with a fault.
+        """Return the index of each record's task in the layouts, (n,), -1 with a fault.
 
         Parameters
         ----------
         tasks, model, models : sequence
-            The records' fields of these names.
+            The fields `task`, `model` and `models` of the records.
         faults : Faults
-            Takes `NO_TASK` and `UNKNOWN_TASK`.
+            Receives `NO_TASK` and `UNKNOWN_TASK`.
         compares : sequence of bool, optional
-            Whether each is of an arena by its fields; none is if absent. One that names no task belongs to
-            the only task of its kind.
+            True for the comparisons of an arena, by default for no record. A record that names no task
+            belongs to the only arena or to the only other task.
 
         Examples
         --------
@@ -57,7 +57,7 @@ class TaskFinder:
         >>> finder.find(["b", None], ["m", "m"], [None, None], Faults(2))
         array([1, 0])
         """
-        # Nearly always one name: comparing costs half of what hashing does.
+        # Nearly always all are equal, and comparing costs half as much as hashing.
         alike = bool(tasks) and tasks.count(tasks[0]) == len(tasks)
         distinct = set(tasks[:1] if alike else tasks)
         if distinct == {None} and len(self._names) == 1:
@@ -66,28 +66,28 @@ class TaskFinder:
             if len(distinct) == 1:
                 return np.full(len(tasks), self._index[distinct.pop()], dtype=np.int64)
             return np.fromiter(map(self._index.__getitem__, tasks), dtype=np.int64, count=len(tasks))
-        found = np.full(len(tasks), -1, dtype=np.int64)
+        index_of_row = np.full(len(tasks), -1, dtype=np.int64)
         for row, task in enumerate(tasks):
             if task is None:
                 kind = self._only[bool(compares and compares[row])]
-                found[row] = (
+                index_of_row[row] = (
                     self._without_name(row, model[row], models[row], faults) if kind is None else kind
                 )
             elif task in self._index:
-                found[row] = self._index[task]
+                index_of_row[row] = self._index[task]
             else:
                 known, hint = listing(self._names), nearest(task, self._names)
                 message = f"$.task: no task {as_json(task)} is configured; known tasks: {known}{hint}"
                 faults.add(row, RejectReason.UNKNOWN_TASK, message)
-        return found
+        return index_of_row
 
     def _without_name(self, row: int, model: str | None, models: Iterable[str] | None, faults: Faults) -> int:
         if len(self._names) == 1:
             return 0
         named = list(models) if models else [model]
-        found = {self._of_model.get(name, -1) for name in named if name is not None}
-        if len(found) == 1 and -1 not in found:
-            return found.pop()
+        tasks = {self._of_model.get(name, -1) for name in named if name is not None}
+        if len(tasks) == 1 and -1 not in tasks:
+            return tasks.pop()
         message = (
             f"$.task: several tasks are configured ({listing(self._names)}) and the record names none; "
             "name one, or list the model under one task's models"

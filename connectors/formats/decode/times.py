@@ -1,7 +1,7 @@
-"""The times of records, a column at once: RFC 3339 with an offset, or seconds since the epoch.
+"""The times of a column of records: RFC 3339 with an offset, or seconds since the epoch.
 
-Texts of one length are laid side by side as a matrix of characters and read by column, which costs
-tens of nanoseconds a record; `datetime.fromisoformat` costs five times that.
+Texts of the same length form a matrix of characters that is parsed by column, in tens of nanoseconds a
+record; `datetime.fromisoformat` takes five times as long.
 """
 
 from __future__ import annotations
@@ -18,48 +18,43 @@ from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND, Floats, In
 
 _ZERO = 48
 _LETTER_Z, _LETTER_T, _DOT, _COLON, _PLUS, _MINUS = (ord(c) for c in "ZT.:+-")
-_LOWER = 0x20  # the bit by which small letters differ
+_LOWER = 0x20  # the bit that is set in lower-case letters
 _WHOLE_SECONDS = 19  # characters of YYYY-MM-DDTHH:MM:SS
-_MAX_FRACTION = 9  # digits read of a fraction: a float has no room for more
+_MAX_FRACTION = 9  # digits of a fraction that count: a float cannot hold more
 _LONGEST = 64
 _SHORTEST = 20
 _LENGTHS = frozenset(range(_SHORTEST, _LONGEST + 1))
 
-_MOST_AHEAD = 86_400.0  # seconds: senders may write local time as UTC
-_NOT_SECONDS = 1e11  # seconds until the year 5138; milliseconds until March 1973
+_MOST_AHEAD = 86_400.0  # seconds; senders may write local time as UTC
+_NOT_SECONDS = 1e11  # as seconds the year 5138, as milliseconds March 1973
 _UNITS = ((1e14, "milliseconds", 1e3), (1e17, "microseconds", 1e6), (1e20, "nanoseconds", 1e9))
 
-_SERIALS = (40_179.0, 54_789.0)  # days since 30 December 1899 of the years 2010 to 2049, as Excel counts them
+_SERIALS = (40_179.0, 54_789.0)  # the years 2010 to 2049 in Excel's days since 30 December 1899
 _OFFSET = re.compile(r"(.*[0-9]) ?(?:UTC|GMT|Z|([+-][0-9]{2})(?::?([0-9]{2}))?)", re.ASCII)
 
 _TEXT_HINT = "RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, or seconds since the epoch"
 
 
 def parse_times(values: Sequence[str | float | None], faults: Faults, now: float | None = None) -> Floats:
-    """Seconds since the epoch, NaN where there are none.
+    """Return times in seconds since the epoch, (n,), NaN for absent and faulty ones.
 
-    An offset may also be written ``+00``, ``+0000`` or `` UTC``, as databases do. A number that is a date of
-    a spreadsheet, counted in days, is none.
-    A leap second (``:60``) counts as the second after it. Of a fraction the first nine digits count. A
-    time that rounds to a millisecond outside the years 1 to 9999 is none: nobody could write it down. One
-    before 1970, or more than a day after `now`, is one, and wrong.
+    An offset may also be written ``+00``, ``+0000`` or `` UTC``, as databases do. A leap second (``:60``)
+    counts as the second after it. The first nine digits of a fraction count. Rejected are: the serial date of
+    a spreadsheet, which counts days; a time that rounds to a millisecond outside the years 1 to 9999, which
+    RFC 3339 cannot write; a time before 1970; and one more than a day after `now`.
 
     Parameters
     ----------
     values : sequence of str, float or None
     faults : Faults
-        Takes `TIME_FORMAT`, `TIME_UNIT` and `BAD_TIME`; such rows are NaN too.
+        Receives `TIME_FORMAT`, `TIME_UNIT`, `NOT_A_NUMBER` and `BAD_TIME`.
     now : float, optional
-        Seconds since the epoch; if absent, no time is ahead.
-
-    Returns
-    -------
-    (n,) float64
+        Seconds since the epoch; without it, no time is too late.
 
     Examples
     --------
     >>> faults = Faults(4)
-    >>> parse_times(["1970-01-01T01:00:00.25+01:00", 3.5, None, "noon"], faults).tolist(), list(faults.found)
+    >>> parse_times(["1970-01-01T01:00:00.25+01:00", 3.5, None, "noon"], faults).tolist(), list(faults.by_row)
     ([0.25, 3.5, nan, nan], [3])
     """
     times = _parsed(values, faults)
@@ -97,11 +92,11 @@ def _parsed(values: Sequence[str | float | None], faults: Faults) -> Floats:
 
 
 def _in_calendar(times: Floats) -> NDArray[np.bool_]:
-    """Whether each can be written with a year of four digits, rounded to a millisecond as reports are."""
+    """Return a mask of the times that, rounded to a millisecond, lie in the years 1 to 9999."""
     with np.errstate(invalid="ignore", over="ignore"):
         milliseconds = np.rint(times * 1000.0)
-        found: NDArray[np.bool_] = (milliseconds >= FIRST_MILLISECOND) & (milliseconds <= LAST_MILLISECOND)
-    return found
+        inside: NDArray[np.bool_] = (milliseconds >= FIRST_MILLISECOND) & (milliseconds <= LAST_MILLISECOND)
+    return inside
 
 
 def _numbers(values: Sequence[float | None], rows: Ints, faults: Faults) -> Floats:
@@ -139,13 +134,13 @@ def _number_fault(value: float) -> tuple[RejectReason, str]:
 def _texts(values: Sequence[str], rows: Ints, faults: Faults) -> Floats:
     distinct = set(map(len, values))
     if len(distinct) == 1 and distinct <= _LENGTHS:
-        times = _of_one_length(values, distinct.pop())
+        times = _parse_equal_lengths(values, distinct.pop())
     else:
         times = np.full(len(values), np.nan)
         lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
         for length in distinct & _LENGTHS:
             some = np.flatnonzero(lengths == length)
-            times[some] = _of_one_length([values[i] for i in some.tolist()], length)
+            times[some] = _parse_equal_lengths([values[i] for i in some.tolist()], length)
     unread = np.flatnonzero(np.isnan(times)).tolist()
     if unread:
         _read_offsets(values, unread, times)
@@ -156,7 +151,7 @@ def _texts(values: Sequence[str], rows: Ints, faults: Faults) -> Floats:
 
 
 def _read_offsets(values: Sequence[str], unread: Sequence[int], times: Floats) -> None:
-    """Read the times whose offsets differ from the form of RFC 3339."""
+    """Parse texts whose offset differs from RFC 3339, and write their times into `times`."""
     by_length: dict[int, list[tuple[int, str]]] = {}
     for i in unread:
         parts = _OFFSET.fullmatch(values[i][:_LONGEST])
@@ -165,22 +160,24 @@ def _read_offsets(values: Sequence[str], unread: Sequence[int], times: Floats) -
             by_length.setdefault(len(text), []).append((i, text))
     for length in by_length.keys() & _LENGTHS:
         places, texts = zip(*by_length[length], strict=True)
-        times[list(places)] = _of_one_length(texts, length)
+        times[list(places)] = _parse_equal_lengths(texts, length)
 
 
 def _text_fault(value: str) -> str:
     with_offset = value[:_LONGEST] + "Z"
-    if len(with_offset) >= _SHORTEST and not np.isnan(_of_one_length([with_offset], len(with_offset))[0]):
+    if len(with_offset) >= _SHORTEST and not np.isnan(
+        _parse_equal_lengths([with_offset], len(with_offset))[0]
+    ):
         return f"$.time: {shown(value)} has no offset from UTC; end it in Z or in +01:00"
     return f"$.time: expected {_TEXT_HINT}, got {shown(value)}"
 
 
-def _of_one_length(values: Sequence[str], length: int) -> Floats:
-    """Seconds since the epoch of texts that are all `length` characters long; NaN where unreadable."""
+def _parse_equal_lengths(values: Sequence[str], length: int) -> Floats:
+    """Return seconds since the epoch of texts of `length` characters, NaN for unreadable ones."""
     try:
         joined = "".join(values).encode("ascii")
     except UnicodeEncodeError:
-        # Eight bits to a character: what is not ASCII becomes a question mark, which no form allows.
+        # One byte a character: others than ASCII become question marks, which no format allows.
         joined = "".join(values).encode("ascii", "replace")
     matrix = np.frombuffer(joined, dtype=np.uint8).reshape(len(values), length)
     in_utc = (matrix[:, -1] & ~np.uint8(_LOWER)) == _LETTER_Z
@@ -202,7 +199,7 @@ def _no_offset(good: _Good) -> int:
 
 
 def _offset(matrix: NDArray[np.uint8], good: _Good) -> Ints:
-    """Seconds ahead of UTC from ``+HH:MM``."""
+    """Return the seconds ahead of UTC of ``+HH:MM``."""
     columns = matrix.T
     hours, minutes = _number(columns, (1, 2), good), _number(columns, (4, 5), good)
     good &= (columns[3] == _COLON) & (hours <= 23) & (minutes <= 59)
@@ -212,12 +209,12 @@ def _offset(matrix: NDArray[np.uint8], good: _Good) -> Ints:
 
 
 def _read(matrix: NDArray[np.uint8], offset: Callable[[_Good], Ints | int]) -> Floats:
-    """Seconds from ``YYYY-MM-DDTHH:MM:SS[.f…]``, less the offset."""
+    """Return the seconds of ``YYYY-MM-DDTHH:MM:SS[.f…]``, minus the offset."""
     columns = np.ascontiguousarray(matrix.T)
     good = np.ones(columns.shape[1], dtype=bool)
     good &= (columns[4] == _MINUS) & (columns[7] == _MINUS)
     good &= (columns[13] == _COLON) & (columns[16] == _COLON)
-    # RFC 3339, section 5.6: the T may be small, and a blank may stand for it.
+    # RFC 3339, section 5.6, allows a lower-case T, and a blank in its place.
     good &= ((columns[10] & ~np.uint8(_LOWER)) == _LETTER_T) | (columns[10] == _LOWER)
     days = _days(columns, good)
     hours, minutes = _number(columns, (11, 12), good), _number(columns, (14, 15), good)
@@ -243,7 +240,7 @@ def _fraction(columns: NDArray[np.uint8], good: _Good) -> Floats:
 
 
 def _number(columns: NDArray[np.uint8], places: tuple[int, ...], good: _Good) -> Ints:
-    """The integer that the digits in these columns spell."""
+    """Return the integer in these columns of digits; clear `good` for rows with another character."""
     total = np.zeros(columns.shape[1], dtype=np.int64)
     for place in places:
         digit = columns[place] - np.uint8(_ZERO)  # wraps: every other character becomes 10 or more
@@ -253,13 +250,13 @@ def _number(columns: NDArray[np.uint8], places: tuple[int, ...], good: _Good) ->
 
 
 def _days(columns: NDArray[np.uint8], good: _Good) -> Ints:
-    """Days since the epoch."""
+    """Return the days since the epoch of each date."""
     year, month = _number(columns, (0, 1, 2, 3), good), _number(columns, (5, 6), good)
     day = _number(columns, (8, 9), good)
     good &= (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
     date = (year * 100 + month) * 100 + day
     if len(date) and (date[0] == date).all():
-        # Records of one read are nearly always of one day: look it up once.
+        # The records of one read nearly always have the same day, which is looked up once.
         first, days = slice(0, 1), np.zeros(len(date), dtype=np.int64)
     else:
         first, days = slice(None), np.zeros(len(date), dtype=np.int64)

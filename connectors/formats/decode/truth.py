@@ -1,4 +1,4 @@
-"""True classes in records, and records that are labels."""
+"""The true classes of records, and the records that are labels."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ _CORRECT = {
     **dict.fromkeys(("false", "0", "0.0", "f", "no", "n"), 1),
     **dict.fromkeys(NO_VALUE, -1),
 }
-"""Classes of `correct`, as databases and tables spell what is true or false."""
+"""The class of each spelling of `correct` in databases and tables."""
 
 
 def true_classes(
     labels: Sequence[Value], correct: Sequence[object], layout: TaskLayout, faults: Faults
 ) -> Ints:
-    """(n,) true classes, -1 where there is none; for a task of confidences 0 is correct, 1 is wrong."""
+    """Return the true classes, (n,), -1 for absent and faulty ones.
+
+    In a task of confidences, class 0 is correct and class 1 is wrong.
+    """
     if layout.classes:
         if not absent(correct):
-            for row, given in enumerate(correct):
-                if given is not None and labels[row] is None:
+            for row, value in enumerate(correct):
+                if value is not None and labels[row] is None:
                     message = (
                         f"$.correct: task {layout.name} has classes; "
                         f"send label, one of {listing(layout.classes)}"
@@ -53,7 +56,7 @@ def _correct(values: Sequence[object], faults: Faults) -> Ints:
     known = {None: -1, True: 0, False: 1}
     with suppress(KeyError, TypeError):
         return np.fromiter(map(known.__getitem__, values), dtype=np.int64, count=len(values))  # type: ignore[arg-type]
-    found = np.full(len(values), -1, dtype=np.int64)
+    classes = np.full(len(values), -1, dtype=np.int64)
     for row, value in enumerate(values):
         if value is None:
             continue
@@ -63,27 +66,30 @@ def _correct(values: Sequence[object], faults: Faults) -> Ints:
             message = f"$.correct: expected true or false, got {shown(value)}"
             faults.add(row, RejectReason.WRONG_TYPE, message)
         else:
-            found[row] = place
-    return found
+            classes[row] = place
+    return classes
 
 
 def read_labels(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> LabelBatch | None:
-    """The labels of one task, by the arguments of `read_answers`."""
+    """Return the labels of one task, or None if no record is usable.
+
+    See `read_answers` for the parameters.
+    """
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
     key = places.key[chosen]
     for row in np.flatnonzero(key == NO_ID).tolist():
         faults.add(row, RejectReason.NO_ID, "$.id: a label needs the id of its prediction, got none")
     true = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
-    _tell_missing(true, faults)
+    _reject_missing(true, faults)
     model = pick(columns.model)
-    # A confidence is right or wrong for one model only.
+    # A task of confidences needs a model: each model's answer is right or wrong on its own.
     named = [i for i, name in enumerate(model) if name is not None or not layout.classes]
     name_faults = Faults(len(named))
     check_names([model[i] for i in named], lambda _: "$.model", layout, name_faults)
-    for at, fault in name_faults.found.items():
+    for at, fault in name_faults.by_row.items():
         faults.add(named[at], *fault)
     probability = picking_probabilities(pick(columns.probability), faults)
     draw = read_draws(pick(columns.draw), probability, faults)
@@ -115,30 +121,32 @@ def _first_rows(ids: Sequence[str | int | None], keep: Ints, layout: TaskLayout)
     return id_keys([f"{ids[i]}:0" for i in keep.tolist()])
 
 
-def _tell_missing(true: Ints, faults: Faults) -> None:
+def _reject_missing(true: Ints, faults: Faults) -> None:
     for row in np.flatnonzero(true < 0).tolist():
         faults.add(row, RejectReason.NO_LABEL, _MISSING)
 
 
 def picking_probabilities(values: Sequence[object], faults: Faults) -> Floats:
-    """(n,) chances with which rows were picked for labelling, NaN where none is given.
+    """Return the probabilities with which rows were picked for labelling, (n,), NaN if absent.
+
+    A value outside (0, 1] adds a fault.
 
     Examples
     --------
     >>> faults = Faults(3)
     >>> picking_probabilities([0.05, None, 1.5], faults)
     array([0.05,  nan, 1.5 ])
-    >>> faults.found[2][1]
+    >>> faults.by_row[2][1]
     '$.probability: expected a number above 0 and at most 1, got 1.5'
     """
     if set(map(type, values)) <= _NUMBERS:  # nearly always
-        found = np.array(values, dtype=np.float64)  # None becomes NaN
+        numbers = np.array(values, dtype=np.float64)  # None becomes NaN
     else:
-        found = np.array([_number(value) for value in values])
-    for row in np.flatnonzero(~((found > 0) & (found <= 1))).tolist():
+        numbers = np.array([_number(value) for value in values])
+    for row in np.flatnonzero(~((numbers > 0) & (numbers <= 1))).tolist():
         if values[row] is not None:
-            faults.add(row, *_probability_fault(values[row], float(found[row])))
-    return found
+            faults.add(row, *_probability_fault(values[row], float(numbers[row])))
+    return numbers
 
 
 _NUMBERS = frozenset({float, NoneType})

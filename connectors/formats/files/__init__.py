@@ -1,1 +1,1 @@
-"""Files as they lie on a disk: NDJSON, CSV, Parquet, compressed, references."""
+"""Readers of files: NDJSON, CSV, Parquet, compressed files and references."""

@@ -1,1 +1,1 @@
-"""What is said of records that could not be used."""
+"""Messages about records that could not be used."""

@@ -1,8 +1,8 @@
-"""Says what is wrong with one record that the typed decoder refused, and exactly where.
+"""The fault of a record that the typed decoder rejected, with its exact place.
 
-The typed decoder is quick and stops at the first fault, but names neither the keys of objects on the
-way there nor the literals ``NaN`` and ``Infinity``, which Python's json module writes and JSON lacks.
-Here the same record is read again without types, which only rejected records pay for.
+The typed decoder is fast and stops at the first fault. It names neither the keys of outer objects nor the
+literals ``NaN`` and ``Infinity``, which Python's json module writes and JSON lacks. This module parses the
+record again without types, at a cost that only rejected records pay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INEXACT = (
 
 
 class TooLarge(str):
-    """The digits of a number that no float can hold."""
+    """The digits of a number that is too large for a float."""
 
     __slots__ = ()
 
@@ -35,33 +35,33 @@ class TooLarge(str):
 
 
 def float_of(text: str) -> float | TooLarge:
-    """Return the number that a text spells, also NaN and Infinity; raise a ValueError if it spells none.
+    """Return the number that a text spells, NaN and Infinity included, or raise a ValueError.
 
     Examples
     --------
     >>> float_of("0.25"), float_of("NaN"), float_of("1e999")
     (0.25, nan, 1e999)
     """
-    if "_" in text:  # Python's own spelling of long numbers
+    if "_" in text:  # Python accepts 1_000; JSON does not
         raise ValueError(text)
     value = float(text)
     return TooLarge(text) if math.isinf(value) and any(map(str.isdigit, text)) else value
 
 
 def _int(text: str) -> int | TooLarge:
-    # Python itself refuses to convert more digits than this.
+    # Python limits the digits that it converts.
     return int(text) if len(text) <= 4000 else TooLarge(text)
 
 
 def json_value(text: str) -> Any:
-    """Parse a JSON text, in which Python's NaN and Infinity are numbers.
+    """Return the value of a JSON text, which may hold Python's NaN and Infinity.
 
     Raises
     ------
     ValueError
-        It is no JSON.
+        The text is no JSON.
     RecursionError
-        It is nested too deeply.
+        The text is nested too deeply.
     """
     return json.loads(text, parse_float=float_of, parse_int=_int)
 
@@ -84,36 +84,34 @@ _OTHER_FILES = {
     b"PAR1": ("Parquet", ".parquet"),
     b"PK\x03\x04": ("an Excel workbook or a zip archive", ".csv, once it is saved as CSV UTF-8"),
 }
-"""What files of other kinds begin with, and what their names must end in to be read as such."""
+"""The name and the required file extension of other kinds of files, by their first bytes."""
 
 _TABLE = "; a table of text must be CSV with commas, in a file whose name ends in .csv"
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""What texts in UTF-16 begin with, as Excel's "Unicode text" and PowerShell write them."""
+"""The byte order marks of UTF-16, which Excel's "Unicode text" and PowerShell write."""
 
 
 def is_utf_16(text: bytes) -> bool:
-    """Return whether a line is of a text in UTF-16, with a byte order mark or without.
+    """Return whether a line is from a text in UTF-16, with or without a byte order mark.
 
     Examples
     --------
     >>> is_utf_16("id,model".encode("utf-16-le")), is_utf_16(b"\\0id,model")
     (True, False)
     """
-    # A line of such a file begins with what is left of its newline.
+    # Cutting such a file at newline bytes leaves half of a newline before each line.
     marked = text.replace(b"\0", b"").startswith(UTF_16)
     return b"\0" in text[:4] and (marked or text.count(0) * 3 > len(text))
 
 
 def explain_text(record: bytes, error: Exception) -> Fault:
-    """Why these bytes are no record.
+    """Return the fault of bytes that `msgspec` rejected as a record.
 
     Parameters
     ----------
-    record : bytes
-        One record that `msgspec` refused.
     error : Exception
-        What it said, for what nothing better can be said.
+        The error of `msgspec`, for the message if there is no better one.
 
     Examples
     --------
@@ -141,16 +139,16 @@ def explain_text(record: bytes, error: Exception) -> Fault:
         where = f"at character {bad.pos}: {bad.msg}" if isinstance(bad, json.JSONDecodeError) else f": {bad}"
         table = _TABLE if text[:1].isalpha() and re.search("[,;\t]", text) else ""
         return RejectReason.MALFORMED, f"$: not JSON {where}; send one whole JSON object a line{table}"
-    found = explain_value(value) or text_fault(value)
-    if found is not None:
-        return found
+    fault = explain_value(value) or text_fault(value)
+    if fault is not None:
+        return fault
     if isinstance(error, msgspec.ValidationError):
         return RejectReason.WRONG_TYPE, f"$: {error}"
     return RejectReason.MALFORMED, f"$: not JSON: {error}"
 
 
 def _other_bytes(record: bytes) -> Fault | None:
-    """Return what is wrong with bytes of another kind of file, or of another encoding."""
+    """Return the fault of bytes of another kind of file or of another encoding, or None."""
     for bytes_, (name, ending) in _OTHER_FILES.items():
         if record.startswith(bytes_):
             message = f"$: these are bytes of {name}, not JSON; end the name of such a file in {ending}"
@@ -161,23 +159,24 @@ def _other_bytes(record: bytes) -> Fault | None:
 
 
 def explain_value(value: object) -> Fault | None:
-    """What is wrong with the types in a record, None where nothing is."""
+    """Return the fault of the types in a record, or None."""
     if not isinstance(value, dict):
         return RejectReason.WRONG_TYPE, f"$: expected an object, got {shown(value)}"
     for name in (*_KINDS, "scores", "models"):
-        given = value.get(name)
-        if given is None:
+        field = value.get(name)
+        if field is None:
             continue
-        fault = _field_fault(name, given)
+        fault = _field_fault(name, field)
         if fault is not None:
             return fault
     return None
 
 
 def text_fault(value: object, path: str = "$") -> Fault | None:
-    """The first text in a tree that holds half of a surrogate pair, as Python's json module reads it.
+    """Return the fault of the first text in a tree that holds half of a surrogate pair, or None.
 
-    No UTF-8 can hold it, so neither can an id, a label of Prometheus or the store.
+    Python's json module accepts such a text, but UTF-8 cannot encode it, so it can be no id and no label of
+    Prometheus, and the store cannot hold it.
 
     Examples
     --------
@@ -198,7 +197,7 @@ def text_fault(value: object, path: str = "$") -> Fault | None:
 
 
 def unicode_fault(text: str, path: str) -> Fault:
-    """Explain why UTF-8 cannot hold a text: bytes of another encoding, or half of a character."""
+    """Return the fault of a text that UTF-8 cannot encode: other bytes, or half of a character."""
     message = (
         "text with half of a surrogate pair, as cutting it within a character leaves; send whole characters"
     )
@@ -208,7 +207,7 @@ def unicode_fault(text: str, path: str) -> Fault:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can hold a text.
+    """Return whether UTF-8 can encode a text.
 
     Examples
     --------
@@ -222,44 +221,44 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _field_fault(name: str, given: Any) -> Fault | None:
+def _field_fault(name: str, value: Any) -> Fault | None:
     if name == "scores":
-        return _scores_fault(given, "$.scores")
+        return _scores_fault(value, "$.scores")
     if name == "models":
-        if not isinstance(given, dict):
-            message = f"$.models: expected an object of scores by model, got {shown(given)}"
+        if not isinstance(value, dict):
+            message = f"$.models: expected an object of scores by model, got {shown(value)}"
             return RejectReason.WRONG_TYPE, message
-        faults = (_scores_fault(scores, f"$.models{step(model)}") for model, scores in given.items())
+        faults = (_scores_fault(scores, f"$.models{step(model)}") for model, scores in value.items())
         return next((fault for fault in faults if fault is not None), None)
     kinds, expected = _KINDS[name]
-    if isinstance(given, TooLarge) or (name in ("time", "confidence") and not has_room(given)):
-        return _size_fault(given, f"$.{name}", expected)
-    if name == "id" and isinstance(given, float) and given.is_integer():
-        return RejectReason.BAD_ID, _INEXACT.format(shown(given))
-    if isinstance(given, kinds) and (bool in kinds or not isinstance(given, bool)):
+    if isinstance(value, TooLarge) or (name in ("time", "confidence") and not has_room(value)):
+        return _size_fault(value, f"$.{name}", expected)
+    if name == "id" and isinstance(value, float) and value.is_integer():
+        return RejectReason.BAD_ID, _INEXACT.format(shown(value))
+    if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
         return None
-    if isinstance(given, float) and not math.isfinite(given):
-        return RejectReason.NOT_A_NUMBER, f"$.{name}: expected {expected}, got {shown(given)}"
-    return RejectReason.WRONG_TYPE, f"$.{name}: expected {expected}, got {shown(given)}{spelling(given)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return RejectReason.NOT_A_NUMBER, f"$.{name}: expected {expected}, got {shown(value)}"
+    return RejectReason.WRONG_TYPE, f"$.{name}: expected {expected}, got {shown(value)}{spelling(value)}"
 
 
-def _scores_fault(given: Any, path: str) -> Fault | None:
-    if isinstance(given, list):
-        faults = (_number_fault(x, f"{path}[{i}]") for i, x in enumerate(given))
-    elif isinstance(given, dict):
-        faults = (_number_fault(x, f"{path}{step(name)}") for name, x in given.items())
+def _scores_fault(value: Any, path: str) -> Fault | None:
+    if isinstance(value, list):
+        faults = (_number_fault(x, f"{path}[{i}]") for i, x in enumerate(value))
+    elif isinstance(value, dict):
+        faults = (_number_fault(x, f"{path}{step(name)}") for name, x in value.items())
     else:
-        return _number_fault(given, path, "an array, an object or a number of probabilities")
+        return _number_fault(value, path, "an array, an object or a number of probabilities")
     return next((fault for fault in faults if fault is not None), None)
 
 
-def _number_fault(given: Any, path: str, expected: str = "a number from 0 to 1") -> Fault | None:
-    if isinstance(given, TooLarge) or not has_room(given):
-        return _size_fault(given, path, "a number from 0 to 1")
-    if given is None:
+def _number_fault(value: Any, path: str, expected: str = "a number from 0 to 1") -> Fault | None:
+    if isinstance(value, TooLarge) or not has_room(value):
+        return _size_fault(value, path, "a number from 0 to 1")
+    if value is None:
         return RejectReason.NOT_A_NUMBER, f"{path}: expected {expected}, got null"
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        return RejectReason.WRONG_TYPE, f"{path}: expected {expected}, got {shown(given)}{spelling(given)}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return RejectReason.WRONG_TYPE, f"{path}: expected {expected}, got {shown(value)}{spelling(value)}"
     return None
 
 
@@ -281,7 +280,7 @@ _SPELLED = re.compile(r"\s*([-+]?)(\d*)([.,]?)(\d*)\s*(%?)\s*")
 
 
 def spelling(value: object) -> str:
-    """Return the hint for a number with a decimal comma or a per cent sign; "" for any other text.
+    """Return a hint on a number with a decimal comma or a per cent sign, or "" for another value.
 
     Examples
     --------

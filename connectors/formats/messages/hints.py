@@ -1,4 +1,4 @@
-"""What a record or a table calls otherwise than we do: the end of a message about a field that is missing."""
+"""Hints on names that probably mean a missing field: the end of the message about that field."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ MISSING = frozenset(
         RejectReason.NO_ID,
     }
 )
-"""Reasons that say that something is not there: perhaps it is, under another name."""
+"""The reasons for a missing field, which the record may hold under another name."""
 
 _FIELDS = frozenset(Record.__struct_fields__)
-# How a row was picked for labelling is asked for nowhere, and too near to what others call scores, or a row.
+# No message asks for these fields, and their names are too close to other names of scores and rows.
 _SUGGESTED = tuple(sorted(_FIELDS - {"probability", "draw", *ARENA_FIELDS}))
 _CLOSE = 0.65  # "object" is not "correct"
 MOST_NAMES = 30
-"""So many are looked at in a record: a flood of odd ones must stay cheap."""
+"""The largest number of names of a record that are compared, which bounds the cost of a flood."""
 
 
 def keys_of(raw: bytes) -> tuple[str, ...]:
-    """Names of the fields of a JSON record, none where it is no object.
+    """Return the names of the fields of a JSON record, or () if it is no object.
 
     Examples
     --------
@@ -47,47 +47,47 @@ def keys_of(raw: bytes) -> tuple[str, ...]:
 
 
 def names_of(raw: Raw) -> tuple[str, ...]:
-    """Names of a table's columns, or of the fields in the first line of a file."""
+    """Return the names of the columns of a table, or of the fields in the first line of a block."""
     if isinstance(raw, RawTable):
         return tuple(raw.columns)
     return keys_of(raw.data.partition(b"\n")[0]) if isinstance(raw, RawBlock) else ()
 
 
 def misspelt(names: Iterable[str], wanted: Sequence[str] = _SUGGESTED) -> str:
-    """The clause that names a field which is probably meant by an unknown one, or nothing.
+    """Return a clause about the field that an unknown name probably means, or "".
 
     Parameters
     ----------
     names : iterable of str
-        Of a record's fields, or of a table's columns.
+        The names of the fields of a record or of the columns of a table.
     wanted : sequence of str
-        Fields that may be meant; those among `names` are not.
+        The fields to suggest; those among `names` are not suggested.
 
     Examples
     --------
     >>> misspelt(["id", "model", "score"]), misspelt(["id", "colour"])
     ('; "score" is no field: did you mean scores?', '')
     """
-    given = frozenset(names)
-    absent = tuple(field for field in wanted if field not in given)
+    present = frozenset(names)
+    absent = tuple(field for field in wanted if field not in present)
     for name in names:
         if not is_column(name) and name not in _FIELDS:
-            found = nearest(name.lower(), absent, cutoff=_CLOSE)
-            if found:
-                return f"; {as_json(name)} is no field: {found.removeprefix('; ')}"
+            hint = nearest(name.lower(), absent, cutoff=_CLOSE)
+            if hint:
+                return f"; {as_json(name)} is no field: {hint.removeprefix('; ')}"
     return ""
 
 
 def bare_classes(names: Iterable[str], classes: Sequence[str]) -> str:
-    """The clause about columns of a table that bear the name of a class alone, or nothing.
+    """Return a clause about columns of a table whose names are names of classes, or "".
 
     Examples
     --------
     >>> bare_classes(["id", "ok", "toxic"], ["ok", "toxic"])
     '; name the columns scores.ok, scores.toxic instead of ok, toxic'
     """
-    given = frozenset(names)
-    bare = [name for name in classes if name in given and not is_column(name)]
+    present = frozenset(names)
+    bare = [name for name in classes if name in present and not is_column(name)]
     if not bare:
         return ""
     return f"; name the columns {listing([f'scores.{name}' for name in bare])} instead of {listing(bare)}"

@@ -1,4 +1,4 @@
-"""Which mapping would read records that we cannot read: guessed from names and values, tried by who asks."""
+"""Proposals of a mapping for records in an unknown format, from their names and values; callers try them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from monitor.base.records import TaskLayout
 from monitor.config.mapping import PLACEHOLDERS, FieldMapping, TimeUnit, parse_field_path
 
 NAME_OF_MODEL = "blindsight: not known"
-"""Stands for the name of a model while a mapping is tried."""
+"""The placeholder for the name of a model while a mapping is tried."""
 
 _MOST_DEPTH = 6
 _MOST_ELEMENTS = 20
 _SUM_TOLERANCE = 1e-3
 
 _FEWEST = 10
-"""With fewer records the values of a field prove nothing."""
+"""The smallest number of records whose values are evidence on a field."""
 
 FEWEST_DIVIDED = 50
-"""If a threshold of the score divides so many labels by their class, they follow from the score."""
+"""The number of labels from which a perfect split by a threshold of the score shows that they derive from it."""
 
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
@@ -42,7 +42,7 @@ _WORDS: Mapping[str, str] = {
 }
 _NAMES: Mapping[str, frozenset[str]] = {field: frozenset(words.split()) for field, words in _WORDS.items()}
 _TRUTHS = _NAMES["label"] - {"label", "target"}
-"""Names that only a truth has; models answer with a `label` too."""
+"""The names that only a true class has; a `label` may also be the answer of a model."""
 
 _RESPONSE_WORDS = "answer choices output outputs prediction predictions response responses result results"
 _RESPONSES = frozenset(_RESPONSE_WORDS.split())
@@ -72,11 +72,14 @@ _UNITS: Sequence[tuple[float, TimeUnit]] = (
 
 
 class Sample:
-    """A sample of records, with the values at each path.
+    """A sample of records with the values at each path.
 
-    Parameters
+    Attributes
     ----------
-    records : sequence of dict
+    rows : int
+        The number of records.
+    cells : dict of str to dict of int to object
+        For each path, the values by the index of the record, without nulls and empty texts.
 
     Examples
     --------
@@ -94,11 +97,11 @@ class Sample:
                     self.cells.setdefault(path, {})[row] = value
 
     def first(self, path: str) -> Any:
-        """Return the first value at a path; None where there is none."""
+        """Return the first value at a path, or None."""
         return next(iter(self.cells.get(path, {}).values()), None)
 
     def column(self, path: str) -> list[Any]:
-        """Return the value at a path for each record, None for records without it."""
+        """Return the value of each record at a path, None for records without it."""
         cells = self.cells.get(path, {})
         return [cells.get(row) for row in range(self.rows)]
 
@@ -106,29 +109,29 @@ class Sample:
 def propose(
     records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, str], label: str = ""
 ) -> FieldMapping | None:
-    """The mapping that these records seem to need; None where no field of scores is found.
+    """Return a guess at the mapping that these records need, or None if they seem to have no scores.
 
-    Names decide what a field is; scores must look like probabilities too: numbers from 0 to 1, and an array
-    or object of them sums to one. A `label` within a model's response, or beside the score of the class that
-    it names, is a prediction. Where no name tells the truth, it is the column whose values are the classes
-    and go with the scores. It is a guess: decode the records by it before it is shown.
+    Names identify the fields. Scores must also look like probabilities: numbers from 0 to 1, and an array or
+    object of them sums to 1. A `label` within a model's response, or beside the score of the class that it
+    names, is a prediction. If no name suggests the true class, it is the column whose values are the classes
+    and agree with the scores. Decode the records with the mapping before you show it.
 
     Parameters
     ----------
     records : sequence of dict
-        Decoded, at least one.
+        One or more decoded records.
     layout : TaskLayout
-        The task they are of.
+        The task of the records.
     constants : mapping of str to str
-        Used where no record names a `model`; labels alone need none.
+        The constants of the mapping if no record names a `model`; labels without scores need none.
     label : str
-        The path of the truth, where it is known.
+        The path of the true class, if known.
 
     Examples
     --------
     >>> record = {"req": {"uuid": "a"}, "deployment": "erm", "out": {"p_toxic": 0.75, "p_ok": 0.25}}
-    >>> found = propose([record], TaskLayout("toxicity", ("ok", "toxic")), {})
-    >>> found.id, found.model, found.class_scores
+    >>> mapping = propose([record], TaskLayout("toxicity", ("ok", "toxic")), {})
+    >>> mapping.id, mapping.model, mapping.class_scores
     ('req.uuid', 'deployment', {'ok': 'out.p_ok', 'toxic': 'out.p_toxic'})
     """
     sample = Sample(records)
@@ -154,74 +157,71 @@ def propose(
         return None
     if not layout.classes:
         single.pop("label", None)
-    found: dict[str, Any] = {**single, **scores}
-    time = sample.first(found.get("time", ""))
+    keys: dict[str, Any] = {**single, **scores}
+    time = sample.first(keys.get("time", ""))
     unit = next((unit for above, unit in _UNITS if isinstance(time, int | float) and time >= above), None)
     if unit is not None:
-        found["time_unit"] = unit
+        keys["time_unit"] = unit
     if isinstance(time, str) and _WITHOUT_OFFSET.fullmatch(time):
-        found["time_zone"] = "UTC"
-    if "model" not in found and scores and constants:  # a label of one model joins no other's answer
-        found["constants"] = dict(constants)
+        keys["time_zone"] = "UTC"
+    if (
+        "model" not in keys and scores and constants
+    ):  # without scores: a label that names a model joins no answer of another one
+        keys["constants"] = dict(constants)
     try:
-        return FieldMapping(**found)
+        return FieldMapping(**keys)
     except ValueError:
         return None
 
 
 def zoned(mapping: FieldMapping) -> dict[str, Any]:
-    """Return a mapping as it is written down, with times without an offset taken for UTC."""
+    """Return the keys of a mapping for a configuration; a guessed time zone stays."""
     return mapping.model_dump(mode="json", exclude_defaults=True)
 
 
 def written(mapping: FieldMapping) -> dict[str, Any]:
-    """A mapping as it is written down, with placeholders for what the records do not tell.
+    """Return the keys of a mapping for a configuration, with placeholders for unknown values.
 
     Examples
     --------
     >>> written(FieldMapping(scores="p", constants={"model": NAME_OF_MODEL}))
     {'scores': 'p', 'constants': {'model': '<name of the model>'}}
     """
-    found = mapping.model_dump(mode="json", exclude_defaults=True)
+    keys = mapping.model_dump(mode="json", exclude_defaults=True)
     if mapping.constants.model == NAME_OF_MODEL:
-        found["constants"]["model"] = PLACEHOLDERS["model"]
+        keys["constants"]["model"] = PLACEHOLDERS["model"]
     if mapping.time_zone is not None:
-        found["time_zone"] = PLACEHOLDERS["time_zone"]
-    return found
+        keys["time_zone"] = PLACEHOLDERS["time_zone"]
+    return keys
 
 
 def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
-    """Fields that may be the scores by their names and lengths, whatever their numbers are.
+    """Return the fields that may hold scores by their name and length, with any numbers.
 
-    Parameters
-    ----------
-    records : sequence of dict
-        Decoded.
-    layout : TaskLayout
-        The task they are of: an array has a number for each of its classes, an object a number by each; of
-        two classes it may be one number.
+    An array holds a number for each class, and an object a number by class; with two classes, the scores may
+    be one number.
 
     Returns
     -------
     dict
-        What stands at each path, a row for each record that has it.
+        The values at each path, one for each record that has the path.
 
     Examples
     --------
     >>> vectors([{"out": {"logits": [-1.5, 1.5]}, "box": [3, 4]}], TaskLayout("toxicity", ("ok", "toxic")))
     {'out.logits': [[-1.5, 1.5]]}
     """
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     for record in records:
         for path, value in _leaves(record, "", 0):
             alone = len(layout.classes) == 2 and _is_number(value) and _ALONE.search(_last(path))
             if alone or (_OUTPUT.search(_last(path)) and _has_a_number_a_class(value, layout.classes)):
-                found.setdefault(path, []).append(value)
-    return found
+                values.setdefault(path, []).append(value)
+    return values
 
 
 def named_path(field: str, records: Sequence[Any]) -> str | None:
-    """The path of a field of ours in the first records, by the usual names of it; None where there is none.
+    """Return the path of a field in records by the usual names of the field, or None.
 
     Examples
     --------
@@ -232,7 +232,7 @@ def named_path(field: str, records: Sequence[Any]) -> str | None:
 
 
 def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
-    """The classes that the names of the scores tell, in the order of the records; none where none tells.
+    """Return the classes that the names of the scores show, in the order of the records, or ().
 
     Examples
     --------
@@ -248,17 +248,17 @@ def shares_of_classes(records: Sequence[Any]) -> tuple[str, ...]:
         for path, value in within:
             shares = {name: each for name, each in value.items() if _is_share(each)}
             by_name = path and len(shares) == len(value) and _SCORE.search(_last(path))
-            found = shares if by_name else _of_one_prefix(shares)
-            if len(found) > 1 and abs(sum(found.values()) - 1) <= _SUM_TOLERANCE:
-                return tuple(found)
+            by_class = shares if by_name else _largest_group(shares)
+            if len(by_class) > 1 and abs(sum(by_class.values()) - 1) <= _SUM_TOLERANCE:
+                return tuple(by_class)
     return tuple(class_paths(Sample(records)))
 
 
 def class_paths(sample: Sample) -> dict[str, str]:
-    """Return the path of each class's score where names of fields tell the classes, else {}.
+    """Return the path of the score of each class if the names of fields show the classes, else {}.
 
-    They have a prefix or an ending in common, such as ``y_pred_proba_``, or are the columns of a frame whose
-    names are the classes: several beside each other, from 0 to 1, which sum to 1 in nearly every record.
+    Such fields share a prefix or suffix, such as ``y_pred_proba_``, or are adjacent columns with the names of
+    the classes, whose values lie in 0 to 1 and sum to 1 in nearly every record.
 
     Examples
     --------
@@ -284,11 +284,11 @@ def class_paths(sample: Sample) -> dict[str, str]:
 
 
 def _listed_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
-    """Return the path of each class's score in an array of such objects as ``{"label": …, "score": …}``.
+    """Return the path of the score of each class in an array of objects like ``{"label": …, "score": …}``.
 
-    Each class must have a place of its own: an array that is sorted by the scores has none.
+    Each class must have a fixed place in the array, which an array sorted by the scores lacks.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for path in shares:
         parent, name = _parted(path)
         if name and parent.endswith("]") and not parent.endswith('"]') and _SCORE.search(_last(path)):
@@ -298,12 +298,12 @@ def _listed_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
                 for cell in sample.cells.get(f"{parent}.{word}", {}).values()
             }
             if len(beside) == 1:
-                found[beside.pop()] = path
-    return found if len(found) > 1 and _sum_to_one(sample, [*found.values()]) else {}
+                paths[beside.pop()] = path
+    return paths if len(paths) > 1 and _sum_to_one(sample, [*paths.values()]) else {}
 
 
 def _columns_of_classes(sample: Sample, shares: Sequence[str]) -> dict[str, str]:
-    """Return the longest run of adjacent columns that are named like the classes and sum to 1."""
+    """Return the longest run of adjacent columns with fractions that sum to 1, by name."""
     if sample.rows < _FEWEST // 2:
         return {}
     fields: dict[str, list[str]] = {}
@@ -330,7 +330,7 @@ def _has_fractions(values: Iterable[Any]) -> bool:
 
 
 def _sum_to_one(sample: Sample, paths: Sequence[str], nearly: float = 0.5) -> bool:
-    """Return whether these numbers sum to 1 in a share `nearly` of the records that have them all."""
+    """Return whether these numbers sum to 1 in at least a share `nearly` of the records with all of them."""
     rows = set.intersection(*(set(sample.cells[path]) for path in paths))
     sums = [sum(sample.cells[path][row] for path in paths) for row in rows]
     right = sum(abs(each - 1) <= _SUM_TOLERANCE for each in sums)
@@ -338,7 +338,7 @@ def _sum_to_one(sample: Sample, paths: Sequence[str], nearly: float = 0.5) -> bo
 
 
 def _parted(path: str) -> tuple[str, str]:
-    """Split a path into its beginning and the name at its end; "" where that is no name.
+    """Split a path into its beginning and the name at its end, which is "" for an index.
 
     Examples
     --------
@@ -355,17 +355,17 @@ def _parted(path: str) -> tuple[str, str]:
 def label_by_values(
     sample: Sample, classes: Sequence[str], scores: Mapping[str, Any], known: set[str]
 ) -> str | None:
-    """Return the field whose values are the classes and go with the scores; None if none does, or several do.
+    """Return the one field whose values are the classes and agree with the scores; None for no or several.
 
     Parameters
     ----------
     sample : Sample
     classes : sequence of str
-        None of them may be a placeholder.
+        The names of the classes, not placeholders.
     scores : mapping
-        `scores` or `class_scores`, as of a mapping.
+        The keys `scores` or `class_scores` of a mapping.
     known : set of str
-        Paths of other fields.
+        The paths that hold other fields.
 
     Examples
     --------
@@ -373,12 +373,12 @@ def label_by_values(
     >>> label_by_values(Sample(rows), ["0", "1"], {"scores": "p"}, set())
     'repaid'
     """
-    of_scores = set(_paths_of(scores))
-    beside = {_parted(path)[0] for path in of_scores}
+    score_paths = set(_paths_of(scores))
+    beside = {_parted(path)[0] for path in score_paths}
     likely = _most_likely(sample, classes, scores)
     gains: dict[str, float] = {}
     for path, cells in sample.cells.items():
-        if path in known or path in of_scores or path.endswith("]") or len(cells) < _FEWEST:
+        if path in known or path in score_paths or path.endswith("]") or len(cells) < _FEWEST:
             continue
         if _in_response(path) or (_parted(path)[0] and _parted(path)[0] in beside):
             continue
@@ -396,7 +396,7 @@ def label_by_values(
 
 
 def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]) -> bool:
-    """Return whether a threshold of the score divides many rows by two names: then they follow from it."""
+    """Return whether a threshold of the score divides many rows by two names, which then derive from it."""
     path = scores.get("scores") or [*scores.get("class_scores", {"": ""}).values()][-1]
     numbers = {
         row: value[-1] if isinstance(value, list) and value else value
@@ -413,7 +413,7 @@ def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
-    """Return the two values of the field that goes with a score; () if none does, or several do.
+    """Return the two values of the one field that agrees with a score; () for no or several fields.
 
     Examples
     --------
@@ -445,7 +445,7 @@ def _paths_of(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _gain(pairs: Sequence[tuple[str, str]]) -> float:
-    """Return by how much two names agree more often than by chance; 0 within four sigma of chance."""
+    """Return the share of agreeing pairs beyond chance plus four standard errors, at least 0."""
     if not pairs:
         return 0.0
     n = len(pairs)
@@ -457,7 +457,7 @@ def _gain(pairs: Sequence[tuple[str, str]]) -> float:
 
 
 def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, Any]) -> dict[int, str]:
-    """Return the class with the largest score for each record."""
+    """Return the class with the largest score of each record."""
     likely: dict[int, str] = {}
     if "class_scores" in scores:
         columns = {name: sample.column(path) for name, path in scores["class_scores"].items()}
@@ -479,7 +479,7 @@ def _most_likely(sample: Sample, classes: Sequence[str], scores: Mapping[str, An
 def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
     """Return the names of classes among these values.
 
-    Where there are more than `most`, words such as NULL stand for a value that is not there.
+    If there are more than `most`, names such as NULL count as missing values and are left out.
 
     Examples
     --------
@@ -491,7 +491,7 @@ def named_classes(cells: Iterable[Any], most: int = 0) -> set[str]:
 
 
 def class_name(cell: object) -> str:
-    """Return a value as the name of a class: 1.0 is "1", True is "true".
+    """Return a value as the name of a class: 1.0 becomes "1", and True becomes "true".
 
     Examples
     --------
@@ -504,14 +504,14 @@ def class_name(cell: object) -> str:
 
 
 def _goes_along(sample: Sample, label: str | None, id_: str | None, scores: Mapping[str, Any]) -> bool:
-    """Return whether a label stands in records with scores, or in some with the ids of those."""
+    """Return whether a label is in records with scores, or in records with an id, which joins them."""
     rows = sample.cells.get(label or "", {}).keys()
     scored = {row for path in _paths_of(scores) for row in sample.cells[path]}
     return not rows.isdisjoint(scored) or not rows.isdisjoint(sample.cells.get(id_ or "", {}).keys())
 
 
 def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> str | None:
-    """Return the path of `label` if it is what the model answered; None if it may be the truth."""
+    """Return the path of `label` if it is the answer of the model, or None if it may be the true class."""
     if label is None or not scores or _last(label) in _TRUTHS:
         return None
     parent, _ = _parted(label)
@@ -525,7 +525,10 @@ def _own_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> 
 
 
 def _may_be_top_class(sample: Sample, scores: Mapping[str, Any], label: str | None) -> bool:
-    """Return whether a label beside one number may be the class with this score, and the rows are too few."""
+    """Return whether a label may be the class that its score belongs to.
+
+    The records are too few to decide, and the label is beside one number.
+    """
     if label is None or sample.rows >= _FEWEST or _last(label) != "label":
         return False
     path = scores.get("scores", "")
@@ -533,21 +536,21 @@ def _may_be_top_class(sample: Sample, scores: Mapping[str, Any], label: str | No
 
 
 def _in_response(path: str) -> bool:
-    """Return whether a path leads into what a model answered."""
+    """Return whether a path leads into the response of a model."""
     steps = {step for step in parse_field_path(path)[:-1] if isinstance(step, str)}
     return bool(_RESPONSES & steps) and _last(path) not in _TRUTHS
 
 
 def _is_one_of_several(label: str, scores: Mapping[str, Any]) -> bool:
-    """Return whether a label only names the class of one score in an array of them."""
+    """Return whether a label names the class of one score in an array of scores."""
     parents = {_parted(path)[0] for path in _paths_of(scores)}
     return len(parents) > 1 and _parted(label)[0] in parents
 
 
 def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
-    """Return the path of the class whose probability the scores are, as in ``{"label": …, "score": …}``.
+    """Return the path of the class that a score belongs to, as in ``{"label": …, "score": …}``, or None.
 
-    Such a score is never below that of a guess, for any class; the probability of a fixed class sometimes is.
+    The score of the most likely class is never below 1/K for K classes; that of a fixed class sometimes is.
 
     Examples
     --------
@@ -574,7 +577,7 @@ def top_class(sample: Sample, scores: Mapping[str, Any]) -> str | None:
 
 
 def looks_scored(records: Sequence[Any]) -> bool:
-    """Return whether a field is named like scores, whatever its values are.
+    """Return whether a field is named like scores, with any values.
 
     Examples
     --------
@@ -585,7 +588,7 @@ def looks_scored(records: Sequence[Any]) -> bool:
 
 
 def _looks_scored(sample: Sample) -> bool:
-    """Return whether a field is named like scores, whatever its values are."""
+    """Return whether a field is named like scores, with any values."""
     return any(
         _rank(path) < _NO_SCORE and (not _is_of_class(path) or _is_share(first) or bool(spelling(first)))
         for path in sample.cells
@@ -594,7 +597,7 @@ def _looks_scored(sample: Sample) -> bool:
 
 
 def _is_of_class(path: str) -> bool:
-    """Return whether a field has a name such as ``p_toxic``; of labels it may be ``p_id``, too."""
+    """Return whether a field has a name such as ``p_toxic``; in labels it may be ``p_id``, too."""
     return _OF_CLASS.match(str(parse_field_path(path)[-1])) is not None
 
 
@@ -602,7 +605,7 @@ _NO_SCORE = 3
 
 
 def _rank(path: str) -> int:
-    """Rank how surely a field holds scores, by its name: 0 for surely, 3 for not at all."""
+    """Return how surely the name of a field means scores, from 0 for certain to 3 for no scores."""
     if path.endswith("]") and not path.endswith('"]'):
         return _NO_SCORE
     name = _last(path)
@@ -615,20 +618,20 @@ def _rank(path: str) -> int:
     return 2 if _SCORE.search(name) else _NO_SCORE
 
 
-def _of_one_prefix(shares: Mapping[str, float]) -> dict[str, float]:
-    """Of fields such as p_ok and p_toxic the shares, by what follows."""
-    found: dict[str, dict[str, float]] = {}
+def _largest_group(shares: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares by class of the largest group of fields such as p_ok and p_toxic."""
+    groups: dict[str, dict[str, float]] = {}
     for name, share in shares.items():
         parts = re.fullmatch(
             r"(p|prob|proba|probability|probabilities|scores?)[_. -](.+)", name, re.IGNORECASE
         )
         if parts is not None:
-            found.setdefault(parts[1], {})[parts[2]] = share
-    return max(found.values(), key=len, default={})
+            groups.setdefault(parts[1], {})[parts[2]] = share
+    return max(groups.values(), key=len, default={})
 
 
 def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
-    """How many classes the scores have that name none, and their path; 0 where there are no scores.
+    """Return the number of classes and the path of scores that name no classes; 0 and "" if none.
 
     Examples
     --------
@@ -650,15 +653,15 @@ def numbers_at(records: Sequence[Any]) -> tuple[int, str]:
 
 
 def _single(sample: Sample, any_number: bool = False) -> str | None:
-    """Return the path of the one number that is the score, by its name and its values.
+    """Return the path of the one number that is the score by its name and values, or None.
 
-    A name that ends in score is that of many a feature: it counts where no better name does.
+    Many features have a name that ends in score, so better names come first.
     """
     ranked = []
     for path, cells in sample.cells.items():
         rank = _rank(path)
         fits = all(map(_is_number if any_number else _is_share, cells.values()))
-        # Flags are no probabilities, unless their name says so.
+        # Flags of 0 and 1 are no probabilities, unless their name is that of scores.
         if rank == _NO_SCORE or not fits or (rank and all(x in (0, 1) for x in cells.values())):
             continue
         if not (any_number and rank == 2):
@@ -679,7 +682,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Every path in a record with what stands there, arrays and objects among them."""
+    """Yield each path in a record with its value, arrays and objects included."""
     if path:
         yield path, value
     if depth == _MOST_DEPTH:
@@ -712,7 +715,10 @@ def _last(path: str) -> str:
 def _named(
     field: str, sample: Sample, kinds: tuple[type, ...] = (), scored: Set[int] = frozenset()
 ) -> str | None:
-    """Return the path whose last name is one of the field's: one that answers have, then the least deep."""
+    """Return the path whose last name is a usual name of a field, or None.
+
+    Paths in most of the `scored` records come first, then the least deep ones.
+    """
     kinds = kinds or ((str, int, float) if field in ("time", "version", "label") else (str, int))
     fitting = [
         path
@@ -730,13 +736,13 @@ def _named(
 
 
 def _first_value(field: str, cells: Mapping[int, Any]) -> Any:
-    """Return the first value; an id that is a whole float as an integer, as it is read."""
+    """Return the first value; a whole float of an id as an integer, like the decoder."""
     first = next(iter(cells.values()))
     return whole_number(first) if field == "id" else first
 
 
 def spelled_scores(records: Sequence[Any]) -> str:
-    """Return the sentence about scores that are spelled with a decimal comma or a per cent sign, or nothing.
+    """Return a sentence about scores with a decimal comma or a per cent sign, or "".
 
     Examples
     --------
@@ -765,9 +771,9 @@ def _scores(sample: Sample, layout: TaskLayout) -> dict[str, Any]:
     each = class_paths(sample)
     if set(each) == set(layout.classes):
         return {"class_scores": {name: each[name] for name in layout.classes}}
-    of_class = {name: _of_class(name, sample) for name in layout.classes}
-    if all(of_class.values()):
-        return {"class_scores": of_class}
+    by_class = {name: _class_path(name, sample) for name in layout.classes}
+    if all(by_class.values()):
+        return {"class_scores": by_class}
     single = _single(sample) if len(layout.classes) == 2 else None
     if single is None or top_class(sample, {"scores": single}) is not None:
         return {}
@@ -780,7 +786,8 @@ def _mostly(fits: Callable[[Any], bool], values: Any) -> bool:
     return 2 * sum(fitting) >= len(fitting)
 
 
-def _of_class(name: str, sample: Sample) -> str | None:
+def _class_path(name: str, sample: Sample) -> str | None:
+    """Return the path of the score of a class by its name, or None."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     fitting = [
         path

@@ -1,4 +1,4 @@
-"""Rejected records without what they hold: the structure stays, every value gives way to its kind."""
+"""Redaction of rejected records: their structure stays, and the kind of each value replaces it."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from connectors.formats.messages.wording import kind
 from monitor.base.records import Reject
 
 Keep = Literal["whole", "redacted", "none"]
-"""How much of a rejected record is kept."""
+"""The part of a rejected record that is kept."""
 
 _NAMES_KEPT = ("task", "model")
-_MOST_BYTES = 16_384  # a longer record would cost milliseconds of a core each, and at most 2,000 bytes stay
+_MOST_BYTES = 16_384  # a longer record would cost milliseconds of a core, and at most 2,000 bytes are kept
 _NAME_CHARACTERS = 60
 SECRET = secrets.token_bytes(16)
-"""Of the process and forgotten with it: records are short and alike, a plain hash of one could be guessed."""
+"""The default key of hashes, a new one in each process: a plain hash of a short record could be guessed."""
 
 
 class _Number(str):
-    """Stands for a number, which need not be converted to be forgotten."""
+    """A number of JSON as text, which is not converted because its kind replaces it."""
 
     __slots__ = ()
 
 
 def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
-    """The function that leaves of a reject what may be kept.
+    """Return a function that reduces a reject to the part that may be kept.
 
     Parameters
     ----------
     keep : {"whole", "redacted", "none"}
-        The record cut at 2,000 bytes; `redact` of it; nothing but the reason and the place. The messages
-        of the last two must have been made within `wording.without_values`.
+        "whole" keeps the record, cut at 2,000 bytes; "redacted" its `redact`; "none" only the reason and the
+        place. Messages must not quote values with the last two: see `wording.without_values`.
     secret : bytes, optional
-        Of the agent, where this process is not the agent.
+        The key of hashes; a process beside the agent passes the agent's key.
     """
 
     def whole(reject: Reject) -> Reject:
@@ -54,11 +54,11 @@ def keeper(keep: Keep, secret: bytes = SECRET) -> Callable[[Reject], Reject]:
 
 
 def redact(record: bytes, secret: bytes = SECRET) -> bytes:
-    """A record with every value replaced by its kind, but `task` and `model`, which are no person's.
+    """Return a record with each value replaced by its kind, except `task` and `model`, which name no person.
 
-    Keys stay, and those two, cut at 60 characters: whoever writes what is secret into a key is not helped.
-    What is no JSON, or longer than 16 kB, is reduced to its length and a hash that tells equal records of
-    one run of the process; the key of the hash dies with that.
+    Keys and these two values stay, cut at 60 characters; a secret in a key is not protected. A record that is
+    no JSON object or array, or is longer than 16 kB, is reduced to its length and a keyed hash, which shows
+    equal records as long as the key is the same.
 
     Examples
     --------

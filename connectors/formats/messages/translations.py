@@ -1,4 +1,4 @@
-"""The translations with which labels would join: guesses from ids and labels, each of which is tried."""
+"""Translations of ids and labels that let labels join predictions: guesses, each of which is tried."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from connectors.formats.decode.names import meant_class, same_name
 from connectors.formats.wires.mapped import id_reader
 from monitor.config.mapping import FieldMapping
 
-_MOST_TRIED = 50  # ids of each side
+_MOST_TRIED = 50  # ids of each of the two sets
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 
 
 def translated_ids(
     ids: Collection[str], wanted: Collection[str], knows: Callable[[str], bool] | None = None
 ) -> dict[str, Any]:
-    """Return the keys of a mapping that turn most of these ids into wanted ones; none if none helps.
+    """Return the keys of a mapping that turn the most ids into wanted ones, or {} if none helps.
 
     Parameters
     ----------
     ids : collection of str
-        Of the records of the source whose mapping gets the keys.
+        The ids in the source whose mapping gets the keys.
     wanted : collection of str
-        Of the records that they should join, or some of them.
+        The ids to join, or a part of them.
     knows : callable, optional
-        Whether an id is one of all that they should join; if absent, `wanted` are all.
+        A predicate that is true for all ids to join; by default, `wanted` holds them all.
 
     Examples
     --------
@@ -43,13 +43,13 @@ def translated_ids(
     for keys in _candidates(list(wanted)[:_MOST_TRIED]):
         read = id_reader(FieldMapping.model_validate({"id": "id", **keys}))
         joined = sum(knows(read(id_)) for id_ in sample) if read is not None else 0
-        if joined > most:  # of those that join as many, the first and shortest
+        if joined > most:  # of equally good ones, the first and shortest
             best, most = keys, joined
     return best
 
 
 def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the translations that the wanted ids suggest, those with few keys first."""
+    """Yield the translations that the wanted ids suggest, in rising number of keys."""
     parts = [match.groups() for id_ in wanted if (match := _NUMBERED.fullmatch(id_)) is not None]
     digits = dict.fromkeys([1, *(len(number) for _, number in parts)])
     prefixes = dict.fromkeys(prefix for prefix, _ in parts if 0 < len(prefix) <= 100)
@@ -66,7 +66,7 @@ def _candidates(wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def translated_labels(values: Collection[str], classes: Sequence[str]) -> Mapping[str, str]:
-    """Return the class for each label value that is not a class; nothing if one value stays unknown.
+    """Return the class of each label value that is no class, or {} if one value stays unknown.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Words that the messages of rejected records share."""
+"""Phrases that the messages of rejected records share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from math import isfinite
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 10
 
-# Messages are made in dozens of places below the decoder: an argument to them all would be forgotten in one.
+# A context variable, because an argument of dozens of functions below the decoder would be missing in one.
 _without: ContextVar[bool] = ContextVar("blindsight_without_values", default=False)
 
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Within it, and in this thread alone, messages name the kinds of values in place of the values.
+    """Within this context, and in this thread alone, messages name kinds in place of values.
 
     Examples
     --------
@@ -35,12 +35,12 @@ def without_values() -> Iterator[None]:
 
 
 def values_are_shown() -> bool:
-    """Whether a message may quote what a record holds."""
+    """Return whether a message may quote the values of a record."""
     return not _without.get()
 
 
 def shown(value: object) -> str:
-    """A value as `as_json` has it, or its `kind` within `without_values`.
+    """Return a value for a message: its `as_json`, or its `kind` within `without_values`.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def shown(value: object) -> str:
 
 
 def kind(value: object) -> str:
-    """What a value is, without saying which.
+    """Return the kind of a value for a message that must not quote the value.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def kind(value: object) -> str:
 
 
 def as_json(value: object) -> str:
-    """A value as JSON has it, cut to 60 characters; of arrays and objects only what they are.
+    """Return a value as JSON, cut to 60 characters, or the kind of an array or object.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def as_json(value: object) -> str:
 
 
 def listing(names: Sequence[str]) -> str:
-    """Names with commas between, the first ten of many, each cut to 60 characters.
+    """Return names separated by commas: at most ten, each cut to 60 characters.
 
     Examples
     --------
@@ -100,21 +100,19 @@ def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
-@lru_cache(maxsize=1024)  # a feed that is wrong is wrong in the same way a thousand times a second
+@lru_cache(maxsize=1024)  # a faulty feed repeats the same fault a thousand times a second
 def _nearest(name: str, known: tuple[str, ...], cutoff: float) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def nearest(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """The clause that names the nearest known name, or nothing.
+    """Return a clause that suggests the nearest known name, or "".
 
     Parameters
     ----------
-    name : str
-    known : sequence of str
     cutoff : float
-        How alike they must be: see `difflib.get_close_matches`.
+        The smallest similarity: see `difflib.get_close_matches`.
 
     Examples
     --------
@@ -125,7 +123,7 @@ def nearest(name: str, known: Sequence[str], cutoff: float = 0.6) -> str:
 
 
 def step(name: object) -> str:
-    """One step of a JSON path: ``.name``, or ``["a name"]`` where it is no plain word.
+    """Return one step of a JSON path: ``.name``, or ``["a name"]`` for a name that is no plain word.
 
     Examples
     --------

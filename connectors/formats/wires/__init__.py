@@ -1,1 +1,1 @@
-"""How a source's bytes become records: our own names, a mapping, serving stacks' events."""
+"""Formats of records: our own fields, mapped fields, and the events of serving stacks."""
