@@ -30,7 +30,7 @@ from connectors.formats.messages.redaction import SECRET, Keep, keeper
 from connectors.formats.messages.wording import without_values
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.observed import ObservedWire
-from connectors.formats.wires.wire import PLAIN, FormatWire, OfTasks, Wire
+from connectors.formats.wires.wire import PLAIN, FormatWire, TaskAwareWire, Wire
 from monitor.base.records import Chunk, Ints, Reject, RejectReason, SampleIds, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosition, RawSkipped, RawTable
 
@@ -100,7 +100,7 @@ class Decoder:
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
         self._keep = keeper(keep, secret)
-        self._wire = wire.in_order(self.layouts) if isinstance(wire, OfTasks) else wire
+        self._wire = wire.for_tasks(self.layouts) if isinstance(wire, TaskAwareWire) else wire
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
         """Decode the raw input of one read.

@@ -28,7 +28,7 @@ _FEWEST = 10
 """The smallest number of records whose values are evidence on a field."""
 
 FEWEST_DIVIDED = 50
-"""The number of labels from which a perfect split by a threshold of the score shows that they derive from it."""
+"""The number of labels from which a perfect split by a threshold shows that they derive from the score."""
 
 _WORDS: Mapping[str, str] = {
     "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",

@@ -1,7 +1,7 @@
-"""What stands beside a Kafka message, as fields of its records: `$key`, `$timestamp`, `$headers.NAME`.
+"""The key, time and headers of a Kafka message as fields of its records: `$key`, `$timestamp`, `$headers`.
 
-They are written into the JSON, behind the record's own fields, so that a mapping reads them as any others,
-and a rejected record shows them.
+They are added to the JSON after the record's own fields, so that mappings read them like other fields and
+rejected records show them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from connectors.formats.wires.cloudevents import KEY, TIMESTAMP, Headers, is_jso
 from monitor.config.mapping import FieldPath
 
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
-_NO_TEXT = b'"\xff"'  # rejected for its encoding, as any other text of a record that is no UTF-8
+_NO_TEXT = b'"\xff"'  # invalid UTF-8, which rejects the record for its encoding
 
 
 def beside(headers: Headers, key: bytes | None, milliseconds: int) -> Headers:
-    """The headers of a message, with its key and its time.
+    """Return the headers of a message, with its key and time appended.
 
     Examples
     --------
@@ -29,16 +29,16 @@ def beside(headers: Headers, key: bytes | None, milliseconds: int) -> Headers:
 
 
 def with_fields(value: bytes, headers: Headers, wanted: Collection[FieldPath]) -> bytes:
-    """A message whose records have more fields; one that holds none as it is.
+    """Return a message with fields added to its records; a message without records stays unchanged.
 
     Parameters
     ----------
     value : bytes
-        One record, an array of them, or a record a line.
+        One record, an array of records, or one record a line.
     headers : Headers
-        Of `beside`.
+        The result of `beside`.
     wanted : collection of FieldPath
-        Paths as in a mapping.
+        The parsed paths of the fields to add.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def with_fields(value: bytes, headers: Headers, wanted: Collection[FieldPath]) -
     >>> with_fields(b'[{}, {}]', beside, [("$headers", "trace")])
     b'[{"$headers":{"trace":"t"}},{"$headers":{"trace":"t"}}]'
     """
-    held = dict(headers)  # of a name that occurs twice the last holds
+    held = dict(headers)  # the last of several headers with the same name counts
     named = [str(path[1]) for path in wanted if path[0] == "$headers"]
     fields = []
     if (KEY,) in wanted and (key := held.get(KEY)) is not None:

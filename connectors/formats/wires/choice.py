@@ -1,4 +1,4 @@
-"""From a source's `mapping` to the wire that reads it."""
+"""The choice of the wire that reads a source, by the source's `mapping`."""
 
 from __future__ import annotations
 
@@ -18,53 +18,56 @@ _MAPPED = "connectors.formats.wires.mapped:MappedWire"
 
 
 RECOGNISED = RecognisedWire()
-"""The wire of a source that has no mapping."""
+"""The wire of a source without a mapping."""
 
 
 class HasWire(Protocol):
-    """A section of the configuration that says how its records are written."""
+    """A section of the configuration with a `mapping`."""
 
     @property
     def mapping(self) -> FieldMapping | None:
-        """Where they keep each field."""
+        """The mapping of the records, if they need one."""
         ...
 
 
 def own_wire(settings: HasWire) -> Wire:
-    """The wire of a source's own mapping; without one, records are told by their shape."""
+    """Return the wire of a source's own mapping, or `RECOGNISED` without a mapping."""
     return RECOGNISED if settings.mapping is None else compiled(settings.mapping)
 
 
 def wire_of(settings: HasWire) -> Wire:
-    """The wire of a source, compiled once: its own, and of `http` those that are posted to by their names."""
+    """Return the wire of a source; that of `http` also reads posts to the names of `observe`."""
     base = own_wire(settings)
     if not isinstance(settings, HttpSourceConfig):
         return base
-    told = {tag: FieldMapping(format=tag) for tag, entry in FORMATS.items() if entry.needs_no_mapping}
-    return ObservedWire(base, {name: compiled(each) for name, each in {**told, **settings.observe}.items()})
+    built_in = {tag: FieldMapping(format=tag) for tag, entry in FORMATS.items() if entry.needs_no_mapping}
+    return ObservedWire(
+        base, {name: compiled(each) for name, each in {**built_in, **settings.observe}.items()}
+    )
 
 
 def compiled(mapping: FieldMapping) -> Wire:
-    """The wire of a mapping."""
+    """Return the wire of a mapping."""
     path = _MAPPED if mapping.format is None else FORMATS[mapping.format].path
     wire: Wire = load(path)(mapping)
     return wire
 
 
 def wire_for(config: Config, name: str) -> Wire:
-    """The wire of a file that holds what one of the configured sources brought.
+    """Return the wire of a file that holds records of one of the configured sources.
+
+    A file that matches no source has the wire of the sources if all have the same mapping; otherwise its
+    records are recognised by their shape.
 
     Parameters
     ----------
     config : Config
     name : str
-        The file, or the partition that it is: a file of the configuration by its path or its name, or by
-        its pattern, a topic
-        or one of its partitions. Any other is read as the sources are, where they are all read alike, and
-        else by the shape of its records.
+        The path or name of a file of the configuration, or a file that matches its pattern, a topic, or a
+        partition of a topic.
     """
     for source in config.sources:
-        topic = name.rpartition("-")[0]  # of a partition, topic-3
+        topic = name.rpartition("-")[0]  # the topic of a partition such as topic-3
         known = {name, PurePath(name).name, topic}
         if any(fnmatchcase(each, origin) or each == origin for each in known for origin in source.origins):
             return wire_of(source)
@@ -73,6 +76,6 @@ def wire_for(config: Config, name: str) -> Wire:
 
 
 def columns_of(wire: Wire) -> frozenset[str]:
-    """The columns of a table that a wire's mapping reads; none where there is no mapping."""
+    """Return the columns of a table that the mapping of a wire reads; none without a mapping."""
     columns: frozenset[str] = getattr(wire, "columns", frozenset())
     return columns

@@ -1,7 +1,7 @@
-"""CloudEvents in binary mode, of HTTP or of Kafka, made structured JSON: one way to read both modes.
+"""The conversion of CloudEvents in the binary mode of HTTP and Kafka to structured JSON.
 
-CloudEvents 1.0: the JSON event format, and the bindings of HTTP (attributes are headers that begin with
-``ce-``) and of Kafka (``ce_``).
+The conversion follows CloudEvents 1.0: the JSON event format, and the bindings of HTTP (attributes are
+headers with the prefix ``ce-``) and of Kafka (``ce_``).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from urllib.parse import unquote
 import msgspec
 
 Headers = Sequence[tuple[str, bytes | None]]
-"""The headers of a Kafka message, in their order; behind them its key and its time."""
+"""The headers of a Kafka message in their order, followed by its key and time."""
 
 KEY, TIMESTAMP = "$key", "$timestamp"
-"""The names of these two, the second in milliseconds; -1 where the message has none."""
+"""The header names of the key and of the time in milliseconds, which is -1 if the message has no time."""
 
 _HTTP, _KAFKA = "ce-", "ce_"
 _CONTENT_TYPE = "content-type"
@@ -25,16 +25,16 @@ _ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 
 
 def event(attributes: Mapping[str, str], data: bytes, empty: bool = False) -> bytes:
-    """An event as structured JSON on one line.
+    """Return an event as structured JSON on one line.
 
     Parameters
     ----------
     attributes : mapping of str to str
-        Without a prefix.
+        The attributes by name, without a prefix.
     data : bytes
-        JSON becomes `data`, anything else `data_base64`.
+        JSON becomes `data`, and other bytes become `data_base64`.
     empty : bool
-        Leave the data out.
+        Omit the data.
 
     Examples
     --------
@@ -46,18 +46,18 @@ def event(attributes: Mapping[str, str], data: bytes, empty: bool = False) -> by
         return head
     comma = b"," if attributes else b""
     if is_json(data):
-        # Between the tokens of valid JSON a newline means no more than a space, and inside it cannot be.
+        # In valid JSON a newline occurs only between tokens, where a space is equivalent.
         return head[:-1] + comma + b'"data":' + data.strip().replace(b"\n", b" ") + b"}"
     return head[:-1] + comma + b'"data_base64":"' + base64.b64encode(data) + b'"}'
 
 
 def http_attributes(headers: Mapping[str, str]) -> dict[str, str]:
-    """The attributes of an event in HTTP binary mode; empty where the headers are of none.
+    """Return the attributes of an event in HTTP's binary mode, or {} if the headers belong to no event.
 
     Parameters
     ----------
     headers : mapping of str to str
-        Names in lower case.
+        The values by name in lower case.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def http_attributes(headers: Mapping[str, str]) -> dict[str, str]:
     """
     if f"{_HTTP}specversion" not in headers:
         return {}
-    # Of the HTTP binding: what is not plain ASCII is percent-encoded in a header.
+    # The HTTP binding percent-encodes characters other than ASCII.
     return {
         name.removeprefix(_HTTP): unquote(value)
         for name, value in headers.items()
@@ -75,10 +75,10 @@ def http_attributes(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def kafka_attributes(headers: Headers) -> dict[str, str]:
-    """The attributes of an event in Kafka's binary mode; empty where the headers are of none.
+    """Return the attributes of an event in Kafka's binary mode, or {} if the headers belong to no event.
 
-    Seldon Core's logger writes the attributes of its events without the prefix, and without a version of
-    the specification: a header `type` that begins with ``io.seldon.`` tells them.
+    Seldon Core's logger omits the prefix and the version of the specification; its events have a header
+    `type` that begins with ``io.seldon.``.
 
     Examples
     --------
@@ -87,25 +87,27 @@ def kafka_attributes(headers: Headers) -> dict[str, str]:
     >>> kafka_attributes([("content-type", b"application/cloudevents+json; charset=UTF-8")])
     {}
     """
-    given = ((name, value) for name, value in headers if value is not None and name not in (KEY, TIMESTAMP))
-    named = {name.lower(): value.decode("utf-8", "replace") for name, value in given}
+    pairs = ((name, value) for name, value in headers if value is not None and name not in (KEY, TIMESTAMP))
+    named = {name.lower(): value.decode("utf-8", "replace") for name, value in pairs}
     content_type = named.get(_CONTENT_TYPE, "")
     if content_type.lower().startswith("application/cloudevents"):
         return {}  # structured mode may repeat the attributes in headers
     if f"{_KAFKA}specversion" in named:
-        found = {name.removeprefix(_KAFKA): value for name, value in named.items() if name.startswith(_KAFKA)}
+        attributes = {
+            name.removeprefix(_KAFKA): value for name, value in named.items() if name.startswith(_KAFKA)
+        }
     elif named.get("type", "").startswith(_SELDON):
-        found = {"specversion": "1.0", **named}
-        found.pop(_CONTENT_TYPE, None)
+        attributes = {"specversion": "1.0", **named}
+        attributes.pop(_CONTENT_TYPE, None)
     else:
         return {}
-    found.pop("data", None)
-    found.pop("data_base64", None)
-    return {**found, "datacontenttype": content_type} if content_type else found
+    attributes.pop("data", None)
+    attributes.pop("data_base64", None)
+    return {**attributes, "datacontenttype": content_type} if content_type else attributes
 
 
 def is_json(data: bytes) -> bool:
-    """Whether these bytes are one JSON value."""
+    """Return whether these bytes are one JSON value."""
     try:
         _ONE_VALUE.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

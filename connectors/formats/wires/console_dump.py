@@ -1,4 +1,4 @@
-"""A Kafka topic as `kafka-console-consumer.sh` prints it, with partitions and offsets."""
+"""Dumps of Kafka topics, printed by `kafka-console-consumer.sh` with partitions and offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEAD = re.compile(
 
 
 def is_console_dump(path: Path) -> bool:
-    """Whether a file's first line is one of such a dump; False where it cannot be read."""
+    """Return whether the first line of a file is that of a dump; False if it cannot be read."""
     try:
         with _open(path) as file:
             return _HEAD.match(file.readline(_READ_BYTES)) is not None
@@ -27,34 +27,34 @@ def is_console_dump(path: Path) -> bool:
 
 
 def read_console_dump(path: Path, name: str) -> Iterator[list[RawMessages]]:
-    """The messages of a dump, about 1 MiB at a time.
+    """Yield the messages of a dump, about 1 MiB at a time.
 
-    It is what this prints (`print.timestamp=true` may stand there too; keys and headers may not)::
+    This command makes a dump; `print.timestamp=true` is also allowed, keys and headers are not::
 
         kafka-console-consumer.sh --bootstrap-server HOST:9092 --topic predictions --from-beginning \\
             --timeout-ms 10000 --property print.partition=true --property print.offset=true > dump.txt
 
-    A line that does not begin with ``Partition:3<tab>Offset:17<tab>`` goes on with the message before it: a
-    message may hold several lines.
+    A line that does not begin with ``Partition:3<tab>Offset:17<tab>`` continues the message before it,
+    because a message may have several lines.
 
     Parameters
     ----------
     path : Path
-        Plain, or gzip if it ends in ``.gz``.
+        A text file, or a gzip file if its name ends in ``.gz``.
     name : str
-        The topic; where the dump was made without partitions, the partition as reports name it, ``topic-3``.
+        The topic, or for a dump without partitions the partition in the form of reports, ``topic-3``.
 
     Yields
     ------
     list of RawMessages
-        One a partition, in the order in which the partitions first come.
+        The messages of each partition, in the order of the first message of the partitions.
 
     Raises
     ------
     SourceError
-        It cannot be read, or is no such dump.
+        The file cannot be read, or is no dump.
     """
-    found: dict[str, tuple[list[bytes], list[int]]] = {}
+    by_partition: dict[str, tuple[list[bytes], list[int]]] = {}
     last: list[bytes] | None = None
     size = 0
     try:
@@ -71,23 +71,23 @@ def read_console_dump(path: Path, name: str) -> Iterator[list[RawMessages]]:
                     last[-1] += line
                     continue
                 if size > _READ_BYTES:
-                    yield _messages(found)
-                    found, size = {}, 0
+                    yield _messages(by_partition)
+                    by_partition, size = {}, 0
                 partition = name if head[1] is None else f"{name}-{int(head[1])}"
-                last, offsets = found.setdefault(partition, ([], []))
+                last, offsets = by_partition.setdefault(partition, ([], []))
                 last.append(line[head.end() :])
                 offsets.append(int(head[2]))
                 size += len(line)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
-    if found:
-        yield _messages(found)
+    if by_partition:
+        yield _messages(by_partition)
 
 
-def _messages(found: dict[str, tuple[list[bytes], list[int]]]) -> list[RawMessages]:
+def _messages(by_partition: dict[str, tuple[list[bytes], list[int]]]) -> list[RawMessages]:
     return [
         RawMessages([value.removesuffix(b"\n") for value in values], partition, offsets)
-        for partition, (values, offsets) in found.items()
+        for partition, (values, offsets) in by_partition.items()
     ]
 
 

@@ -1,7 +1,7 @@
-"""Debezium's change events: the row that a table has after a change, which is a record.
+"""Debezium's change events, whose record is the row of a table after a change.
 
-The envelope has `before`, `after`, `op` and `source`, within `payload` where the converter writes schemas
-(debezium.io, "change event values"); in a CloudEvent it is the `data`. MongoDB's `after` is JSON as text.
+The envelope has `before`, `after`, `op` and `source`; it is within `payload` if the converter writes schemas
+(debezium.io, "change event values"), and it is the `data` of a CloudEvent. MongoDB's `after` is JSON text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from monitor.config.mapping import FieldMapping
 
 _WITH_A_ROW = ("c", "r", "u")
 _WITHOUT = ("d", "t", "m")  # deletes, truncations, messages
-_TEXTS = ("scores", "models", "groups", "features", "draw")  # databases without arrays keep them as JSON text
+_TEXTS = (
+    "scores",
+    "models",
+    "groups",
+    "features",
+    "draw",
+)  # databases without arrays store them as JSON text
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -35,13 +41,13 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class DebeziumWire(WithoutHeaders):
-    """Reads the row after a change; a row that was deleted, and a truncation, hold no record.
+    """A wire for the row after a change; deletes and truncations hold no record.
 
     Parameters
     ----------
     mapping : FieldMapping
-        Its paths refer to the row. Without any the row is read as a record is without a mapping, and
-        `constants` stand for what it lacks.
+        Its paths refer to the row. Without paths, the row is recognised by its shape, and `constants` replace
+        missing fields.
 
     Examples
     --------
@@ -60,16 +66,18 @@ class DebeziumWire(WithoutHeaders):
 
     @property
     def reads_labels(self) -> bool:
-        """Whether a row may be a label."""
+        """True if a row may be a label."""
         return self._inner.reads_labels
 
-    def in_order(self, layouts: Sequence[TaskLayout]) -> DebeziumWire:
-        """The same, for these tasks."""
-        inner = self._inner.in_order(layouts) if isinstance(self._inner, MappedWire) else _recognised(layouts)
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> DebeziumWire:
+        """Return the same wire for these tasks."""
+        inner = (
+            self._inner.for_tasks(layouts) if isinstance(self._inner, MappedWire) else _recognised(layouts)
+        )
         return DebeziumWire(self._mapping, inner)
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """The rows of lines; with gaps where one has none, or is read by itself."""
+        """Return the rows of lines, with gaps for lines without a row and lines for `one`, or None."""
         try:
             envelopes = [_opened(each) for each in _ENVELOPE.decode_lines(data)]
         except ERRORS:
@@ -79,33 +87,33 @@ class DebeziumWire(WithoutHeaders):
         records = self._inner.lines(b"\n".join(rows[i] for i in places))
         if records is None or len(records) != len(places):
             return None
-        found = Mixed([None] * len(rows))
+        mixed = Mixed([None] * len(rows))
         for i, record in zip(places, records, strict=True):
-            found[i] = None if record is None else self._completed(record)
-        return found
+            mixed[i] = None if record is None else self._completed(record)
+        return mixed
 
     def array(self, data: bytes) -> list[Record] | None:
-        """None: each element is opened by itself."""
+        """Return None: `one` reads each element."""
         return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether a table holds changes, judged by the names of its columns."""
+        """Return whether the names of the columns of a table are those of a format."""
         return bool(formats_of_table(names))
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line is a change that leaves no row."""
+        """Return whether a line is a change that leaves no row."""
         try:
             return _opened(_ENVELOPE.decode(line)).op in _WITHOUT
         except ERRORS:
             return False
 
     def one(self, data: bytes) -> list[Outcome]:
-        """The record that the row after a change is; None of a change that leaves none."""
+        """Return the outcomes of the row after a change, None for a change that leaves no row."""
         try:
             envelope = _opened(_ENVELOPE.decode(data))
         except ERRORS as error:
             return [(data, explain_text(data, error))]
-        if envelope.op is None:  # a record of Kafka Connect, whose converter writes its schema beside it
+        if envelope.op is None:  # a record of Kafka Connect, whose converter adds the schema
             row = bytes(envelope.payload)
             return [(data, outcome) for _, outcome in self._inner.one(row or data)]
         if envelope.op in _WITHOUT:
@@ -118,7 +126,7 @@ class DebeziumWire(WithoutHeaders):
         return [(data, self._completed(each) if isinstance(each, Record) else each) for each in outcomes]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """The clause of a mapping about a path at which a row has nothing."""
+        """Return the clause of the mapping on a path at which a row has no value, or ""."""
         if not isinstance(self._inner, MappedWire):
             return ""
         try:
@@ -134,14 +142,14 @@ class DebeziumWire(WithoutHeaders):
 
 
 def _recognised(layouts: Sequence[TaskLayout]) -> Wire:
-    # It reads the formats of this table, of which this is one.
+    # Imported here, because RecognisedWire loads the wires of all formats, this one included.
     from connectors.formats.wires.recognised import RecognisedWire
 
     return RecognisedWire(layouts, inner=True)
 
 
 def _opened(envelope: _Envelope) -> _Envelope:
-    """The envelope itself, where a schema stands beside it."""
+    """Return the envelope within the payload beside a schema, or the envelope itself."""
     if envelope.op is not None or not bytes(envelope.payload).startswith(b"{"):
         return envelope
     inner = _ENVELOPE.decode(envelope.payload)
@@ -149,7 +157,7 @@ def _opened(envelope: _Envelope) -> _Envelope:
 
 
 def _unpacked(row: bytes) -> bytes:
-    """A row whose JSON columns came as text, as they would be without; all else as it is."""
+    """Return a row with JSON columns that are text replaced by their JSON, and another row unchanged."""
     try:
         if row.startswith(b'"'):
             return msgspec.json.decode(row, type=str).encode().replace(b"\n", b" ")

@@ -1,7 +1,7 @@
-"""Rows of inference tables: what MLflow's serving answered, as JSON text inside a field.
+"""Rows of inference tables, which hold a response of MLflow's serving as JSON text in a field.
 
-Databricks' tables of both generations: `timestamp_ms` and `request_metadata` in the older, `request_time` in
-those of the AI gateway (docs.databricks.com, inference tables).
+Both generations of Databricks' tables are read: the older one has `timestamp_ms` and `request_metadata`, that
+of the AI gateway `request_time` (docs.databricks.com, inference tables).
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from monitor.config.mapping import FieldMapping
 
 _FINE = 200.0
 _NO_OFFSET = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?")
-_LAST = 1e17  # milliseconds: a later time is as wrong, and a number of hundreds of digits cannot be divided
+_LAST = 1e17  # milliseconds; later times become this one, because huge integers cannot be divided
 
 
 class InferenceTableWire(OneByOne, WithoutHeaders):
-    """Reads an answer a row of a logged response.
+    """A wire for logged responses, with an answer for each row of a response.
 
-    A row's id is the `client_request_id`, which the client chose, else the `databricks_request_id`, a colon,
-    and its number from 0; model and version are those of `request_metadata`. A request that was not answered
-    (its `status_code` is not 200) holds no answer. What has no `response` is a record under our names.
+    The id of an answer is the `client_request_id`, which the client chose, or else the
+    `databricks_request_id`, a colon, and the row number from 0. Model and version come from
+    `request_metadata`. A failed request (`status_code` other than 200) holds no answer. A record without
+    `response` is read with our fields.
 
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` say what the table does not.
+        Its `constants` replace the model, version and time of the table.
 
     Examples
     --------
@@ -51,11 +52,11 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
         self._constants = constants_of(mapping)
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line is a request that was not answered."""
+        """Return whether a line is a failed request."""
         return self.one(line)[0][1] is None
 
     def _read(self, data: bytes) -> list[Outcome]:
-        """A record a row of the response; None of a request that was not answered."""
+        """Return an outcome for each row of a response, None for a failed request."""
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -67,7 +68,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
         return [(data, outcome) for outcome in self._rows(value)]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """The clause about the model, which not every table names."""
+        """Return a clause on the model, which some tables do not name, or ""."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""
         return "; request_metadata.model_name gives it: have it logged, or name it in mapping.constants.model"
@@ -81,13 +82,13 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
         if isinstance(scores, tuple):
             return [scores]
         about = _object(row.get("request_metadata")) or {}
-        told = {
+        shared = {
             "model": about.get("model_name"),
             "version": about.get("model_version"),
             "time": _time(row),
             **self._constants,
         }
-        return row_records(scores, row.get("client_request_id") or row.get("databricks_request_id"), told)
+        return row_records(scores, row.get("client_request_id") or row.get("databricks_request_id"), shared)
 
 
 def _time(row: Mapping[str, Any]) -> object:
@@ -95,24 +96,24 @@ def _time(row: Mapping[str, Any]) -> object:
     if isinstance(at, float):
         return at / 1000 if abs(at) < _LAST else _LAST
     at = row.get("request_time")
-    # A TIMESTAMP of Spark is of UTC, and Parquet's INT96 leaves that out.
+    # A TIMESTAMP of Spark is in UTC, which Parquet's INT96 does not say.
     return f"{at}Z" if isinstance(at, str) and _NO_OFFSET.fullmatch(at) else at
 
 
 def _number(value: object) -> object:
-    """Convert a number, which CSV has as text, to a float; return anything else unchanged."""
+    """Return a number, which is text in CSV, as a float, and another value unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return value
     try:
         return float(value)
     except ValueError:
         return value
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer with hundreds of digits
         return math.inf
 
 
 def _object(value: Any) -> dict[str, Any] | None:
-    """An object, or the one that a text is in JSON."""
+    """Return an object, also from JSON text, or None."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

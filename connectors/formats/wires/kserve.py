@@ -1,8 +1,8 @@
-"""What the loggers of serving stacks write: a CloudEvent a request and one a response, each a batch of rows.
+"""Logs of serving stacks: a CloudEvent for each request and each response, which holds a batch of rows.
 
-KServe's and Seldon Core's, in structured JSON or in binary mode (`connectors.formats.wires.cloudevents`), and
-responses without an event around them. CloudEvents 1.0 (cloudevents.io), the protocols v1 and Open Inference
-Protocol, Seldon's own.
+The loggers are those of KServe and Seldon Core; events come as structured JSON or in binary mode
+(`connectors.formats.wires.cloudevents`), and responses also without an event around them. The formats are
+CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference Protocol and Seldon's own.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
 RESPONSE = "org.kubeflow.serving.inference.response"
-"""The type of KServe's events that hold answers."""
+"""The type of KServe's events with answers."""
 
 SELDON_RESPONSE = "io.seldon.serving.inference.response"
-"""The type of those of Seldon Core and of MLServer."""
+"""The type of the events of Seldon Core and MLServer with answers."""
 
 RESPONSES = frozenset({RESPONSE, SELDON_RESPONSE})
 
 TENSORS_HEADER = "inference-header-content-length"
-"""Of a post with binary tensors behind its JSON."""
+"""The header of a post with binary tensors after its JSON."""
 
-_BARE = ("predictions", "outputs")  # a response without an event around it has one of these
+_BARE = ("predictions", "outputs")  # fields of a response without an event
 _OF_LOGGERS = ("org.kubeflow.serving.", "io.seldon.serving.")
-_ANSWERS_ALONE = frozenset({"requestPath", "metrics"})  # of what Seldon's `meta` may have
+_ANSWERS_ALONE = frozenset({"requestPath", "metrics"})  # keys that Seldon's `meta` has in responses only
 _SAY = "if they are answers, say so with mapping.format: kserve, or post them to /v1/observe/kserve"
 
 
 class _Head(msgspec.Struct, gc=False):
-    """What tells an event from a record, and a response from all else."""
+    """The fields that tell an event from a record, and a response from another event."""
 
     specversion: str | None = None
     type: str | None = None
@@ -52,7 +52,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 
 def passed_over(data: bytes) -> bool:
-    """Whether these bytes are an event of another type than a response: it holds no answer.
+    """Return whether these bytes are an event other than a response, which holds no answer.
 
     Examples
     --------
@@ -69,36 +69,36 @@ def passed_over(data: bytes) -> bool:
 
 
 class KserveWire(OneByOne):
-    """Reads the events of KServe's and Seldon's loggers: of a response one record a row, of any other none.
+    """A wire for the events of KServe's and Seldon's loggers, with an answer for each row of a response.
 
-    A row's id is that of the event (Seldon: of the request), a colon, and its number from 0. The model is the
-    event's `inferenceservicename` (Seldon: `modelid`), or else the body's `model_name`; constants come before
-    both. What has no `specversion` is no event: with `outputs` or `predictions` a response without one, whose
-    own `id` counts; else a record under our names, so that labels can come the same way.
+    The id of an answer is the id of the event (Seldon: of the request), a colon, and the row number from 0.
+    The model is a constant of the mapping, or else the event's `inferenceservicename` (Seldon: `modelid`), or
+    else the body's `model_name`. A value without `specversion` is no event: with `outputs` or `predictions`
+    it is a response with its own `id`, and otherwise a record with our fields, such as a label.
 
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` say what stands in no event. With `id: body` the response's own id counts, which the
-        client may have chosen, and not the event's; without one a row has no id.
+        Its `constants` replace values of events. With `id: body`, the ids are made from the response's own
+        id, which the client may have chosen, not from the event's; without such an id, a row has none.
 
     Examples
     --------
     >>> wire = KserveWire(FieldMapping(format="kserve"))
     >>> event = {"specversion": "1.0", "type": RESPONSE, "id": "e", "inferenceservicename": "erm"}
-    >>> found = wire.one(msgspec.json.encode(event | {"data": {"predictions": [[0.1, 0.9], [0.8, 0.2]]}}))
-    >>> [(record.id, record.model, record.scores) for _, record in found]
+    >>> outcomes = wire.one(msgspec.json.encode(event | {"data": {"predictions": [[0.1, 0.9], [0.8, 0.2]]}}))
+    >>> [(record.id, record.model, record.scores) for _, record in outcomes]
     [('e:0', 'erm', [0.1, 0.9]), ('e:1', 'erm', [0.8, 0.2])]
     """
 
-    reads_labels = True  # what is no event is a record under our names
+    reads_labels = True  # a value that is no event may be a label
 
     def __init__(self, mapping: FieldMapping) -> None:
         self._constants = constants_of(mapping)
         self._by_body = mapping.id == "body"
 
     def _read(self, data: bytes) -> list[Outcome]:
-        """A record a row of a response, the fault of what cannot be read; None of other events."""
+        """Return an outcome for each row of a response, None for another event."""
         if passed_over(data):
             return [(data, None)]
         try:
@@ -114,15 +114,15 @@ class KserveWire(OneByOne):
         return PLAIN.one(data)
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Why a record that has the marks of this format may be something else; "" where there is no doubt.
+        """Return a message if a record with the marks of this format may be of another kind, else "".
 
         Parameters
         ----------
         fields : mapping of str to Raw
-            The record, its fields not decoded.
+            The undecoded fields of the record.
         """
-        found = [name for name in ("specversion", *_BARE, "data") if name in fields]
-        if found[:1] == ["specversion"]:
+        marks = [name for name in ("specversion", *_BARE, "data") if name in fields]
+        if marks[:1] == ["specversion"]:
             kind = _text(fields.get("type"))
             if kind.startswith(_OF_LOGGERS):
                 return ""
@@ -130,9 +130,9 @@ class KserveWire(OneByOne):
                 f"$.type: an event of the type {shown(kind)} is of no logger known here: read it with "
                 "mapping.format: cloudevents, and paths to its fields"
             )
-        if len(found) > 1 and found != ["outputs", "data"][-len(found) :]:
-            return f"$: {' and '.join(found)} stand beside each other, and each may be the answers: {_SAY}"
-        if found == ["data"] and not _is_answer(fields["meta"]):
+        if len(marks) > 1 and marks != ["outputs", "data"][-len(marks) :]:
+            return f"$: {' and '.join(marks)} stand beside each other, and each may be the answers: {_SAY}"
+        if marks == ["data"] and not _is_answer(fields["meta"]):
             return (
                 "$.meta: a request of Seldon has data too, and only the answer's meta has requestPath or "
                 f"metrics: {_SAY}"
@@ -140,14 +140,15 @@ class KserveWire(OneByOne):
         return ""
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """A message of Kafka as JSON: an event, or a response without one; what is neither as it is."""
+        """Return a Kafka message as JSON if it is an event or a response, and another one unchanged."""
         attributes = kafka_attributes(headers)
         return _line(attributes, value) if attributes else _unpacked(value)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """A post that is one value whatever its content type, as JSON on a line; None for any other.
+        """Return a post that is one value of any content type as a line of JSON, or None for another post.
 
-        That is an event in binary mode, and a response of the Open Inference Protocol with binary tensors.
+        Such a post is an event in binary mode, or a response of the Open Inference Protocol with binary
+        tensors.
         """
         attributes = http_attributes(headers)
         if attributes:
@@ -155,11 +156,11 @@ class KserveWire(OneByOne):
         return _unpacked(body).replace(b"\n", b" ") if TENSORS_HEADER in headers else None
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line is an event without answers."""
+        """Return whether a line is an event without answers."""
         return passed_over(line)
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """The clause about where a missing name is looked for.
+        """Return a clause on the part of an event that names the model, or "" for another fault.
 
         Examples
         --------
@@ -177,7 +178,7 @@ class KserveWire(OneByOne):
             message = f"$.type: expected the type of an event, such as {RESPONSE}; KServe's logger gives it"
             return [(RejectReason.WRONG_TYPE, message)]
         body = _body(event)
-        # Seldon's events have an id each, and name the request that they belong to beside it.
+        # Each event of Seldon has its own id, and also names its request.
         id_ = event.get("requestid") or event.get("id")
         if self._by_body:
             id_ = body.get("id") if isinstance(body, dict) else None
@@ -189,35 +190,38 @@ class KserveWire(OneByOne):
         if isinstance(body, tuple):
             return [body]
         model = event.get("inferenceservicename")
-        if kind == SELDON_RESPONSE:  # there it is the deployment, of several models perhaps
+        if kind == SELDON_RESPONSE:  # inferenceservicename is the deployment, which may have several models
             model = event.get("modelid") or model
         return self._rows(body, "$.data", id_, {"time": event.get("time"), "model": model or None})
 
     def _rows_of_seldon(self, body: Mapping[str, Any]) -> list[Record | Fault]:
-        """Of a response without an event: meta has the request's id, and the nodes that it went through."""
+        """Return the rows of a response of Seldon without an event.
+
+        Its `meta` has the id of the request, and the nodes that the request passed.
+        """
         meta = body["meta"] if isinstance(body["meta"], dict) else {}
         nodes = meta.get("requestPath")
         model = next(iter(nodes)) if isinstance(nodes, dict) and len(nodes) == 1 else None
         return self._rows(body, "$", meta.get("puid"), {"model": model})
 
     def _rows(
-        self, body: Mapping[str, Any], place: str, id_: object, told: Mapping[str, object]
+        self, body: Mapping[str, Any], place: str, id_: object, of_event: Mapping[str, object]
     ) -> list[Record | Fault]:
-        """A record a row of a response; what the event told of it comes before what the body does."""
+        """Return an answer for each row of a response; values of the event replace those of the body."""
         scores = row_scores(body, place)
         if isinstance(scores, tuple):
             return [scores]
         shared = {
             "model": body.get("model_name"),
             "version": body.get("model_version"),
-            **{name: value for name, value in told.items() if value is not None},
+            **{name: value for name, value in of_event.items() if value is not None},
             **self._constants,
         }
         return row_records(scores, id_, shared)
 
 
 def _line(attributes: Mapping[str, str], data: bytes) -> bytes:
-    """An event in binary mode as JSON; of one that holds no answer, its attributes."""
+    """Return an event in binary mode as JSON, without data if it holds no answer."""
     return event(attributes, data, empty=attributes.get("type") not in RESPONSES)
 
 
@@ -227,7 +231,9 @@ def _body(event: Mapping[str, Any]) -> dict[str, Any] | Fault:
         return body
     place = "$.data_base64" if "data_base64" in event else "$.data"
     try:
-        if isinstance(body, str):  # what a broker makes of a body whose content type it does not know as JSON
+        if isinstance(
+            body, str
+        ):  # some brokers store a body as text if they do not know its content type as JSON
             return read_body(body.encode("utf-8", "replace"))
         return read_body(base64.b64decode(event.get("data_base64") or "", validate=True))
     except (ValueError, TypeError, RecursionError) as error:
@@ -238,7 +244,7 @@ def _body(event: Mapping[str, Any]) -> dict[str, Any] | Fault:
 
 
 def _unpacked(value: bytes) -> bytes:
-    """A response without an event, with binary tensors or as protobuf, as JSON; all else as it is."""
+    """Return a response with binary tensors or in protobuf as JSON, and other bytes unchanged."""
     if not value or is_json(value):
         return value
     try:

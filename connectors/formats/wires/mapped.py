@@ -1,8 +1,8 @@
-"""Records with somebody else's field names and times, read by a mapping that is compiled once.
+"""Records with other field names and times than ours, read by a mapping that is compiled once.
 
-Paths of one step are a `Record` whose fields are renamed, so that they cost nothing. Deeper ones are a
-tree of typed structs that holds what the mapping asks for and nothing else; its columns are picked out
-one after another. What the quick way refuses is read again without types, slowly, and judged by itself.
+If all paths have one step, msgspec decodes a `Record` with renamed fields at no extra cost. Longer paths
+become a tree of typed structs with only the mapped fields, from which columns are extracted. Records that
+this fast way rejects are parsed again without types, one by one.
 """
 
 from __future__ import annotations
@@ -45,55 +45,56 @@ _TYPES: Mapping[str, Any] = get_type_hints(Record)
 _FIELDS = Record.__struct_fields__
 _NUMBER = float | None
 _LABELS = frozenset({"label", "correct"})
-_TENSORS = ("outputs", ("data",))  # steps before and after the number of a tensor
+_TENSORS = ("outputs", ("data",))  # steps before and after the index of a tensor
 _SUM_TOLERANCE = 1e-3
-_UNMAPPED = "blindsight: not mapped: "  # begins the name of what no record has
+_UNMAPPED = "blindsight: not mapped: "  # prefix of a field name that no record has
 
 Column = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """An array of which a mapping reads one element, where each may be a row of its own.
+    """An array of which a mapping reads one element, although each element may be a row.
 
     Parameters
     ----------
     array : tuple
-        Its path.
-    taken : int
-        The element that is read.
+        The path of the array.
+    index : int
+        The index of the element that is read.
     inner : tuple of tuple
-        From an element to each field that is read of it.
+        The path of each field that is read, from the element on.
     """
 
     array: FieldPath
-    taken: int
+    index: int
     inner: tuple[FieldPath, ...]
 
     def left(self, values: object) -> int:
-        """How many elements are rows as the one that is read is: all that is read of it they have alike.
+        """Return the number of other elements that are rows: they have the fields of the one that is read.
 
         Plain numbers that sum to 1 are the classes of one row.
         """
-        if not isinstance(values, list) or self.taken >= len(values) or len(values) < 2:
+        if not isinstance(values, list) or self.index >= len(values) or len(values) < 2:
             return 0
         numbers = all(_look(each) == "number" for each in values)
         if numbers and abs(sum(values) - 1) <= _SUM_TOLERANCE:
             return 0
         looks = [[_look(_inside(each, path)) for path in self.inner] for each in values]
-        mine = looks[self.taken]
+        mine = looks[self.index]
         return looks.count(mine) - 1 if None not in mine else 0
 
 
 def _rows_of(paths: Mapping[str, FieldPath]) -> tuple[FieldPath, tuple[_Rows, ...]]:
-    """What the scores' paths share (the label's where there are no scores), and the arrays on that way.
+    """Return the common start of the paths of scores, and the arrays in it of which one element is read.
 
-    The tensors of the Open Inference Protocol are no rows: each holds all of them.
+    Without scores, the paths of the label count. The tensors of the Open Inference Protocol are no rows,
+    because each tensor holds all rows.
 
     Examples
     --------
     >>> _rows_of({"scores": ("predictions", 0), "id": ("ids", 0)})[1]
-    (_Rows(array=('predictions',), taken=0, inner=((),)),)
+    (_Rows(array=('predictions',), index=0, inner=((),)),)
     >>> _rows_of({"scores": ("outputs", 1, "data")})[1]
     ()
     >>> _rows_of({"scores.ok": ("p", 0), "scores.toxic": ("p", 1)})[1]
@@ -103,16 +104,16 @@ def _rows_of(paths: Mapping[str, FieldPath]) -> tuple[FieldPath, tuple[_Rows, ..
     read = read or [path for name, path in paths.items() if name in _LABELS]
     steps = takewhile(lambda each: len(set(each)) == 1, zip(*read, strict=False))
     shared = tuple(each[0] for each in steps)
-    found = [
+    arrays = [
         _Rows(shared[:depth], step, tuple(path[depth + 1 :] for path in read))
         for depth, step in enumerate(shared)
         if isinstance(step, int) and (shared[depth - 1], shared[depth + 1 : depth + 2]) != _TENSORS
     ]
-    return shared, tuple(found)
+    return shared, tuple(arrays)
 
 
 def _look(value: object) -> object:
-    """What tells one row from another that is none; None of what no row has."""
+    """Return the kind of a value, by which rows resemble each other, or None for a value that is no row."""
     if isinstance(value, float):
         return "number"
     if isinstance(value, dict):
@@ -125,7 +126,7 @@ def _look(value: object) -> object:
 
 
 def _inside(value: Any, path: FieldPath) -> object:
-    """What stands at a path in a decoded value, or in a tree of typed structs."""
+    """Return the value at a path in a decoded value or in a tree of typed structs, or None."""
     for step in path:
         if isinstance(value, dict | list) or step is JSON_TEXT:
             value = lookup(value, (step,))
@@ -138,13 +139,13 @@ def _inside(value: Any, path: FieldPath) -> object:
 
 
 class MappedWire:
-    """Reads records as a mapping says.
+    """A wire for records whose fields are at the paths of a mapping.
 
     Examples
     --------
     >>> wire = MappedWire(FieldMapping(id="req.uuid", model="m", scores="out.probs"))
-    >>> found = wire.lines(b'{"req": {"uuid": "a"}, "m": "erm", "out": {"probs": [0.25, 0.75]}}')
-    >>> found[0].id, found[0].model, found[0].scores
+    >>> records = wire.lines(b'{"req": {"uuid": "a"}, "m": "erm", "out": {"probs": [0.25, 0.75]}}')
+    >>> records[0].id, records[0].model, records[0].scores
     ('a', 'erm', [0.25, 0.75])
     """
 
@@ -164,7 +165,7 @@ class MappedWire:
         self._id_of = id_reader(mapping)
         self._classes = mapping.label_values
         self._way, self._rows = _rows_of(self.paths)
-        # A renamed Record has one field a name, and none within another.
+        # A renamed Record has each name once, and no nested fields.
         apart = len(set(self.paths.values())) == len(self.paths)
         flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
         self._deep = not flat
@@ -180,29 +181,29 @@ class MappedWire:
 
     @property
     def one_row(self) -> str:
-        """The path that reads one row where there may be several; "" where it reads all there is."""
+        """The path that reads one row of an array that may hold several, or "" if all rows are read."""
         return _written(self._way) if self._rows else ""
 
     @property
     def reads_labels(self) -> bool:
-        """Whether the mapping says where a label stands."""
+        """True if the mapping has a path for labels."""
         return not _LABELS.isdisjoint(self.paths)
 
-    def in_order(self, layouts: Sequence[TaskLayout]) -> MappedWire:
-        """The same, for tasks that all have one order of classes: then scores by class come as tuples in it.
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> MappedWire:
+        """Return the same wire, which reads scores by class as tuples if all tasks have the same classes.
 
-        Objects take several times as long. Where a class has no score, or the tasks differ,
-        it stays an object, by whose names a message says what is missing.
+        Objects take several times as long. If a class has no score, or the tasks differ, the scores stay an
+        object, whose names a message needs.
         """
         orders = {layout.classes for layout in layouts}
         if len(orders) != 1 or set(self.mapping.class_scores) != set(*orders):
             return self
-        found = copy(self)
-        (found._order,) = orders
-        return found
+        wire = copy(self)
+        (wire._order,) = orders
+        return wire
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Read one record from each line, with gaps for records that `where` leaves out."""
+        """Return the records of lines, with gaps for records that `where` excludes, or None."""
         if self._decoder is None:
             return None
         try:
@@ -211,45 +212,45 @@ class MappedWire:
             return None
 
     def array(self, data: bytes) -> list[Record] | None:
-        """The records of an array, one an element."""
+        """Return the records of an array, one an element, or None if `one` has to read an element."""
         if self._array is None:
             return None
         try:
-            found = self._records(self._array.decode(data))
+            records = self._records(self._array.decode(data))
         except ERRORS:
             return None
-        return None if isinstance(found, Mixed) else found
+        return None if isinstance(records, Mixed) else records
 
     @property
     def columns(self) -> frozenset[str]:
-        """Names that the columns of a table may have."""
+        """The names that the columns of a table may have."""
         whole = (*self.mapping.paths.values(), *self.mapping.where)
         return frozenset(whole) | {str(path[0]) for path in self.paths.values()}
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return False: a table's columns are read, not its rows."""
+        """Return False: tables are read by column."""
         return False
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """A message of Kafka: with `format: cloudevents` an event in binary mode as JSON, else its value.
+        """Return a Kafka message with the mapped fields of its key, time and headers.
 
-        With the fields that stand beside it, as far as the mapping reads them.
+        With `format: cloudevents`, an event in binary mode becomes structured JSON first.
         """
         attributes = kafka_attributes(headers) if self._events else {}
         value = event(attributes, value) if attributes else value
         return with_fields(value, headers, self._beside) if self._beside else value
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """An event in binary mode as JSON, with `format: cloudevents`; None for any other post."""
+        """Return an event in binary mode as JSON, with `format: cloudevents`, or None for another post."""
         attributes = http_attributes(headers) if self._events else {}
         return event(attributes, body) if attributes else None
 
     def passes_over(self, line: bytes) -> bool:
-        """Return whether a line is a record that `where` leaves out; every other event is a record."""
+        """Return whether `where` excludes the record in a line."""
         return bool(self._where) and self.one(line)[0][1] is None
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the record that these bytes hold; None for one that `where` leaves out."""
+        """Return the outcome of one value, None if `where` excludes its record."""
         try:
             if self._decoder is None:
                 return [(data, self._again(data, ValueError("not as the mapping says")))]
@@ -258,32 +259,32 @@ class MappedWire:
             return [(data, self._again(data, error))]
 
     def record(self, value: object) -> Record | Fault:
-        """The record that a decoded value is."""
+        """Return the record in a decoded value, or its fault."""
         shaped = self.shaped(value)
         left = sum(rows.left(lookup(value, rows.array)) for rows in self._rows)
         if left:
             shaped["left"] = left
-        found = record_of(shaped, OneOfRows if left else Record)
-        if isinstance(found, Record):
-            return self._translated([found])[0]
-        return found[0], found[1] + self.note(found[1])
+        record = record_of(shaped, OneOfRows if left else Record)
+        if isinstance(record, Record):
+            return self._translated([record])[0]
+        return record[0], record[1] + self.note(record[1])
 
     def shaped(self, value: object) -> dict[str, Any]:
-        """What the mapping finds in a decoded value, under our names."""
-        found: dict[str, Any] = dict(self._constants)
+        """Return the mapped values of a decoded value, by our field names."""
+        values: dict[str, Any] = dict(self._constants)
         for name, path in self.paths.items():
             each = lookup(value, path)
             if each is MISSING or each is None or name.startswith(_WHERE):
                 continue
             parent, _, key = name.partition(".")
             if key:
-                found.setdefault(parent, {})[key] = each
+                values.setdefault(parent, {})[key] = each
             else:
-                found[name] = each
-        return found
+                values[name] = each
+        return values
 
     def note(self, message: str) -> str:
-        """The clause that says where the field that a message names is looked for.
+        """Return a clause on where the mapping reads the field that a message names, or "".
 
         Examples
         --------
@@ -298,7 +299,7 @@ class MappedWire:
         return f"; the mapping reads {name} at {place}" if place else ""
 
     def missing(self, message: str, data: bytes) -> str:
-        """The clause about a path at which a record has nothing, with what it has there instead.
+        """Return a clause on a path at which a record has no value, with the names that it has there.
 
         Examples
         --------
@@ -322,23 +323,23 @@ class MappedWire:
         return self.note(message)
 
     def table(self, raw: RawTable) -> RawTable:
-        """A table under our names: a path is the name of a column, or leads into what a column holds."""
+        """Return a table with our columns; a path is the name of a column or leads into its cells."""
         rows = max(map(len, raw.columns.values()), default=0)
         columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
         for name, written in self.mapping.paths.items():
-            if (found := _column(raw, written, self.paths[name])) is not None:
-                columns[name] = found
+            if (cells := _column(raw, written, self.paths[name])) is not None:
+                columns[name] = cells
         if "time" in columns and self._time_of is not None:
             columns["time"] = [self._time_of(_time_in(value)) for value in columns["time"]]
         if "id" in columns and self._id_of is not None:
             columns["id"] = [self._id_of(plain_cell(value)) for value in columns["id"]]
         if "label" in columns and self._classes:
             columns["label"] = [self._class_of(plain_cell(value)) for value in columns["label"]]
-        # A table of none of its columns has as many rows.
+        # A table without a mapped column keeps its number of rows.
         return RawTable(columns or {_UNMAPPED: [None] * rows}, raw.partition, raw.start, raw.broken)
 
     def passed_over(self, raw: RawTable) -> frozenset[int]:
-        """Return the rows of a table that `where` leaves out."""
+        """Return the rows of a table that `where` excludes."""
         rows: set[int] = set()
         for written in self.mapping.where:
             path = parse_field_path(written)
@@ -348,7 +349,7 @@ class MappedWire:
         return frozenset(rows - raw.broken.keys())
 
     def rows_left(self, raw: RawTable) -> int:
-        """Rows of a table's cells that are left, where a path leads into one that is an array."""
+        """Return the number of rows in arrays within cells that the mapping does not read."""
         return sum(
             rows.left(_inside(_unpacked(cell), rows.array[1:]))
             for rows in self._rows
@@ -360,14 +361,14 @@ class MappedWire:
         names.update({name: str(path[0]) for name, path in self.paths.items()})
         fields = [(field, _TYPES[field], self._constants.get(field)) for field in _FIELDS]
         made: Any = msgspec.defstruct("Renamed", fields, bases=(Record,), rename=names, gc=False)
-        found: type[Record] = made
-        return found
+        kind: type[Record] = made
+        return kind
 
     def _records(self, values: list[Any]) -> list[Record] | Mixed:
         if not self._deep:
             return self._translated(values)
-        taken = _columns_at(self.paths, values, self._texts)
-        columns = {name: taken[path] for name, path in self.paths.items()}
+        at_path = _columns_at(self.paths, values, self._texts)
+        columns = {name: at_path[path] for name, path in self.paths.items()}
         by_class = [columns[f"scores.{name}"] for name in self._order]
         if by_class and not any(None in column for column in by_class):
             columns["scores"] = list(zip(*by_class, strict=True))
@@ -378,30 +379,34 @@ class MappedWire:
             if inner:
                 columns[parent] = _objects(inner, columns)
         made = [columns.get(name) or repeat(self._constants.get(name), len(values)) for name in _FIELDS]
-        left = self._left(taken)
-        found = self._translated(list(map(OneOfRows, *made, left) if left else map(Record, *made)))
+        left = self._left(at_path)
+        records = self._translated(list(map(OneOfRows, *made, left) if left else map(Record, *made)))
         if not self._where:
-            return found
-        read = [True] * len(found)
+            return records
+        read = [True] * len(records)
         for path, texts in self._where.items():
-            read = [here and _is_one_of(each, texts) for here, each in zip(read, taken[path], strict=True)]
-        return found if all(read) else Mixed(x if here else None for x, here in zip(found, read, strict=True))
+            read = [here and _is_one_of(each, texts) for here, each in zip(read, at_path[path], strict=True)]
+        return (
+            records
+            if all(read)
+            else Mixed(x if here else None for x, here in zip(records, read, strict=True))
+        )
 
-    def _left(self, taken: Mapping[FieldPath, Column]) -> list[int] | None:
-        """Of each record the rows that are left; None where no array has more than one element."""
+    def _left(self, at_path: Mapping[FieldPath, Column]) -> list[int] | None:
+        """Return the number of unread rows of each record, or None if no array has two elements."""
         several = [
             rows
             for rows in self._rows
-            if any(each is not None and len(each) > 1 for each in taken[rows.array])
+            if any(each is not None and len(each) > 1 for each in at_path[rows.array])
         ]
         if not several:
             return None
         return [
-            sum(each) for each in zip(*(map(rows.left, taken[rows.array]) for rows in several), strict=True)
+            sum(each) for each in zip(*(map(rows.left, at_path[rows.array]) for rows in several), strict=True)
         ]
 
     def _translated(self, records: list[Record]) -> list[Record]:
-        """Convert times, ids and labels to the forms that the agent uses."""
+        """Convert times, ids and labels of the records to our forms, and return the records."""
         if self._time_of is not None:
             for record in records:
                 record.time = self._time_of(record.time)
@@ -414,7 +419,7 @@ class MappedWire:
         return records
 
     def _class_of(self, label: Any) -> Any:
-        """Return the class that a label stands for; a label without a translation stays as it is."""
+        """Return the class that a label stands for, or the label if it has no translation."""
         if not isinstance(label, str | int | float):
             return label
         text = text_of(label)
@@ -444,18 +449,18 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-_WHERE = "where: "  # begins the name of what decides whether a record is read
+_WHERE = "where: "  # prefix of the names of paths that decide whether a record is read
 _FLAGS = ({"true", "True", "TRUE"}, {"false", "False", "FALSE"})
 
 
 def _spellings(texts: Sequence[str]) -> frozenset[str]:
-    """Return the texts that records are compared with, with each spelling of true and false."""
+    """Return the texts to compare values with, with each spelling of true and false among them."""
     spellings = set(texts)
     return frozenset(spellings.union(*(flags for flags in _FLAGS if flags & spellings)))
 
 
 def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
-    """Return whether a single value, as JSON writes it, is one of these texts."""
+    """Return whether a scalar, as JSON writes it, is one of these texts."""
     if not isinstance(value, str | int | float):
         return False
     text = text_of(value)
@@ -463,7 +468,7 @@ def _is_one_of(value: Any, texts: frozenset[str]) -> bool:
 
 
 def id_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
-    """Return a function that writes ids as the labels have them; None where ids stay as they are.
+    """Return a function that converts ids to the form of the labels, or None if ids need no conversion.
 
     Examples
     --------
@@ -505,7 +510,7 @@ def _column(raw: RawTable, written: str, path: FieldPath) -> list[object] | None
 
 
 def hexadecimal(id_: Any, digits: int) -> Any:
-    """A decimal number with so many hexadecimal digits, more where it needs them; anything else as it is.
+    """Return a decimal number in hexadecimal with at least `digits` digits, and another id unchanged.
 
     Examples
     --------
@@ -519,7 +524,10 @@ def hexadecimal(id_: Any, digits: int) -> Any:
 
 
 def _objects(inner: Mapping[str, str], columns: Mapping[str, Column]) -> Column:
-    """One object a row out of a column a name, without what is absent; None where all is."""
+    """Combine a column for each name into one object a row, without absent values.
+
+    A row without any value is None.
+    """
     keys = tuple(inner)
     chosen = [columns[name] for name in inner.values()]
     if any(None in column for column in chosen):
@@ -537,13 +545,13 @@ def _leaf(name: str) -> Any:
 
 
 class _UntypedError(Exception):
-    """Two fields ask for different things at one path: only the slow way tells them apart."""
+    """Two fields need different types at the same path, which only the untyped parser can read."""
 
 
 def _tree(paths: Mapping[str, FieldPath]) -> Any:
-    """The type of what stands at the first steps of these paths, each with all of it that follows."""
+    """Return the type of the value at the first steps of these paths, with all their later steps."""
     leaves = {_leaf(name) for name, path in paths.items() if not path}
-    leaves = leaves - {Any} or leaves  # what may be anything is of the type that another field asks for
+    leaves = leaves - {Any} or leaves  # a field of any type takes the type of another field
     steps = dict.fromkeys(path[0] for path in paths.values() if path)
     if leaves:
         if steps or len(leaves) > 1:
@@ -554,7 +562,7 @@ def _tree(paths: Mapping[str, FieldPath]) -> Any:
             raise _UntypedError
         return str
     if all(isinstance(step, int) for step in steps):
-        # One type for all elements: what each of the places asks for, taken together.
+        # One type for all elements, with the fields of all indices.
         return list[_tree({name: path[1:] for name, path in paths.items()}) | None] | None  # type: ignore[misc]
     if any(isinstance(step, int) for step in steps):
         raise _UntypedError
@@ -567,14 +575,14 @@ def _tree(paths: Mapping[str, FieldPath]) -> Any:
 
 
 def _texts_in(paths: Mapping[str, FieldPath]) -> dict[FieldPath, msgspec.json.Decoder[Any]]:
-    """By the path of each text that is JSON, the decoder of what is read inside of it."""
-    found: dict[FieldPath, msgspec.json.Decoder[Any]] = {}
+    """Return the decoder of each text that holds JSON, by the path of the text."""
+    decoders: dict[FieldPath, msgspec.json.Decoder[Any]] = {}
     for path in paths.values():
         for at in (i for i, step in enumerate(path) if step is JSON_TEXT):
             begin = path[: at + 1]
             inner = {name: each[at + 1 :] for name, each in paths.items() if each[: at + 1] == begin}
-            found.setdefault(path[:at], msgspec.json.Decoder(_tree(inner)))
-    return found
+            decoders.setdefault(path[:at], msgspec.json.Decoder(_tree(inner)))
+    return decoders
 
 
 def _columns_at(
@@ -582,24 +590,27 @@ def _columns_at(
     values: Sequence[Any],
     texts: Mapping[FieldPath, msgspec.json.Decoder[Any]],
 ) -> dict[FieldPath, Column]:
-    """What stands at each of the paths and on the way, out of many trees; shared steps are taken once."""
-    taken: dict[FieldPath, Column] = {(): list(values)}
+    """Return the column at each path and at each start of a path.
+
+    Paths with a common start share its columns.
+    """
+    columns: dict[FieldPath, Column] = {(): list(values)}
     for path in paths.values():
         for depth in range(len(path)):
             whole, before = path[: depth + 1], path[:depth]
-            if whole in taken:
+            if whole in columns:
                 continue
             if path[depth] is JSON_TEXT:
                 decode = texts[before].decode
-                taken[whole] = [None if each is None else decode(each) for each in taken[before]]
+                columns[whole] = [None if each is None else decode(each) for each in columns[before]]
             else:
-                taken[whole] = _step(taken[before], path[depth])
-    return taken
+                columns[whole] = _step(columns[before], path[depth])
+    return columns
 
 
 def _step(column: Column, step: str | int) -> Column:
     if isinstance(step, int):
-        # The trees are typed: what has elements here is a list.
+        # The trees are typed: an integer step is always into a list.
         take: Callable[[Any], Any] = itemgetter(step)
         try:
             return list(map(take, column))
@@ -617,7 +628,7 @@ def _step(column: Column, step: str | int) -> Column:
 
 
 def _lost(value: object, path: FieldPath) -> str:
-    """What a record has at the place where a path leaves it; "" where it does not."""
+    """Return a clause on the first step of a path that a record lacks, or "" if the path leads to a value."""
     for depth, step in enumerate(path):
         inner = lookup(value, (step,))
         if inner is MISSING:
@@ -643,7 +654,7 @@ def _written(path: FieldPath) -> str:
 
 
 def _unpacked(value: object) -> object:
-    """A cell of text that is JSON, decoded: CSV holds nothing but text."""
+    """Return the value of a cell that is JSON text, as in CSV, and another cell unchanged."""
     if isinstance(value, str) and value[:1] in "[{":
         try:
             return msgspec.json.decode(value)
@@ -653,7 +664,7 @@ def _unpacked(value: object) -> object:
 
 
 def _time_in(value: object) -> object:
-    """A cell with a time as JSON could have it: a number also where CSV has text."""
+    """Return the time in a cell with its JSON type: a number that is text, as in CSV, becomes a float."""
     value = plain_cell(value)
     try:
         return float_of(value) if isinstance(value, str) else value
@@ -662,10 +673,10 @@ def _time_in(value: object) -> object:
 
 
 def time_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
-    """What turns a mapped time into one of ours; None where there is nothing to turn.
+    """Return a function that converts a mapped time to seconds or RFC 3339, or None if times need none.
 
-    What it cannot read it leaves as it is: the decoder says what is wrong with it. A text with an offset
-    keeps its own. Of the hour that a zone has twice in autumn the first is taken.
+    The function leaves unreadable times to the decoder, which rejects them. A text with an offset keeps its
+    offset. In the hour that a zone repeats in autumn, the first one counts.
 
     Examples
     --------
@@ -696,7 +707,7 @@ def _zone(name: str | None) -> tzinfo | None:
 
 def _seconds(text: str, zone: tzinfo) -> str | float:
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return text
-    return found.replace(tzinfo=zone).timestamp() if found.tzinfo is None else text
+    return time.replace(tzinfo=zone).timestamp() if time.tzinfo is None else text

@@ -1,4 +1,4 @@
-"""The marks of each format: names of the fields of its records, or of a table's columns."""
+"""The marks of each format, by which records and tables are recognised: names of fields and columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from connectors.formats.decode.structs import ARENA_FIELDS
 from monitor.base.registry import FORMATS
 
 OURS = ("scores", "models", "confidence", "label", "correct", *ARENA_FIELDS)
-"""A record under our names has one of these: an answer, a label or a comparison."""
+"""The fields of answers, labels and comparisons, of which a record in our format has at least one."""
 
 ONE_IS_OURS = frozenset(OURS)
 
@@ -29,9 +29,8 @@ def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
 
     Parameters
     ----------
-    names : collection of str
     inner : bool
-        Leave out formats that hold records of other formats.
+        Exclude formats that wrap records of other formats.
 
     Examples
     --------
@@ -43,7 +42,7 @@ def formats_of(names: Collection[str], inner: bool = False) -> list[str]:
 
 
 def formats_of_table(names: Iterable[str]) -> list[str]:
-    """Return the formats of a table with these columns; none for a table with the agent's own names.
+    """Return the formats of a table with these columns, or [] for a table with our own columns.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Posts to `/v1/observe/<source>`: lines that say by which mapping or format they are read.
+"""Posts to `/v1/observe/<source>`, whose lines name the mapping or format that reads them.
 
-A line is kept in the spool as it came, within an object that names its source, so that it is read again as it
-was judged. What names none is read as ever.
+The spool keeps each line within an object that names its source, so that a later reading gives the same
+result. A line that names no source is read by the base wire.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from connectors.formats.messages.hints import MISSING
 from connectors.formats.messages.wording import listing, nearest, shown
 from connectors.formats.wires.cloudevents import Headers, is_json
 from connectors.formats.wires.mapped import MappedWire
-from connectors.formats.wires.wire import ERRORS, ByShape, FormatWire, Mixed, OfTasks, Outcome, Wire
+from connectors.formats.wires.wire import ERRORS, ByShape, FormatWire, Mixed, Outcome, TaskAwareWire, Wire
 from monitor.base.records import RejectReason, TaskLayout
 
 _BEGIN = b'{"$observe":'
@@ -30,7 +30,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 def observed_line(name: str, line: bytes) -> bytes:
-    """A line of the source of this name.
+    """Return a line wrapped in an object that names its source.
 
     Examples
     --------
@@ -43,13 +43,15 @@ def observed_line(name: str, line: bytes) -> bytes:
 
 
 class ObservedWire(ByShape):
-    """Reads lines as the wire of the source that they name, and all else as another wire.
+    """A wire that reads each line by the wire of the source that the line names.
 
     Parameters
     ----------
     base : Wire
-        Of lines that name no source.
+        The wire for lines that name no source.
     sources : mapping of str to Wire
+        The wires by the name of the source.
+
     Examples
     --------
     >>> from connectors.formats.wires.wire import PLAIN
@@ -64,54 +66,54 @@ class ObservedWire(ByShape):
     def __init__(self, base: Wire, sources: Mapping[str, Wire]) -> None:
         self.base, self.sources = base, sources
 
-    def in_order(self, layouts: Sequence[TaskLayout]) -> ObservedWire:
-        """The same, for these tasks."""
-        sources = {name: _of_tasks(wire, layouts) for name, wire in self.sources.items()}
-        return ObservedWire(_of_tasks(self.base, layouts), sources)
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> ObservedWire:
+        """Return the same wire for these tasks."""
+        sources = {name: _for_tasks(wire, layouts) for name, wire in self.sources.items()}
+        return ObservedWire(_for_tasks(self.base, layouts), sources)
 
     @property
     def one_row(self) -> str:
-        """The path that reads one row where there may be several; "" where none does."""
+        """The path that reads one row of an array that may hold several, of any source, or ""."""
         wires = (self.base, *self.sources.values())
         return next((wire.one_row for wire in wires if isinstance(wire, MappedWire) and wire.one_row), "")
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """The records of lines; with gaps where they are read one by one."""
+        """Return the records of lines, with gaps for lines that `one` has to read, or None."""
         if _BEGIN not in data:
             return self.base.lines(data)
         lines = data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        found: list[Record | None] = [None] * len(lines)
+        mixed: list[Record | None] = [None] * len(lines)
         for wire, places, records in self._parted(lines):
-            made = wire.lines(b"\n".join(records))
-            if made is not None and len(made) == len(places):
-                for place, record in zip(places, made, strict=True):
-                    found[place] = record
-        return Mixed(found)
+            decoded = wire.lines(b"\n".join(records))
+            if decoded is not None and len(decoded) == len(places):
+                for place, record in zip(places, decoded, strict=True):
+                    mixed[place] = record
+        return Mixed(mixed)
 
     def array(self, data: bytes) -> list[Record] | None:
-        """None where an element may name a source."""
+        """Return the records of an array by the base wire, or None if an element may name a source."""
         return None if _BEGIN in data else self.base.array(data)
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return what the base returns."""
+        """Return whether the base wire reads each row of a table with these columns as JSON."""
         return self.base.reads_rows(names)
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """As the base."""
+        """Return a Kafka message as JSON by the base wire."""
         return self.base.message(value, headers)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """As the base: posts that name a source ask its own wire."""
+        """Return a post as a line of JSON by the base wire; posts to a source use its own wire."""
         return self.base.posted(headers, body)
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line holds no answer, and is no fault for that."""
+        """Return whether a line is valid and holds no answer."""
         return self.one(line)[0][1] is None if line.startswith(_BEGIN) else self.base.passes_over(line)
 
     def one(self, data: bytes) -> list[Outcome]:
-        """What one value holds."""
+        """Return the outcomes of one value by the wire of its source."""
         line = _opened(data)
         if line is None:
             return self.base.one(data)
@@ -122,7 +124,7 @@ class ObservedWire(ByShape):
         return [(data, outcome) for _, outcome in wire.one(bytes(line.record))]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """What the wire that read a line says of a name that it lacks."""
+        """Return a clause on the field that a record lacks, by the wire of its source."""
         line = _opened(data)
         wire = self.base if line is None else self.sources.get(line.name)
         inner = data if line is None else bytes(line.record)
@@ -131,7 +133,7 @@ class ObservedWire(ByShape):
         return wire.missing(fault, inner) if isinstance(wire, FormatWire) else ""
 
     def _parted(self, lines: Sequence[bytes]) -> Iterable[tuple[Wire, list[int], list[bytes]]]:
-        """Lines by the wire that reads them, with the places where they stand."""
+        """Yield each wire with the indices and records of its lines."""
         parts: dict[str | None, tuple[list[int], list[bytes]]] = {}
         for place, data in enumerate(lines):
             line = _opened(data)
@@ -146,7 +148,7 @@ class ObservedWire(ByShape):
 
 
 def unknown_source(name: str, known: Iterable[str]) -> str:
-    """The sentence about a name that no source has.
+    """Return the message about a name that is no source.
 
     Examples
     --------
@@ -157,12 +159,12 @@ def unknown_source(name: str, known: Iterable[str]) -> str:
     return f"No source {shown(name)} is observed here; known are {listing(names)}{nearest(name, names)}"
 
 
-def _of_tasks(wire: Wire, layouts: Sequence[TaskLayout]) -> Wire:
-    return wire.in_order(layouts) if isinstance(wire, OfTasks) else wire
+def _for_tasks(wire: Wire, layouts: Sequence[TaskLayout]) -> Wire:
+    return wire.for_tasks(layouts) if isinstance(wire, TaskAwareWire) else wire
 
 
 def _opened(data: bytes) -> _Line | None:
-    """What a line that names a source holds; None of any other."""
+    """Return the content of a line that names a source, or None for another line."""
     if not data.startswith(_BEGIN):
         return None
     try:
@@ -172,5 +174,5 @@ def _opened(data: bytes) -> _Line | None:
 
 
 def _text(line: bytes) -> bytes:
-    """What is no JSON as a text, which is rejected, and shown as it came."""
+    """Return bytes that are not JSON as JSON text, which is rejected and shown unchanged."""
     return msgspec.json.encode(line.decode("utf-8", "replace"))

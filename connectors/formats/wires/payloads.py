@@ -1,4 +1,4 @@
-"""What messages are that are no text: a sentence a kind, for whoever wonders why none of them is read."""
+"""Sentences about Kafka messages that are no text, which explain why none of them is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from connectors.formats.wires.tensors import read_body
 from monitor.base.source import Raw, RawMessages
 
-_REGISTRY_BYTES = 5  # a zero, and four of a schema's number
+_REGISTRY_BYTES = 5  # a zero byte and four bytes of a schema id
 
 _SENTENCES = {
     "response": "are inference responses as protobuf, or with binary tensors: mapping: {format: kserve} "
@@ -22,7 +22,7 @@ _SENTENCES = {
 
 
 def odd_payloads(raws: Sequence[Raw]) -> Iterable[str]:
-    """The sentences about messages that are no text.
+    """Return a sentence for each kind of messages that are no text, the most frequent kind first.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def odd_payloads(raws: Sequence[Raw]) -> Iterable[str]:
 
 
 def _kind(value: bytes) -> str:
-    """Which of the sentences is about a message; "" for text."""
+    """Return the key in `_SENTENCES` of a message, or "" for text."""
     if value.startswith(b"\x1f\x8b"):
         return "gzip"
     try:

@@ -1,4 +1,4 @@
-"""Open Inference responses as gRPC writes them: protobuf's wire format, as much of it as they need.
+"""Open Inference responses of gRPC, decoded with the needed part of protobuf's wire format.
 
 The fields are those of `ModelInferResponse` in the protocol's `open_inference_grpc.proto`; the encoding is
 described at protobuf.dev/programming-guides/encoding. Seldon Core 2 keeps such messages in its topics.
@@ -16,27 +16,28 @@ _NAME, _DATATYPE, _SHAPE, _CONTENTS = 1, 2, 3, 5
 _FP32, _FP64, _TEXTS = 6, 7, 8
 
 MAX_FIELDS = 100_000
-"""The most fields that are read of a message, so that no bytes take longer than some tenths of a second."""
+"""The largest number of fields of a message, which bounds the time of decoding to some tenths of a second."""
 
 _FIRST = frozenset(number << 3 | _BYTES for number in range(1, 7))
-"""What a message begins with: all its fields are texts or messages, numbered from 1 to 6."""
+"""The first bytes that a message can have: its fields are texts or messages with the numbers 1 to 6."""
 
 
 def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """A `ModelInferResponse`, as its JSON would be, and the tensors that stand apart as raw bytes.
+    """Return a `ModelInferResponse` as the value of its JSON form, and its raw tensors.
 
     Returns
     -------
     body : dict
-        `model_name`, `model_version`, `id` and `outputs`, each with `name`, `datatype`, `shape` and, of
-        FP32, FP64 and BYTES that do not stand apart, `data`.
+        `model_name`, `model_version`, `id` and `outputs`. Each output has `name`, `datatype` and `shape`, and
+        `data` if its tensor is FP32, FP64 or BYTES and not raw.
     raw : list of bytes
-        One an output, or none.
+        The raw tensor of each output, or nothing.
 
     Raises
     ------
     ValueError
-        The bytes are no such message, or one without outputs; the text goes on after "it".
+        The bytes are no such message, or have no outputs; the message is the end of a sentence that begins
+        with "it".
 
     Examples
     --------
@@ -65,37 +66,37 @@ def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _output(data: bytes, left: Iterator[int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"shape": []}
+    output: dict[str, Any] = {"shape": []}
     for number, value in _fields(data, left):
         if number == _NAME:
-            found["name"] = _text(value)
+            output["name"] = _text(value)
         elif number == _DATATYPE:
-            found["datatype"] = _text(value)
+            output["datatype"] = _text(value)
         elif number == _SHAPE:
-            found["shape"] += [value] if isinstance(value, int) else _varints(value, left)
+            output["shape"] += [value] if isinstance(value, int) else _varints(value, left)
         elif number == _CONTENTS:
-            found["data"] = _contents(_whole(value), left)
-    return found
+            output["data"] = _contents(_whole(value), left)
+    return output
 
 
 def _contents(data: bytes, left: Iterator[int]) -> list[Any]:
-    found: list[Any] = []
+    values: list[Any] = []
     for number, value in _fields(data, left):
         if number == _TEXTS:
-            found.append(_text(value))
+            values.append(_text(value))
         elif number in (_FP32, _FP64):
             kind, size = ("f", 4) if number == _FP32 else ("d", 8)
             packed = _whole(value)
             if len(packed) % size:
                 raise ValueError("has numbers that are cut off")
-            found += struct.unpack(f"<{len(packed) // size}{kind}", packed)
-    return found
+            values += struct.unpack(f"<{len(packed) // size}{kind}", packed)
+    return values
 
 
 def _fields(data: bytes, left: Iterator[int]) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field: a varint as a whole number, anything else as its bytes.
+    """Yield the number and value of each field: an integer for a varint, else bytes.
 
-    `left` counts the fields that may still be read of the whole message.
+    `left` has an element for each further field that the whole message may have.
     """
     place = 0
     while place < len(data):
@@ -118,7 +119,7 @@ def _fields(data: bytes, left: Iterator[int]) -> Iterator[tuple[int, int | bytes
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number, seven bits a byte and the lowest first, and the place after it."""
+    """Return an integer of seven bits a byte, lowest bits first, and the index after it."""
     if place < len(data) and (first := data[place]) < 0x80:
         return first, place + 1
     value = 0
@@ -135,12 +136,12 @@ def _count(left: Iterator[int]) -> None:
 
 
 def _varints(data: bytes, left: Iterator[int]) -> list[int]:
-    found, place = [], 0
+    numbers, place = [], 0
     while place < len(data):
         _count(left)
         value, place = _varint(data, place)
-        found.append(value)
-    return found
+        numbers.append(value)
+    return numbers
 
 
 def _whole(value: int | bytes) -> bytes:

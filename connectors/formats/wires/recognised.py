@@ -1,8 +1,8 @@
-"""Records of any format, each told by its fields: what a source without a mapping reads.
+"""Records of any format, recognised by their fields: the wire of a source without a mapping.
 
-A record under our names is read as ever, in one call with the others. Only what has none of the fields of an
-answer or of a label is looked at again: the formats' marks, in `monitor.base.registry`, tell whose it is.
-Where two may be meant, it is rejected with a sentence that names the choice.
+Records with our fields are read together in one call. Only a record without a field of an answer or of a
+label is checked for the marks of formats (`monitor.base.registry`). A record that fits two formats is
+rejected with a message that names both.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from connectors.formats.decode.structs import Fault, Record, without
 from connectors.formats.wires.cloudevents import Headers, http_attributes, kafka_attributes
 from connectors.formats.wires.kserve import TENSORS_HEADER
 from connectors.formats.wires.marks import ONE_IS_OURS, OURS, formats_of, formats_of_table
-from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, OfTasks, Outcome, Wire
+from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, TaskAwareWire, Wire
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.registry import FORMATS, load
 from monitor.config.mapping import FieldMapping
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_BENTOML = frozenset({"timestamp", "request_id", "trace_id"})  # beside columns of names that its user chose
-_EVENTS = "kserve"  # the format of what headers tell
+_BENTOML = frozenset(
+    {"timestamp", "request_id", "trace_id"}
+)  # the other columns have names that the user chose
+_EVENTS = "kserve"  # the format of events in headers
 
 
 @runtime_checkable
 class Doubting(Protocol):
-    """A wire that looks closer at what has its marks."""
+    """A wire that checks further whether a record with its marks is of its format."""
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
-        """Why a record may be something else; "" where there is no doubt."""
+        """Return a message if a record may be of another kind, else ""."""
         ...
 
 
 class RecognisedWire(ByShape):
-    """Reads records under our names, and those of every format that has marks.
+    """A wire for records with our fields, and for those of every format that has marks.
 
     Parameters
     ----------
     layouts : sequence of TaskLayout, optional
-        An answer of a format that names no model is of the only model that the only task lists.
+        The tasks; if the only task lists one model, answers that name no model belong to it.
     inner : bool
-        Whether records stand within those of a format, which are then not looked for.
+        Whether the records are within those of a format; formats that wrap records are then excluded.
 
     Examples
     --------
@@ -62,21 +64,21 @@ class RecognisedWire(ByShape):
         self._wires: dict[str, Wire] = {}
         self._doubting: dict[str, Doubting] = {}
 
-    def in_order(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
-        """The same, for these tasks."""
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
+        """Return the same wire for these tasks."""
         return RecognisedWire(layouts, self._inner)
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """The records of lines; with gaps where one is not under our names."""
+        """Return the records of lines, with gaps for records of formats, or None."""
         if (scored := PLAIN.scored(data)) is not None:
             return scored
         records = PLAIN.lines(data)
         if records is None or not (foreign := _foreign(records)):
             return records
-        pieces, found = data.split(b"\n"), Mixed(records)
+        pieces, mixed = data.split(b"\n"), Mixed(records)
         held: dict[str, list[int]] = {}
         for i in foreign:
-            found[i] = None
+            mixed[i] = None
             tag = self.format_of(pieces[i]) if len(pieces) >= len(records) else None
             if tag is not None and FORMATS[tag].holds_records:
                 held.setdefault(tag, []).append(i)
@@ -84,58 +86,58 @@ class RecognisedWire(ByShape):
             within = self._wire(tag).lines(b"\n".join(pieces[i] for i in places))
             if within is not None and len(within) == len(places):
                 for i, record in zip(places, within, strict=True):
-                    found[i] = record
-        return found
+                    mixed[i] = record
+        return mixed
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether a table is of a format, judged by the names of its columns."""
+        """Return whether the names of the columns of a table are those of a format."""
         return bool(formats_of_table(names))
 
     def array(self, data: bytes) -> list[Record] | None:
-        """The records of an array, where all are under our names."""
+        """Return the records of an array if all have our fields, else None."""
         records = PLAIN.array(data)
         return None if records is None or _foreign(records) else records
 
     def one(self, data: bytes) -> list[Outcome]:
-        """What one value holds, of whatever format it is."""
+        """Return the outcomes of one value of any format."""
         fields = _fields_of(data)
         if fields is None or not ONE_IS_OURS.isdisjoint(fields):
             return PLAIN.one(data)
-        found = self._formats(fields)
-        if not found:
+        formats = self._formats(fields)
+        if not formats:
             return PLAIN.one(data)
-        if len(found) > 1:
-            choice = " or ".join(found)
+        if len(formats) > 1:
+            choice = " or ".join(formats)
             message = f"$: this may be a record of the formats {choice}: say which with mapping.format"
             return [(data, (RejectReason.WRONG_TYPE, message))]
         if "specversion" in fields and (within := self._within(fields)) is not None:
             return [(data, outcome) for outcome in within]
-        wire = self._wire(found[0])
-        if found[0] in self._doubting and (message := self._doubting[found[0]].doubt(fields)):
+        wire = self._wire(formats[0])
+        if formats[0] in self._doubting and (message := self._doubting[formats[0]].doubt(fields)):
             return [(data, (RejectReason.WRONG_TYPE, message))]
         return wire.one(data)
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """A message of Kafka as JSON: an event in binary mode, or a response that is not JSON."""
+        """Return a Kafka message as JSON: an event in binary mode, or a response that is not JSON."""
         if kafka_attributes(headers) and _is_ours(value):
             return value
         return self._wire(_EVENTS).message(value, headers)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """A post that is one value whatever its content type, as JSON on a line; None for any other."""
+        """Return a post that is one value of any content type as a line of JSON, or None for another post."""
         if (TENSORS_HEADER not in headers and not http_attributes(headers)) or _is_ours(body):
             return None
         return self._wire(_EVENTS).posted(headers, body)
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line is of a format, and holds no answer."""
+        """Return whether a line is of a format and holds no answer."""
         tag = self.format_of(line)
         if tag is None:
             return False
         return self._wire(tag).passes_over(line) if tag != _EVENTS else self.one(line)[0][1] is None
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """The clause about a name that a record of a format does not give; "" of a record under our names."""
+        """Return a clause on the field that a record of a format lacks, or ""."""
         if fault[0] in (RejectReason.NO_SCORES, RejectReason.NO_MODEL) and _is_bentoml(data):
             return (
                 "; this looks like BentoML's log, whose columns have names of their own and whose times have "
@@ -151,15 +153,18 @@ class RecognisedWire(ByShape):
         )
 
     def format_of(self, data: bytes) -> str | None:
-        """The only format whose marks a record has; None of one under our names, and of all else."""
+        """Return the only format whose marks a record has, or None, also if it has our fields."""
         fields = _fields_of(data)
         if fields is None or not ONE_IS_OURS.isdisjoint(fields):
             return None
-        found = self._formats(fields)
-        return found[0] if len(found) == 1 else None
+        formats = self._formats(fields)
+        return formats[0] if len(formats) == 1 else None
 
     def _within(self, event: Mapping[str, msgspec.Raw]) -> list[Record | Fault | None] | None:
-        """What an event's data are, where they are a record under our names, or hold one; else None."""
+        """Return the outcomes of the data of an event, or None.
+
+        The data must be a record with our fields, or a record of a format that wraps one.
+        """
         data = bytes(event.get("data", b""))
         fields = _fields_of(data)
         if fields is None:
@@ -176,8 +181,8 @@ class RecognisedWire(ByShape):
         wire = self._wires.get(tag)
         if wire is None:
             wire = load(FORMATS[tag].path)(FieldMapping(format=tag))
-            if isinstance(wire, OfTasks):
-                wire = wire.in_order(self._layouts)
+            if isinstance(wire, TaskAwareWire):
+                wire = wire.for_tasks(self._layouts)
             if isinstance(wire, Doubting):
                 self._doubting[tag] = wire
             self._wires[tag] = wire
@@ -190,33 +195,36 @@ def _is_bentoml(data: bytes) -> bool:
 
 
 def _is_ours(value: bytes) -> bool:
-    """Whether these bytes are a record under our names."""
+    """Return whether these bytes are a record with our fields."""
     fields = _fields_of(value)
     return fields is not None and not ONE_IS_OURS.isdisjoint(fields)
 
 
 def _own_within(event: Mapping[str, msgspec.Raw], data: bytes) -> Record | Fault | None:
-    """The record under our names that is an event's data, with the event's id and time where it has none."""
+    """Return the record with our fields in the data of an event, or its fault.
+
+    The record gets the id and time of the event if it lacks them.
+    """
     outcome = PLAIN.one(data)[0][1]
     if isinstance(outcome, Record):
-        told = _decoded_texts(event, ("id", "time"))
-        for name in told:
+        of_event = _decoded_texts(event, ("id", "time"))
+        for name in of_event:
             if getattr(outcome, name) is None:
-                setattr(outcome, name, told[name])
+                setattr(outcome, name, of_event[name])
     return outcome
 
 
 def _decoded_texts(fields: Mapping[str, msgspec.Raw], names: Sequence[str]) -> dict[str, str]:
-    """Those of these fields that are text."""
-    found = {}
+    """Return the values of those of these fields that are text."""
+    texts = {}
     for name in names:
         with suppress(*ERRORS):
-            found[name] = msgspec.json.decode(fields.get(name, b"null"), type=str)
-    return found
+            texts[name] = msgspec.json.decode(fields.get(name, b"null"), type=str)
+    return texts
 
 
 def _foreign(records: Sequence[Record]) -> list[int]:
-    """Which of these records have none of the fields that one of ours has."""
+    """Return the indices of records without any field that a record of ours needs."""
     if not records:
         return []
     names = [name for name in OURS if name not in without(type(records[0]))]
@@ -229,12 +237,12 @@ def _foreign(records: Sequence[Record]) -> list[int]:
 
 
 def _fields_of(data: bytes) -> dict[str, msgspec.Raw] | None:
-    """The fields of an object, not decoded; None of anything else."""
+    """Return the fields of an object as raw JSON, or None for another value."""
     try:
         return _FIELDS.decode(data)
     except ERRORS:
         pass
-    try:  # Python writes NaN, which is no JSON: it is read as far as it can be
+    try:  # Python writes NaN, which is no JSON, and reads it again
         value = json.loads(data)
     except (ValueError, RecursionError):
         return None

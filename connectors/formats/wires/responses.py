@@ -1,4 +1,4 @@
-"""The scores in the body of an inference response: protocol v1, Open Inference Protocol, Seldon's own."""
+"""The scores in the body of an inference response: protocol v1, Open Inference Protocol, or Seldon."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CLASSIFICATION = re.compile(r"([-+0-9.eE]+):(\d+)(?::(.*))?")
 
 
 def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
-    """The scores of each row of a response, as the decoder takes them, or why there are none.
+    """Return the scores of each row of a response, in a form of `Record.scores`, or the fault.
 
     Parameters
     ----------
     body : mapping
-        Decoded, its tensors as lists.
+        The decoded body, with tensors as lists.
     place : str
-        Its JSON path, for messages.
+        The JSON path of the body, for messages.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
     if isinstance(predictions, list):
         return _whole(predictions, f"{place}.predictions")
     if isinstance(outputs, list):
-        return _of_outputs(outputs, f"{place}.outputs")
+        return _read_outputs(outputs, f"{place}.outputs")
     if isinstance(seldon, dict) and isinstance(seldon.get("ndarray"), list):
         return _whole(seldon["ndarray"], f"{place}.data.ndarray")
     if isinstance(seldon, dict) and isinstance(tensor := seldon.get("tensor"), dict):
@@ -57,21 +57,21 @@ def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
 
 
 def constants_of(mapping: FieldMapping) -> dict[str, str]:
-    """What is the same in every record of a source, as far as its mapping says it."""
+    """Return the constants of a mapping that are set, by field."""
     return {name: value for name, value in mapping.constants.model_dump().items() if value is not None}
 
 
 def row_records(scores: Sequence[Any], id_: object, shared: Mapping[str, Any]) -> list[Record | Fault]:
-    """An answer a row: its id is the request's, a colon, and its number from 0.
+    """Return an answer for each row, whose id is the id of the request, a colon, and the row number from 0.
 
     Parameters
     ----------
     scores : sequence
-        Of each row.
+        The scores of each row.
     id_ : object
-        Of the request; without a text the rows have none.
+        The id of the request; if it is no text, the rows have no ids.
     shared : mapping of str to object
-        What they have in common, under our names; None is absent.
+        The values of other fields, which all rows share; None for an absent one.
 
     Examples
     --------
@@ -94,31 +94,32 @@ def row_records(scores: Sequence[Any], id_: object, shared: Mapping[str, Any]) -
 
 
 def _whole(rows: list[Any], place: str) -> list[Any] | Fault:
-    """Rows as the decoder takes them; a list of one is the second class's probability."""
+    """Return the scores of rows; a list of one number is the second class's probability."""
     if rows and all(isinstance(row, int) for row in rows):
         message = f"{place}: expected probabilities, got whole numbers only, which are classes"
         return RejectReason.NO_SCORES, f"{message}: let the server answer predict_proba"
     return [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
 
 
-def _of_outputs(outputs: Sequence[Any], place: str) -> list[Any] | Fault:
+def _read_outputs(outputs: Sequence[Any], place: str) -> list[Any] | Fault:
     named = [each for each in outputs if isinstance(each, dict)]
-    found = [each for each in named if each.get("datatype") in _PROBABILITIES]
-    classified = [] if found else [each for each in named if _is_classification(each)]
+    probabilities = [each for each in named if each.get("datatype") in _PROBABILITIES]
+    classified = [] if probabilities else [each for each in named if _is_classification(each)]
     if len(classified) == 1:
         return _classified(classified[0], place)
-    if len(found) != 1:
-        names = listing([str(each.get("name")) for each in found])
+    if len(probabilities) != 1:
+        names = listing([str(each.get("name")) for each in probabilities])
         return (
             RejectReason.NO_SCORES,
             f"{place}: expected one output of FP16, FP32 or FP64, the probabilities, got "
-            f"{f'{len(found)}: {names}' if found else 'none'}; have the client ask for that output",
+            f"{f'{len(probabilities)}: {names}' if probabilities else 'none'}; have the client ask for that "
+            "output",
         )
-    return _cut(found[0].get("data"), found[0].get("shape"), place)
+    return _cut(probabilities[0].get("data"), probabilities[0].get("shape"), place)
 
 
 def _is_classification(output: Mapping[str, Any]) -> bool:
-    """Whether an output is Triton's classification extension: ``value:index`` or ``value:index:label``."""
+    """Return whether an output has Triton's classification form, ``value:index`` or ``value:index:label``."""
     data = output.get("data")
     return (
         output.get("datatype") == "BYTES"
@@ -132,24 +133,24 @@ def _classified(output: Mapping[str, Any], place: str) -> list[Any] | Fault:
     rows = _cut(output.get("data"), output.get("shape"), place)
     if isinstance(rows, tuple):
         return rows
-    if len(output["shape"]) == 1:  # a model that knows no batches
+    if len(output["shape"]) == 1:  # a model without batches
         rows = [rows]
-    return [_of_classes(row if isinstance(row, list) else [row]) for row in rows]
+    return [_class_scores(row if isinstance(row, list) else [row]) for row in rows]
 
 
-def _of_classes(row: Sequence[str]) -> dict[str, float] | list[float]:
-    """By class where the server knows their names, else in the order of the classes."""
+def _class_scores(row: Sequence[str]) -> dict[str, float] | list[float]:
+    """Return scores by class if the server names the classes, else in class order."""
     matches = [match for each in row if (match := _CLASSIFICATION.fullmatch(each))]
     try:
         if all(match[3] for match in matches):
             return {match[3]: float(match[1]) for match in matches}
         return [float(match[1]) for match in sorted(matches, key=lambda match: int(match[2]))]
-    except ValueError:  # "1.2.3:0": for the decoder to reject
+    except ValueError:  # such as "1.2.3:0"; the decoder rejects the empty list
         return []
 
 
 def _cut(data: Any, shape: Any, place: str) -> list[Any] | Fault:
-    """Data as the shape says: nested, or flat row-major."""
+    """Return data, nested or flat in row-major order, in rows of the shape, or the fault."""
     known = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
     if not known or len(shape) not in (1, 2) or 0 in shape[1:]:
         message = "expected the shape [rows] or [rows, classes] of the probabilities, got another"

@@ -1,6 +1,6 @@
-"""SageMaker's data capture: a line a request, with what went in and what came out as text or base64.
+"""SageMaker's data capture: a line for each request, with its input and output as text or base64.
 
-The shape is that of `AWS::SageMaker` data capture files (model-monitor-data-capture-endpoint.html) and of the
+The formats are those of SageMaker's data capture files (model-monitor-data-capture-endpoint.html) and of the
 ground truth that its model quality monitor merges with them (model-monitor-model-quality-merge.html).
 """
 
@@ -26,15 +26,15 @@ _SUM_TOLERANCE = 1e-3
 
 
 class SagemakerWire(OneByOne, WithoutHeaders):
-    """Reads captured answers, one a row, and ground truth as labels.
+    """A wire for captured outputs, with an answer for each row, and for ground truth, which is a label.
 
-    A row's id is the `inferenceId` that the client gave, else the `eventId`, a colon, and its number from 0.
-    A capture of the input alone holds no answer. What is neither is a record under our names.
+    The id of an answer is the `inferenceId` of the client, or else the `eventId`, a colon, and the row number
+    from 0. A capture of the input alone holds no answer. Other lines are records with our fields.
 
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` say what a capture does not: the model.
+        Its `constants` name the model, which a capture lacks.
 
     Examples
     --------
@@ -51,11 +51,11 @@ class SagemakerWire(OneByOne, WithoutHeaders):
         self._constants = constants_of(mapping)
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line is a capture of an input alone."""
+        """Return whether a line is a capture of the input alone."""
         return self.one(line)[0][1] is None
 
     def _read(self, data: bytes) -> list[Outcome]:
-        """A record a row of an answer, or a label; None of a capture without an answer."""
+        """Return an outcome for each row of an output or for a label; None for a capture without output."""
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -74,7 +74,7 @@ class SagemakerWire(OneByOne, WithoutHeaders):
         return [(data, outcome) for outcome in self._rows(output, captured.get("endpointInput"), about)]
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """The clause about the model, which no capture names."""
+        """Return a clause on the model, which captures do not name, or "" for another fault."""
         if fault[0] is not RejectReason.NO_MODEL:
             return ""
         return "; a capture does not name the model: name it in mapping.constants.model"
@@ -88,16 +88,16 @@ class SagemakerWire(OneByOne, WithoutHeaders):
         fault = text_fault({"id": id_, "label": label})
         return fault or Record(id=id_, label=label.strip(), task=task)
 
-    def _rows(self, output: Any, given: Any, about: Mapping[str, Any]) -> list[Record | Fault]:
-        scores = _scores(output, given) if isinstance(output, dict) else _not_read("no object")
+    def _rows(self, output: Any, captured_input: Any, about: Mapping[str, Any]) -> list[Record | Fault]:
+        scores = _scores(output, captured_input) if isinstance(output, dict) else _not_read("no object")
         if isinstance(scores, tuple):
             return [scores]
-        told = {"time": about.get("inferenceTime"), **self._constants}
-        return row_records(scores, about.get("inferenceId") or about.get("eventId"), told)
+        shared = {"time": about.get("inferenceTime"), **self._constants}
+        return row_records(scores, about.get("inferenceId") or about.get("eventId"), shared)
 
 
-def _scores(output: Mapping[str, Any], given: Any) -> list[Any] | Fault:
-    """The scores of each row of what an endpoint answered."""
+def _scores(output: Mapping[str, Any], captured_input: Any) -> list[Any] | Fault:
+    """Return the scores of each row of the output of an endpoint, or the fault."""
     data, encoding = output.get("data"), output.get("encoding")
     kind = str(output.get("observedContentType", "")).partition(";")[0].strip().lower()
     if not isinstance(data, str):
@@ -111,11 +111,11 @@ def _scores(output: Mapping[str, Any], given: Any) -> list[Any] | Fault:
         except (ValueError, RecursionError, binascii.Error):
             return _not_read("base64 of something else")
     if encoding == "CSV" or (encoding == "BASE64" and kind == "text/csv"):
-        return _of_csv(data, _inputs(given))
-    return _of_json(data, _inputs(given))
+        return _read_csv(data, _inputs(captured_input))
+    return _read_json(data, _inputs(captured_input))
 
 
-def _of_json(data: str, inputs: int | None) -> list[Any] | Fault:
+def _read_json(data: str, inputs: int | None) -> list[Any] | Fault:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -125,13 +125,13 @@ def _of_json(data: str, inputs: int | None) -> list[Any] | Fault:
         return _one_or_many(value, inputs) if numbers else value
     if not isinstance(value, dict):
         return _not_read(shown(value))
-    found = row_scores(value, _OUTPUT)
-    if isinstance(found, list):  # the built-in algorithms answer {"score": …, "predicted_label": …}
-        return [each["score"] if isinstance(each, dict) and "score" in each else each for each in found]
-    return found
+    scores = row_scores(value, _OUTPUT)
+    if isinstance(scores, list):  # the built-in algorithms return {"score": …, "predicted_label": …}
+        return [each["score"] if isinstance(each, dict) and "score" in each else each for each in scores]
+    return scores
 
 
-def _of_csv(data: str, inputs: int | None) -> list[Any] | Fault:
+def _read_csv(data: str, inputs: int | None) -> list[Any] | Fault:
     try:
         rows = [[float(cell) for cell in line.split(",")] for line in data.split("\n") if line.strip()]
     except ValueError:
@@ -142,26 +142,26 @@ def _of_csv(data: str, inputs: int | None) -> list[Any] | Fault:
 
 
 def _one_or_many(numbers: list[Any], inputs: int | None) -> list[Any] | Fault:
-    """A line of numbers: the classes of one row, or a number a row; the input tells which."""
+    """Return the scores in a line of numbers: the classes of one row, or one number for each input row."""
     if len(numbers) == 1:
         return numbers
     if inputs == 1 or (inputs is None and abs(sum(numbers) - 1) <= _SUM_TOLERANCE):
         return [numbers]
     if inputs == len(numbers):
         return numbers
-    asked = "an input that was not captured as CSV" if inputs is None else f"{inputs} rows of input"
+    rows = "an input that was not captured as CSV" if inputs is None else f"{inputs} rows of input"
     return (
         RejectReason.WRONG_LENGTH,
-        f"{_OUTPUT}: {len(numbers)} numbers for {asked}: whether they are classes of a row or rows is not "
+        f"{_OUTPUT}: {len(numbers)} numbers for {rows}: whether they are classes of a row or rows is not "
         "known; capture the input too, or answer a line for each row",
     )
 
 
-def _inputs(given: Any) -> int | None:
-    """How many rows went in, where they were captured as CSV."""
-    if not isinstance(given, dict) or given.get("encoding") != "CSV":
+def _inputs(captured_input: Any) -> int | None:
+    """Return the number of rows of an input that was captured as CSV, or None."""
+    if not isinstance(captured_input, dict) or captured_input.get("encoding") != "CSV":
         return None
-    text = given.get("data")
+    text = captured_input.get("data")
     return sum(1 for line in text.split("\n") if line.strip()) if isinstance(text, str) else None
 
 

@@ -1,7 +1,8 @@
-"""Bodies of inference responses as bytes: JSON, JSON with binary tensors behind it, or protobuf.
+"""Bodies of inference responses: JSON, JSON followed by binary tensors, or protobuf.
 
-The binary tensor data extension of the Open Inference Protocol (Triton, KServe): an output that has
-a parameter `binary_data_size` stands, row-major and little-endian, behind the JSON, in the order of outputs.
+In the binary tensor data extension of the Open Inference Protocol (Triton, KServe), an output with a
+parameter `binary_data_size` has its data after the JSON, row-major and little-endian, in the order of the
+outputs.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _JSON = json.JSONDecoder()
 
 
 def read_body(data: bytes) -> dict[str, Any]:
-    """The body of a response, its tensors as flat lists under `data`.
+    """Return the body of a response, with tensors as flat lists under `data`.
 
-    Where the JSON ends is seen from the JSON; that what follows has the length that it says guards against
-    reading it wrongly, so `Inference-Header-Content-Length`, which no logger hands on, is not needed.
-    A tensor of another type than FP16, FP32, FP64, INT32, INT64 and BYTES is passed over: it has no `data`.
+    The parser finds the end of the JSON, and the tensors must have the sizes that the JSON declares. So the
+    header `Inference-Header-Content-Length`, which no logger keeps, is not needed. A tensor of another type
+    than FP16, FP32, FP64, INT32, INT64 and BYTES gets no `data`.
 
     Raises
     ------
     ValueError
-        It is none of the three; the text is the end of a sentence that begins with "it".
+        The bytes have none of the three forms; the message is the end of a sentence that begins with "it".
 
     Examples
     --------
@@ -39,12 +40,12 @@ def read_body(data: bytes) -> dict[str, Any]:
     [0.25, 0.75]
     """
     if not data.lstrip().startswith(b"{"):
-        return _of_protobuf(data)
+        return _read_protobuf(data)
     try:
         body, rest = _split(data)
     except (ValueError, RecursionError) as error:
         try:
-            return _of_protobuf(data)  # a name of 123 letters looks like a brace
+            return _read_protobuf(data)  # the length byte of a name of 123 letters equals a brace
         except ValueError:
             raise ValueError(f"is not JSON: {error}") from None
     _attach(body, rest)
@@ -52,15 +53,15 @@ def read_body(data: bytes) -> dict[str, Any]:
 
 
 def _split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The object that some bytes begin with, and the bytes after it."""
-    # Every byte that is no text comes back as it was.
+    """Return the JSON object at the start of some bytes, and the bytes after it."""
+    # Bytes that are not UTF-8 survive the round trip as surrogates.
     text = data.lstrip().decode("utf-8", "surrogateescape")
     body, end = _JSON.raw_decode(text)
     return body, text[end:].encode("utf-8", "surrogateescape")
 
 
 def _attach(body: dict[str, Any], rest: bytes) -> None:
-    """Give each output that stands behind the JSON its data."""
+    """Fill the data of each output whose tensor is after the JSON."""
     outputs = body.get("outputs")
     apart = [each for each in outputs if _size(each) is not None] if isinstance(outputs, list) else []
     sizes = [_size(each) or 0 for each in apart]
@@ -80,7 +81,7 @@ def _size(output: object) -> int | None:
     return size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
 
 
-def _of_protobuf(data: bytes) -> dict[str, Any]:
+def _read_protobuf(data: bytes) -> dict[str, Any]:
     body, raw = infer_response(data)
     if raw and len(raw) != len(body["outputs"]):
         raise ValueError(f"has {len(raw)} raw tensors for {len(body['outputs'])} outputs")
@@ -101,13 +102,13 @@ def _fill(output: dict[str, Any], tensor: bytes) -> None:
 
 
 def _texts(tensor: bytes) -> Sequence[str]:
-    """Texts, each behind its length."""
-    found, place = [], 0
+    """Return the texts of a tensor, each of which follows its length."""
+    texts, place = [], 0
     while place < len(tensor):
         start = place + _LENGTH_BYTES
         length = int.from_bytes(tensor[place:start], "little")
         if start + length > len(tensor):
             raise ValueError("has a BYTES tensor that is cut off")
-        found.append(tensor[start : start + length].decode("utf-8", "replace"))
+        texts.append(tensor[start : start + length].decode("utf-8", "replace"))
         place = start + length
-    return found
+    return texts

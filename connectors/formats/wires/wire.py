@@ -1,7 +1,7 @@
-"""How the bytes of one source become records: under our names, or wherever its mapping says.
+"""Wires, which turn the bytes of a source in some format into records.
 
-A wire reads one JSON value at a time (`one`), or many at once where each line is one record (`lines`);
-the second is what makes decoding quick, the first what finds out what is wrong with a record.
+A wire reads one JSON value at a time (`one`), or many lines at once if each is one record (`lines`). `lines`
+makes decoding fast, and `one` finds the fault of a record.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from connectors.formats.wires.marks import formats_of_table
 from monitor.base.records import TaskLayout
 
 Outcome = tuple[bytes, Record | Fault | None]
-"""The bytes of a record, and the record or what is wrong with it; None where they hold none, as they may."""
+"""The bytes of a value with its record or its fault, or with None for a valid value without a record."""
 
 ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What `msgspec` raises for bytes that are none of its type."""
+"""The exceptions of `msgspec` for bytes that it cannot decode as a type."""
 
 
-_MANY_BYTES = 1 << 13  # below, looking at the first record costs more than it saves
+_MANY_BYTES = 1 << 13  # with fewer bytes, decoding the first record costs more than it saves
 _FIELDS = Record.__struct_fields__
 
 
@@ -36,31 +36,31 @@ def _decoder_without(absent: frozenset[str], scored: bool = False) -> msgspec.js
 
 
 class Mixed(list[Record | None]):
-    """Records of lines that were decoded at once; None of each that `Wire.one` has to read."""
+    """Records of lines that were decoded at once, with None for each line that `Wire.one` has to read."""
 
 
 class ByShape:
-    """A wire to which a record under our names is one, whatever stands beside it in a message."""
+    """A wire that recognises records with our fields by their shape, whatever the headers of the message."""
 
 
 class Wire(Protocol):
-    """Reads records from JSON."""
+    """A reader of records in one format from JSON."""
 
     @property
     def reads_labels(self) -> bool:
-        """Whether a record may be a label, and no answer."""
+        """True if a record may be a label without an answer."""
         ...
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """The records of lines, one a line; None where any is not as it should be."""
+        """Return the records of lines, one a line, or None if a line is no record of this format."""
         ...
 
     def array(self, data: bytes) -> list[Record] | None:
-        """The records of an array, one an element; None where any is not as it should be."""
+        """Return the records of an array, one an element, or None if an element is none of this format."""
         ...
 
     def one(self, data: bytes) -> list[Outcome]:
-        """What one value, an object or not, holds."""
+        """Return the outcomes of one value, which need not be an object."""
         ...
 
     def reads_rows(self, names: Collection[str]) -> bool:
@@ -68,64 +68,64 @@ class Wire(Protocol):
         ...
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """A message of Kafka that came with its headers, as JSON; only asked where a mapping needs them."""
+        """Return a Kafka message with headers as JSON; called only if the headers matter."""
         ...
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """A post that is one value whatever its content type, as JSON on a line; None for any other."""
+        """Return a post that is one value of any content type as a line of JSON, or None for another post."""
         ...
 
     def passes_over(self, line: bytes) -> bool:
-        """Whether a line holds no answer, and is no fault for that."""
+        """Return whether a line is valid and holds no answer."""
         ...
 
 
 @runtime_checkable
 class FormatWire(Protocol):
-    """A wire of a format: it knows where a name that is missing could stand."""
+    """A wire that knows where its format holds a field."""
 
     def missing(self, fault: Fault, data: bytes) -> str:
-        """The clause about where a name that a record lacks is looked for; "" where nothing is to be said."""
+        """Return a clause on where the format holds the field that a record lacks, or ""."""
         ...
 
 
 @runtime_checkable
-class OfTasks(Protocol):
-    """A wire that reads records better where it knows the tasks."""
+class TaskAwareWire(Protocol):
+    """A wire that uses the tasks to read records."""
 
-    def in_order(self, layouts: Sequence[TaskLayout]) -> Wire:
-        """The same, for these tasks."""
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> Wire:
+        """Return the same wire for these tasks."""
         ...
 
 
 class WithoutHeaders:
-    """The part of a wire to which nothing is said in headers."""
+    """A base of wires that ignore headers."""
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """The value."""
+        """Return the value."""
         return value
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """None: a post is read by its content type."""
+        """Return None: the content type decides how a post is read."""
         return None
 
 
 class OneByOne:
-    """The part of a wire that reads values one by one; each value holds a record for each of its rows.
+    """A base of wires that read one value at a time; a value holds a record for each of its rows.
 
-    An answer that names no model is of the only model that the only task lists.
+    If the only task lists one model, answers that name no model belong to it.
     """
 
     _layouts: Sequence[TaskLayout] = ()
 
-    def in_order(self, layouts: Sequence[TaskLayout]) -> Self:
-        """Return a copy for these tasks."""
-        found = copy(self)
-        found._layouts = layouts
-        return found
+    def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
+        """Return the same wire for these tasks."""
+        wire = copy(self)
+        wire._layouts = layouts
+        return wire
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return a record for each row of one value."""
+        """Return the outcomes of one value, one for each row."""
         outcomes = self._read(data)
         models = self._layouts[0].models if len(self._layouts) == 1 else ()
         if len(models) == 1:
@@ -138,20 +138,20 @@ class OneByOne:
         raise NotImplementedError
 
     def lines(self, data: bytes) -> list[Record] | None:
-        """None."""
+        """Return None: `one` reads each line."""
         return None
 
     def array(self, data: bytes) -> list[Record] | None:
-        """None."""
+        """Return None: `one` reads each element."""
         return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return whether a table is of a format, judged by the names of its columns."""
+        """Return whether the names of the columns of a table are those of a format."""
         return bool(formats_of_table(names))
 
 
 class PlainWire(WithoutHeaders):
-    """Records of SPEC section 3 under their own names."""
+    """A wire for records with the fields of SPEC section 3 under their own names."""
 
     reads_labels = True
 
@@ -160,9 +160,9 @@ class PlainWire(WithoutHeaders):
         self._array = msgspec.json.Decoder(list[Record])
 
     def lines(self, data: bytes) -> list[Record] | None:
-        """The records of lines, one a line."""
+        """Return the records of lines, one a line, or None if a line is no such record."""
         if len(data) > _MANY_BYTES:
-            # Most streams leave out the same fields in every record: their columns need not be gathered.
+            # Most streams omit the same fields in every record; a type without them saves their columns.
             try:
                 return _decoder_without(self._absent_in_first(data)).decode_lines(data)
             except ERRORS:
@@ -173,7 +173,7 @@ class PlainWire(WithoutHeaders):
             return None
 
     def scored(self, data: bytes) -> list[Record] | None:
-        """The records of many lines that all have scores, and lack what the first one lacks; else None."""
+        """Return the records of many lines if all have scores and no field that the first one lacks, else None."""
         if len(data) <= _MANY_BYTES:
             return None
         try:
@@ -183,27 +183,27 @@ class PlainWire(WithoutHeaders):
             return None
 
     def _absent_in_first(self, data: bytes) -> frozenset[str]:
-        """The fields that the first record lacks."""
+        """Return the fields that the first record lacks."""
         first = self._decoder.decode(data[: data.find(b"\n")])
         return frozenset(name for name in _FIELDS if getattr(first, name) is None)
 
     def array(self, data: bytes) -> list[Record] | None:
-        """The records of an array, one an element."""
+        """Return the records of an array, one an element, or None if an element is no such record."""
         try:
             return self._array.decode(data)
         except ERRORS:
             return None
 
     def reads_rows(self, names: Collection[str]) -> bool:
-        """Return False: a table's columns are read, not its rows."""
+        """Return False: tables are read by column."""
         return False
 
     def passes_over(self, line: bytes) -> bool:
-        """False: every line is a record."""
+        """Return False: every line is a record."""
         return False
 
     def one(self, data: bytes) -> list[Outcome]:
-        """The record that these bytes are."""
+        """Return the one outcome of these bytes."""
         try:
             return [(data, self._decoder.decode(data))]
         except ERRORS as error:
@@ -211,4 +211,4 @@ class PlainWire(WithoutHeaders):
 
 
 PLAIN = PlainWire()
-"""The wire of a source that has no mapping."""
+"""The wire for records with our fields only."""
