@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
+    "connectors/formats",
     "monitor/agent",
     "monitor/base",
     "monitor/cli",

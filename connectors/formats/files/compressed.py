@@ -1,4 +1,4 @@
-"""Reads compressed files, and takes what is good of a damaged one before it says so."""
+"""The reader of compressed files, which returns the readable part of a damaged file before it raises."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.source import EndOfSource, Raw
 
 DAMAGED = (OSError, EOFError, zlib.error)
-"""What the streams of `DECOMPRESSORS` raise where the file is damaged."""
+"""The exceptions of the streams of `DECOMPRESSORS` for a damaged file."""
 
 
 class DamagedFileError(SourceError):
-    """A file cannot be read on; all that comes before has been given.
+    """A file is damaged; everything before the damage has been returned.
 
     Parameters
     ----------
     message : str
     start : int
-        Where the first record that is not whole begins, as a position of the file.
+        The position in the file of the first incomplete record.
     head : bytes
-        What came of that record, at most 2,000 bytes.
+        The readable part of that record, at most 2,000 bytes.
     """
 
     def __init__(self, message: str, start: int, head: bytes = b"") -> None:
@@ -35,20 +35,20 @@ class DamagedFileError(SourceError):
         self.start, self.head = start, head
 
 
-_STEP_BYTES = 1 << 16  # asked of a stream at once: what came before a fault within a step is lost with it
+_STEP_BYTES = 1 << 16  # bytes of one call of a stream; a fault loses the readable bytes of its call
 
 
 class Compressed:
-    """A compressed file, read to its end.
+    """A reader of a compressed file up to its end.
 
     Parameters
     ----------
     path : Path
     stream : object
-        Gives uncompressed bytes by `read(size)`, and at best by `read1(size)` what it has at hand.
+        A stream of uncompressed bytes with `read(size)`, or better with `read1(size)`, which does not wait.
     cutter : LineCutter
     start : int
-        So many uncompressed bytes are read and passed over.
+        The number of uncompressed bytes to skip.
     """
 
     def __init__(self, path: Path, stream: Any, cutter: LineCutter, start: int) -> None:
@@ -60,16 +60,18 @@ class Compressed:
 
     @property
     def up(self) -> bool:
-        """Whether the end has not been met."""
+        """True until the end is reached."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """About 1 MiB of lines.
+        """Return about 1 MiB of lines.
 
         Raises
         ------
         DamagedFileError
-            Every whole line before the fault has been given.
+            The file is damaged; every whole line before the damage has been returned.
+        EndOfSource
+            The file has ended.
         """
         while not self._ended:
             data = self._next()
@@ -80,13 +82,13 @@ class Compressed:
                     message + str(self._fault), cutter.position, cutter.head
                 ) from self._fault
             self._ended = not data
-            found = self._cutter.feed(data) if data else self._cutter.finish()
-            if found:
-                return found
+            raws = self._cutter.feed(data) if data else self._cutter.finish()
+            if raws:
+                return raws
         raise EndOfSource
 
     def _next(self) -> bytes:
-        """About a block of bytes, after those to be passed over; b"" at the end and at a fault."""
+        """Return about a block of bytes after the skipped ones; b"" at the end and at a fault."""
         parts: list[bytes] = []
         size = 0
         while size < BLOCK_BYTES and self._fault is None:
@@ -104,21 +106,21 @@ class Compressed:
         return b"".join(parts)
 
     def lag(self) -> None:
-        """Unknown: how much text is left is not to be seen from outside."""
+        """Return None: the length of the remaining text is unknown."""
         return
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._stream.close()
 
 
 def open_gzip(path: Path) -> Any:
-    """A stream of the uncompressed bytes of a ``.gz`` file, over all its members."""
+    """Return a stream of the uncompressed bytes of all members of a ``.gz`` file."""
     return gzip.open(path, "rb")
 
 
 def open_zstandard(path: Path) -> Any:
-    """A stream of the uncompressed bytes of a ``.zst`` file, over all its frames.
+    """Return a stream of the uncompressed bytes of all frames of a ``.zst`` file.
 
     Raises
     ------
@@ -134,23 +136,23 @@ def open_zstandard(path: Path) -> Any:
 
 
 DECOMPRESSORS: Mapping[str, Callable[[Path], Any]] = {".gz": open_gzip, ".zst": open_zstandard}
-"""How a file is opened, by the end of its name."""
+"""The function that opens a compressed file, by the extension of its name."""
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, after unpacking: b"" of one that is damaged there.
+    """Return the first bytes of a file, uncompressed, or b"" if they are damaged.
 
     Raises
     ------
     MissingExtraError
-        The package that unpacks it is not installed.
+        The package that decompresses the file is not installed.
     """
     opened = DECOMPRESSORS.get(path.suffix.lower())
     try:
         with path.open("rb") if opened is None else opened(path) as stream:
             head: bytes = stream.read(HEAD_BYTES)
             return head
-    except DAMAGED:  # whoever reads it says so
+    except DAMAGED:  # the reader of the file reports it
         return b""
 
 
@@ -164,18 +166,20 @@ def _open_with_pyarrow(path: Path) -> Any:
 
 
 class _WholeFrames(io.RawIOBase):
-    """Turns a package's own error into an `OSError`, which the other decompressors raise.
+    """A stream that raises an `OSError` for errors of the package and for an end within a frame.
 
-    So it does with an end within a frame, which the packages pass over in silence.
+    The other decompressors raise `OSError`, and the packages ignore an end within a frame.
     """
 
     def __init__(self, stream: Any, read: Callable[[int], bytes], error: type[Exception], path: Path) -> None:
         self._stream, self._read, self._error, self._path = stream, read, error, path
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read bytes into a buffer, and return their number."""
         try:
             data = self._read(len(buffer))
         except self._error as error:
@@ -190,5 +194,6 @@ class _WholeFrames(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
+        """Close both streams."""
         self._stream.close()
         super().close()

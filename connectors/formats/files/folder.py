@@ -1,4 +1,4 @@
-"""Folders that fill with tables (CSV, Parquet), here or in an object store: each file once it is complete."""
+"""The reader of folders of tables (CSV, Parquet), local or in an object store; files are read once complete."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS, DAMAGED_SECONDS, AGAIN_SECONDS = 1.0, 60.0, 300.0
 ENDS = (".csv", ".csv.gz", ".csv.zst", ".parquet")
-_MOST_FILES = 1000  # handed out at once
-_LOOKING = 20  # a listing that takes long is made again after so many times as long
+_MOST_FILES = 1000  # in one result
+_LOOKING = 20  # the pause after a listing, in multiples of its duration
 _WAIT_SECONDS, _WAIT_LONGEST = 0.02, 10.0
 _CHANGED = "%s has changed after it was read; it is read on after row %d: write each file once"
 _SHORTER = "%s was replaced by a shorter file after row %d; it is read from its start: write each file once"
@@ -35,7 +35,7 @@ MakeTables = Callable[[Path, str, int], Iterator[RawTable]]
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path is a pattern of tables.
+    """Return whether a path is a pattern or an address of tables.
 
     Examples
     --------
@@ -46,52 +46,52 @@ def is_folder(path: str) -> bool:
 
 
 class Files(Protocol):
-    """The files of a pattern; each method waits at most as long as its argument says."""
+    """The files of a pattern; each method waits at most `timeout_seconds`."""
 
     look_seconds: float
     looks_again: bool
-    """Whether `mark` looks at the file, so that one that does not change need not be listed again."""
+    """Whether `mark` checks the file itself, so that an unchanged file can be read without a new listing."""
 
     @property
     def trouble(self) -> str | None:
-        """Return why no file comes, as a sentence without its full stop."""
+        """The reason for which no file comes, as a sentence without its full stop."""
         ...
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str] | None:
-        """Return by name a mark that changes when the file does; None if the marks are not known yet.
+        """Return the mark of each file by name, which changes with the file; None if not known yet.
 
         Raises
         ------
         SourceError
-            Nobody can tell.
+            The files cannot be listed.
         """
         ...
 
     def mark(self, name: str) -> str | None:
-        """Return the mark of one file now, as far as that costs nothing."""
+        """Return the current mark of one file, or the last known one if checking it has a cost."""
         ...
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """Return the first of these files for reading, None if it is not there yet; fetch the others next.
+        """Return the first file, or None if its download takes longer; others may be downloaded with it.
 
         Raises
         ------
         SourceError
-            It cannot be had.
+            The file cannot be downloaded or read.
         """
         ...
 
     def release(self, name: str) -> None:
-        """Release a file that was read."""
+        """Release a file after reading it."""
         ...
 
     def close(self) -> None:
-        """Remove what was fetched."""
+        """Remove the downloaded files."""
         ...
 
 
 class LocalFiles:
-    """Files of this machine."""
+    """The files of a pattern on this machine."""
 
     look_seconds = LOOK_SECONDS
     looks_again = True
@@ -101,18 +101,21 @@ class LocalFiles:
         self._pattern = pattern
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str]:
+        """Return the size and time of change of each file by name."""
         try:
             return {name: _mark(now) for name, now in listed(self._pattern)}
         except Exception as error:
             raise SourceError(f"{self._pattern} cannot be listed: {error}") from error
 
     def mark(self, name: str) -> str | None:
+        """Return the size and time of change of a file, or None if there is no such file."""
         try:
             return _mark(os.stat(name))
         except OSError:
             return None
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path:
+        """Return the path of the first file, or raise a SourceError if it cannot be read."""
         path = Path(names[0])
         try:
             os.close(os.open(path, os.O_RDONLY))
@@ -121,10 +124,10 @@ class LocalFiles:
         return path
 
     def release(self, name: str) -> None:
-        """Nothing was fetched."""
+        """Do nothing: no file was downloaded."""
 
     def close(self) -> None:
-        """Do nothing: no file was fetched."""
+        """Do nothing: no file was downloaded."""
 
 
 def _mark(now: os.stat_result) -> str:
@@ -133,35 +136,42 @@ def _mark(now: os.stat_result) -> str:
 
 @dataclass(slots=True)
 class _Failing:
-    """A file that could not be read: since when, and how often it was tried."""
+    """The failures of a file: the time of the first, the number of tries, and the last error in the log."""
 
     since: float
     tries: int = 0
-    told: str = ""
+    logged: str = ""
 
 
 class Folder:
-    """All tables of a pattern, each a partition, in the order of their names.
+    """A reader of all tables of a pattern, each a partition, in the order of their names.
 
-    A file is complete once it has not changed for `settle_seconds`. One that is damaged is tried again for a
-    minute, as it may be written slowly, and then counted. One with which a reader fails otherwise is counted
-    too, and tried again for as long as it is there.
-
-    Folders are listed once in a while, and what a listing finds is read until the next one.
+    A file is complete once it has not changed for `settle_seconds`. A damaged file is tried again for a
+    minute, because its writer may be slow, and is then counted as rejected. A file on which the reader fails
+    in another way is counted too, and is tried again as long as it exists. Folders are listed from time to
+    time, and the files of a listing are read until the next one.
 
     Parameters
     ----------
     pattern : str
     files : Files
     make : callable
-        From a file, its partition and the first row to its tables.
+        A function from a file, its partition and the first row to its tables.
     positions : mapping of str to object
-        By name.
-    settle_seconds, missing_seconds, late_seconds : float
-        So long a file is left alone after a change; there may be no file before that is an error; the
-        position of a file that has gone is kept.
+        The positions by name.
+    settle_seconds : float
+        The time without a change after which a file is read.
+    missing_seconds : float
+        The time without any file after which an error is raised.
+    late_seconds : float
+        The time for which the position of a removed file is kept.
     most_bytes : int
-        About so many are handed out at once, unpacked.
+        The approximate limit of one result in uncompressed bytes.
+
+    Attributes
+    ----------
+    gaps : int
+        The number of files that were removed or replaced before their last row was read.
     """
 
     def __init__(
@@ -181,13 +191,15 @@ class Folder:
         self._places = {name: _place(at) for name, at in positions.items()}
         self._seen: dict[str, tuple[str, float]] = {}
         self._ready: deque[str] = deque()
-        self._later: deque[tuple[float, str]] = deque()  # those that may not have changed until then
+        self._later: deque[tuple[float, str]] = (
+            deque()
+        )  # time until which a file must not change, and its name
         self._gone: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._failing: dict[str, _Failing] = {}
         self._unreadable: dict[str, str] = {}
         self._open: tuple[str, Path, Iterator[RawTable]] | None = None
-        self._former: dict[str, Any] | None = None  # place of a changed file of which no row has come since
+        self._former: dict[str, Any] | None = None  # the place in a changed file before its next row
         self._error: SourceError | None = None
         self.gaps = 0
         self._next_look = 0.0
@@ -196,47 +208,47 @@ class Folder:
 
     @property
     def up(self) -> bool:
-        """Return whether the files are known, and those that are complete can be read."""
+        """True if the files are known, and the complete ones can be read."""
         return self._is_listed and self.trouble is None
 
     @property
     def trouble(self) -> str | None:
-        """Return why a file is not read, as a sentence without its full stop."""
+        """The reason for which a file is not read, as a sentence without its full stop."""
         return self._files.trouble or next(iter([*self._unreadable.values()]), None)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Return some thousand rows of one or more files, or positions alone; [] if nothing came in time.
 
-        One file that cannot be had holds up no other.
+        A file that cannot be read delays no other.
 
         Raises
         ------
         SourceError
-            Nothing came, and files cannot be listed or read, or there has been none for `missing_seconds`.
+            Nothing came, and files cannot be listed or read, or there has been no file for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
-        found: list[Raw] = []
+        raws: list[Raw] = []
         rows = size = 0
-        while rows < ROWS and size < self._most_bytes and len(found) < _MOST_FILES:
+        while rows < ROWS and size < self._most_bytes and len(raws) < _MOST_FILES:
             try:
-                some = self._step(0.0 if found else max(deadline - time.monotonic(), 0.0))
+                some = self._step(0.0 if raws else max(deadline - time.monotonic(), 0.0))
             except SourceError as problem:
                 self._error = problem
                 break
-            found += some or []
+            raws += some or []
             rows, size = rows + sum(map(records_in, some or ())), size + sum(map(bytes_in, some or ()))
             left = deadline - time.monotonic()
-            if left <= 0 or (found and some is None):
+            if left <= 0 or (raws and some is None):
                 break
             if some is None:
                 time.sleep(max(min(left, _WAIT_SECONDS, self._next_look - time.monotonic()), 0.001))
-        if not found and self._error is not None:
+        if not raws and self._error is not None:
             error, self._error = self._error, None
             raise error
-        return found
+        return raws
 
     def _step(self, timeout_seconds: float) -> list[Raw] | None:
-        """Return what comes next; None if nothing can be done now."""
+        """Return the next input, or None if nothing can be done now."""
         if self._open is not None:
             return self._next()
         now = time.monotonic()
@@ -247,19 +259,19 @@ class Folder:
         return self._begin(timeout_seconds) if self._ready else None
 
     def _look(self, now: float, timeout_seconds: float) -> list[Raw] | None:
-        """List the files, and see which came and went; return None if there is nothing to report."""
+        """List the files, and find new and removed ones; return None if there is nothing to report."""
         try:
-            found = self._files.marks(timeout_seconds)
+            listing = self._files.marks(timeout_seconds)
         except SourceError:
             self._is_listed = False
             raise
-        if found is None:
+        if listing is None:
             return None
         self._is_listed = True
         often = min(self._files.look_seconds, self._settle_seconds or 1.0)
         self._next_look = time.monotonic() + max(often, _LOOKING * (time.monotonic() - now))
-        # Spark moves what it has written out of there, under another name.
-        marks = {n: m for n, m in found.items() if n.lower().endswith(ENDS) and "/_temporary/" not in n}
+        # Spark writes files in this folder, and moves finished ones out of it.
+        marks = {n: m for n, m in listing.items() if n.lower().endswith(ENDS) and "/_temporary/" not in n}
         if not marks:
             self._note_missing(now)
         seen = self._seen
@@ -276,7 +288,7 @@ class Folder:
             raise SourceError(f"There is no file {self._pattern}; it is waited for.")
 
     def _line_up(self, now: float) -> None:
-        """Put what is to be read into its order: files that could not be read come after untried ones."""
+        """Sort the files to read: those that failed before come after the others."""
         ready: list[tuple[float, str]] = []
         later: list[tuple[float, str]] = []
         for name, (mark, since) in self._seen.items():
@@ -291,10 +303,10 @@ class Folder:
         self._ready, self._later = deque(name for _, name in sorted(ready)), deque(sorted(later))
 
     def _begin(self, timeout_seconds: float) -> list[Raw] | None:
-        """Open the next file that is complete; return None if it is not there yet."""
+        """Open the next complete file; return None if it is not downloaded yet."""
         name = self._ready[0]
         mark = self._seen[name][0]
-        if self._files.mark(name) != mark:  # it changes, or has gone: the next look will say
+        if self._files.mark(name) != mark:  # it was changed or removed, which the next listing shows
             self._ready.popleft()
             return []
         try:
@@ -321,7 +333,7 @@ class Folder:
         return self._next()
 
     def _next(self) -> list[Raw]:
-        """What comes next of the file that is open."""
+        """Return the next table of the open file, or its final position."""
         assert self._open is not None
         name, path, tables = self._open
         place = self._places[name]
@@ -339,7 +351,7 @@ class Folder:
             raise
         except SourceError as error:
             return self._damaged(name, str(error).replace(str(path), name), error)
-        except Exception as error:  # noqa: BLE001 - whatever a library raises, no row of the file may be lost
+        except Exception as error:  # noqa: BLE001 - no error of a library may lose a row
             return self._failed(name, error)
         if table is None:
             self._leave()
@@ -350,7 +362,7 @@ class Folder:
         return [replace(table, position=self._places[name])]
 
     def _rows_up_to(self, most: int) -> int:
-        """Count the rows of the open file, up to so many or a few more."""
+        """Return the number of rows of the open file, counted only up to about `most`."""
         assert self._open is not None
         name, path, _ = self._open
         rows = 0
@@ -370,7 +382,7 @@ class Folder:
             self._files.release(opened[0])
 
     def _try_again(self, name: str, longest: float) -> _Failing:
-        """Postpone a file, each time for twice as long."""
+        """Postpone a file, each time for twice as long, and return its failures."""
         now = time.monotonic()
         failing = self._failing.setdefault(name, _Failing(now))
         pause = min(self._files.look_seconds * 2.0 ** min(failing.tries, 20), longest)
@@ -379,7 +391,7 @@ class Folder:
         return failing
 
     def _damaged(self, name: str, why: str, error: SourceError) -> list[Raw]:
-        """Leave a file that its writer may not have finished; after a minute it is counted."""
+        """Close a file whose writer may not have finished; after a minute, count it as rejected."""
         self._leave()
         failing = self._try_again(name, _WAIT_LONGEST)
         if time.monotonic() - failing.since < DAMAGED_SECONDS:
@@ -390,16 +402,16 @@ class Folder:
         return [RawDamaged(why, head, name, place["at"]), RawPosition(name, place)]
 
     def _failed(self, name: str, error: Exception) -> list[Raw]:
-        """Close a file whose reader failed unexpectedly, and read it again later.
+        """Close a file on which the reader failed unexpectedly, and postpone it.
 
-        After a minute what was not read is counted, once, as one record.
+        After a minute the unread rows are counted once, as one rejected record.
         """
         self._leave()
         failing, place = self._try_again(name, AGAIN_SECONDS), self._places[name]
         why = f"{type(error).__name__}: {error}"
-        if why != failing.told:
+        if why != failing.logged:
             log.error(_FAILED, name, place["at"], why)
-            failing.told = why
+            failing.logged = why
         if place.get("told") or time.monotonic() - failing.since < DAMAGED_SECONDS:
             return []
         place = self._places[name] = {**place, "told": True}
@@ -407,7 +419,7 @@ class Folder:
         return [RawDamaged(why, b"", name, place["at"]), RawPosition(name, place)]
 
     def _let_go(self, now: float) -> list[Raw]:
-        """Forget files that have gone for long: not where all have, as of a folder that is not mounted."""
+        """Drop files that were removed long ago, unless all were, because a folder may not be mounted."""
         away = self._places.keys() - self._seen.keys()
         self._gone = {name: self._gone.get(name, now) for name in away}
         ended = [name for name, since in self._gone.items() if now - since >= self._late_seconds]
@@ -421,17 +433,17 @@ class Folder:
         return [RawPosition(name, None) for name in ended]
 
     def lag(self) -> None:
-        """Unknown: rows are not counted beforehand."""
+        """Return None: rows are not counted in advance."""
         return
 
     def close(self) -> None:
-        """Let go of the file, and of what was fetched."""
+        """Close the open file, and remove the downloaded ones."""
         self._leave()
         self._is_listed = False
         self._files.close()
 
 
 def _place(saved: Any) -> dict[str, Any]:
-    """Where reading of a file goes on; a number is that of a file that was read alone before."""
+    """Return a saved position in full; a number is the position of a file that was once configured alone."""
     at = saved if isinstance(saved, Mapping) else {"at": saved}
     return {"mark": "", "done": False, **at}

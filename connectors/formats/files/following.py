@@ -1,4 +1,4 @@
-"""Follows plain files as they grow and through their rotation: one file, or all that match a pattern."""
+"""The readers of plain files that grow and are rotated: one file, or all files that match a pattern."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from connectors.formats.files.rotated import (
     OpenFile,
     Place,
     Rotated,
-    found_again,
+    find_again,
     opened,
     rotated_beside,
     rotation_bases,
@@ -32,13 +32,13 @@ from monitor.base.source import Raw, RawBlock, RawPosition, RawSkipped, bytes_in
 log = logging.getLogger("blindsight")
 
 LATE_SECONDS = 300.0
-"""So long a file that was left is looked at: a writer may add to it that has not noticed the rotation."""
+"""The time for which a rotated file is still watched: its writer may not have noticed the rotation."""
 MOST_OPEN = 64
-"""Of the files of a pattern, those that have been quiet for longest are closed beyond so many."""
+"""The largest number of open files of a pattern; beyond it, the longest unchanged ones are closed."""
 
 _POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-_POLLS_A_SECOND = 5_000  # of files of a pattern, at most
+_POLLS_A_SECOND = 5_000  # limit for all files of a pattern
 _LOOKING, _MOST_RAWS = 10, 1000
 _TRIES = 5
 
@@ -55,7 +55,7 @@ _UNREADABLE = "%s: the rotated file %s cannot be read (%s): this counts as one g
 
 
 class Following:
-    """A plain file that grows and is rotated; `connectors.files.FileSource` says how.
+    """A reader of one plain file that grows and is rotated; see `connectors.files.FileSource`.
 
     Parameters
     ----------
@@ -64,13 +64,18 @@ class Following:
     make_cutter : callable
         See `MakeCutter`.
     position : object, optional
-        Where reading goes on: what `read` gave, or a byte offset. From the start of the file where left out.
+        The position at which to continue, from `read`, or a byte offset; by default the start of the file.
     settle_seconds : float
-        So long nothing may have been added to a renamed file before the new one is begun.
+        The time without additions to a renamed file after which the new file is read.
     missing_seconds : float
-        So long there may be no file of this name before that is an error.
+        The time without a file of this name after which an error is raised.
     late_seconds : float
-        So long a file that was left is looked at.
+        The time for which a rotated file is still watched.
+
+    Attributes
+    ----------
+    gaps : int
+        The number of times that text was lost.
     """
 
     def __init__(
@@ -87,9 +92,9 @@ class Following:
         self._make_cutter = make_cutter
         self._settle_seconds, self._missing_seconds = settle_seconds, missing_seconds
         self._late_seconds = late_seconds
-        self._place = None if position is None else Place.of(position)
+        self._place = None if position is None else Place.from_position(position)
         late = position.get("late") if isinstance(position, Mapping) else None
-        self._late_place = None if late is None else Place.of(late)
+        self._late_place = None if late is None else Place.from_position(late)
         self._main: OpenFile | None = None
         self._late: OpenFile | None = None
         self._late_since = 0.0
@@ -102,22 +107,22 @@ class Following:
 
     @property
     def up(self) -> bool:
-        """Whether there is a file."""
+        """True if a file is open."""
         return self._main is not None
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """About 1 MiB of whole lines, or a position alone; [] if nothing came in time.
+        """Return about 1 MiB of whole lines, or a position alone; [] if nothing came in time.
 
         Raises
         ------
         SourceError
-            Nothing came, and there has been no file of this name for `missing_seconds`.
+            Nothing came, and no file has had this name for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            found = self.poll()
-            if found:
-                return found
+            raws = self.poll()
+            if raws:
+                return raws
             if self._is_missing(self._missing_seconds):
                 was = "There is no file" if self._main is None else "There is no longer a file"
                 raise SourceError(f"{was} {self.path}; it is waited for.")
@@ -127,7 +132,7 @@ class Following:
             time.sleep(min(_POLL_SECONDS, left))
 
     def _is_missing(self, seconds: float) -> bool:
-        """Whether there has been no file of this name for so long."""
+        """Return whether no file has had this name for at least `seconds`."""
         if os.path.exists(self.path):
             self._missing_since = None
             return False
@@ -136,9 +141,9 @@ class Following:
         return now - self._missing_since >= seconds
 
     def poll(self) -> list[Raw]:
-        """What can be had now.
+        """Return the raw input that is available now.
 
-        Never records of two files in one answer: places within an answer rise.
+        One result never holds records of two files, because positions must rise within it.
         """
         if self._seen is not None and self._seen == self._look():
             return []
@@ -148,7 +153,7 @@ class Following:
         return self._read_on(self._main) or self._read_late()
 
     def begin(self) -> bool:
-        """Open the file where reading goes on, if none is open; whether one is.
+        """Open the file with the current position unless a file is open, and return whether one is open.
 
         Raises
         ------
@@ -158,13 +163,13 @@ class Following:
         if self._main is not None:
             return True
         if self._late_place is not None:
-            self._late = found_again(self.path, self._late_place, self._make_cutter)
+            self._late = find_again(self.path, self._late_place, self._make_cutter)
             self._late_place, self._late_since = None, time.monotonic()
         place = self._place
         if place is None:
             self._main = self._file_itself()
         else:
-            self._main = found_again(self.path, place, self._make_cutter)
+            self._main = find_again(self.path, place, self._make_cutter)
             if self._main is None and os.path.exists(self.path):
                 self._main = self._after_late(place) or self._after_gap(place)
         if self._main is not None and self._late is not None and self._late.id == self._main.id:
@@ -173,18 +178,18 @@ class Following:
         return self._main is not None
 
     def _file_itself(self) -> OpenFile | None:
-        """The file from its start: rotated files that are beside it now belong to the past."""
+        """Return the file from its start; rotated files that exist now count as read."""
         past = max((each.modified for each in rotated_beside(self.path)), default=0)
         try:
-            found = OpenFile(self.path, self._make_cutter)
+            file = OpenFile(self.path, self._make_cutter)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        return found.begin(0, max(found.modified, past))
+        return file.begin(0, max(file.modified, past))
 
     def _after_late(self, place: Place) -> OpenFile | None:
-        """The file after the one that was left, for a place before whose text nothing was there."""
+        """Return the file after the late one, for a position before any text."""
         if place.at or place.head_bytes or self._late is None:
             return None
         left = self._late.place()
@@ -200,16 +205,16 @@ class Following:
         return following
 
     def _beside(self, place: Place) -> list[Rotated]:
-        """The rotated files that count, and that of a place whatever its name is; the oldest first."""
+        """Return the certain rotated files and the file of a place under any name, the oldest first."""
         late = None if self._late is None else self._late.id
         ours = (place.device, place.inode)
-        found = rotated_beside(self.path)
-        return [each for each in found if each.id == ours or (each.sure and each.id != late)]
+        rotated = rotated_beside(self.path)
+        return [each for each in rotated if each.id == ours or (each.sure and each.id != late)]
 
     def _index(self, beside: Sequence[Rotated], place: Place) -> int | None:
-        """Which of them holds the text of a place: that with its inode, or else one with its beginning.
+        """Return the index of the file with the text of a place, by its inode or else by its beginning.
 
-        An inode alone is sure only where nothing was read: it may have gone to a newer file since.
+        An inode without any read text is not enough, because a newer file may have it now.
         """
         ours = (place.device, place.inode)
         for i in sorted(range(len(beside)), key=lambda i: (beside[i].id != ours, -i)):
@@ -227,18 +232,19 @@ class Following:
         return None
 
     def _newer(self, place: Place) -> list[Rotated]:
-        """Rotated files that come after that of a place, the oldest first."""
+        """Return the rotated files after the file of a place, the oldest first."""
         beside = self._beside(place)
         index = self._index(beside, place)
         if index is None:
             return _changed_after(beside, place)
-        # Where numbers rise with time, the names after ours are the older files, which were read.
+        # If numbers rise with time, the files after ours in this order are older, and were read.
         return [each for each in beside[index + 1 :] if each.modified >= beside[index].modified]
 
     def _unread(self, main: OpenFile, modified: int) -> list[Rotated]:
-        """Rotated files before a file of which nothing was used: copied, cut and begun again meanwhile.
+        """Return the rotated files with unread text before a file of which nothing was used.
 
-        `modified` is when the file had last changed as it was opened.
+        The file may have been copied, truncated and written again since; `modified` is its time of change at
+        opening.
         """
         place = replace(main.place_of_all(), modified=modified)
         beside = self._beside(place)
@@ -246,7 +252,7 @@ class Following:
         return _changed_after(beside[:index], place) if index else []
 
     def _next_file(self, newer: Callable[[], list[Rotated]]) -> OpenFile | None:
-        """The next rotated file, at its start, or else the file itself; None while names change too fast."""
+        """Return the next rotated file or the file itself, at its start; None if names change too fast."""
         unreadable: set[tuple[int, int]] = set()
         for _ in range(_TRIES):
             waiting = [each for each in newer() if each.id not in unreadable]
@@ -254,17 +260,17 @@ class Following:
                 file = self._file_itself()
                 if file is None or {each.id for each in newer()} <= {file.id, *unreadable}:
                     return file
-                file.close()  # another one was rotated before this one was opened
+                file.close()  # another file was rotated before this one was opened
                 continue
             try:
-                found = opened(waiting[0], self._make_cutter)
+                file = opened(waiting[0], self._make_cutter)
             except DAMAGED as error:
                 unreadable.add(waiting[0].id)
                 self.gaps += 1
                 log.warning(_UNREADABLE, self.path, waiting[0].path, error)
                 continue
-            if found is not None:  # else it was renamed since the folder was listed
-                return found.begin(0)
+            if file is not None:  # else it was renamed after the listing of the folder
+                return file.begin(0)
         return None
 
     def _read_on(self, main: OpenFile) -> list[Raw]:
@@ -280,20 +286,20 @@ class Following:
                 return self._replaced(main)
             if not data:
                 return self._at_end(main)
-            # The text is known by nothing before this: it may be another one than that of a moment ago.
+            # Nothing identified the text until now, so it may have been replaced since the check above.
             if modified is not None and not main.packed and self._unread(main, modified):
                 return self._go_before(main, modified)
             modified, self._renamed_at = None, None
-            found = main.cutter.feed(data)
-            if found:
-                return self._handed_out(found, main)
+            raws = main.cutter.feed(data)
+            if raws:
+                return self._with_positions(raws, main)
 
     def _go_before(self, main: OpenFile, modified: int) -> list[Raw]:
-        """Read what was copied and cut before anything of it was used."""
+        """Read text that was copied and truncated before any of it was used."""
         following = self._next_file(lambda: self._unread(main, modified))
         if following is not None:
             return self._go_over(following)
-        main.begin(0, modified)  # names change too fast: it is looked at again
+        main.begin(0, modified)  # names change too fast: try again later
         return []
 
     def _is_there(self, file: OpenFile) -> bool:
@@ -304,14 +310,14 @@ class Following:
         return (now.st_dev, now.st_ino) == file.id
 
     def _replaced(self, main: OpenFile) -> list[Raw]:
-        """Go on in the copy of a file that was cut, or count what cannot be found."""
+        """Continue in the copy of a truncated file, or count a gap."""
         place = main.place()
-        following = found_again(self.path, place, self._make_cutter)
+        following = find_again(self.path, place, self._make_cutter)
         if following is not None:
             log.info("%s was cut: reading goes on in %s.", self.path, following.path)
             return self._go_over(following)
         following = self._after_gap(place)
-        return [] if following is None else self._go_over(following)  # none while it is being replaced
+        return [] if following is None else self._go_over(following)  # None while it is being replaced
 
     def _damaged(self, main: OpenFile, error: Exception) -> list[Raw]:
         if not main.packed:
@@ -323,27 +329,27 @@ class Following:
         return [] if following is None else self._go_over(following)
 
     def _at_end(self, main: OpenFile) -> list[Raw]:
-        """Go over to the next file where this one was rotated and has ended."""
+        """Continue in the next file if this one was rotated and has ended."""
         if self._is_there(main):
             self._renamed_at = None
             return []
         place = main.place()
         if not self._newer(place) and not self._has_settled():
             return []
-        if main.left:  # added before it was renamed
+        if main.left:  # text that was added before the renaming
             return []
         if self._late is not None and self._late.left:
             return self._read_late()
         following = self._next_file(lambda: self._newer(place))
         if following is None:
             return []
-        found = self._handed_out(main.cutter.finish(), main)
+        raws = self._with_positions(main.cutter.finish(), main)
         self._drop_late()
         self._late, self._late_since, self._main = main, time.monotonic(), None
-        return self._go_over(following, found)
+        return self._go_over(following, raws)
 
     def _has_settled(self) -> bool:
-        """Whether another file has been there, and this one quiet, for long enough."""
+        """Return whether another file has had the name, and this one has not grown, for long enough."""
         if not os.path.exists(self.path):
             return False
         now = time.monotonic()
@@ -351,18 +357,21 @@ class Following:
         return now - self._renamed_at >= self._settle_seconds
 
     def _go_over(self, following: OpenFile, before: Sequence[Raw] = ()) -> list[Raw]:
-        """Read on in another file, in an answer of its own where there are records `before`."""
-        left, self._main = self._main, following  # the name first: another thread may ask for `lag`
+        """Continue in another file.
+
+        If there are raws `before`, the other file is read in the next result.
+        """
+        left, self._main = self._main, following  # set first: another thread may call `lag`
         self._renamed_at = None
         self._count_behind()
         if left is not None:
             left.close()
-        found = [] if before else self._read_on(following)
-        # So that a restart does not look for the file that was left.
-        return found or [*before, RawPosition(self.partition, self.position())]
+        raws = [] if before else self._read_on(following)
+        # The position tells a restart not to look for the former file.
+        return raws or [*before, RawPosition(self.partition, self.position())]
 
     def _read_late(self) -> list[Raw]:
-        """What was added to the file that was left."""
+        """Return the text added to the late file, and close the file after `late_seconds`."""
         late = self._late
         if late is None:
             return []
@@ -374,46 +383,46 @@ class Following:
                 data = None
         if data:
             self._late_since = time.monotonic()
-            return self._handed_out(late.cutter.feed(data), late)
+            return self._with_positions(late.cutter.feed(data), late)
         if data is not None and time.monotonic() - self._late_since < self._late_seconds:
             return []
-        found = self._handed_out(late.cutter.finish(), late)
+        raws = self._with_positions(late.cutter.finish(), late)
         self._drop_late()
-        return found
+        return raws
 
     def _drop_late(self) -> None:
         late, self._late, self._late_place = self._late, None, None
         if late is not None:
             late.close()
 
-    def _handed_out(self, found: Sequence[Raw], file: OpenFile) -> list[Raw]:
-        handed: list[Raw] = []
-        for raw in found:
+    def _with_positions(self, raws: Sequence[Raw], file: OpenFile) -> list[Raw]:
+        positioned: list[Raw] = []
+        for raw in raws:
             assert isinstance(raw, RawBlock | RawSkipped)
-            handed.append(replace(raw, position=self.position(raw.after if file is self._main else None)))
-        return handed
+            positioned.append(replace(raw, position=self.position(raw.after if file is self._main else None)))
+        return positioned
 
     def position(self, at: int | None = None) -> dict[str, Any]:
-        """Where reading goes on; `at` is a byte of the file that is read."""
+        """Return the position at which to continue; `at` is a byte of the open file."""
         place = self._place if self._main is None else self._main.place(at)
         late = self._late_place if self._late is None else self._late.place()
         position = {} if place is None else place.position()
         return position if late is None else {**position, "late": late.position()}
 
     def _count_behind(self) -> None:
-        """Bytes of the files after the one that is read."""
+        """Update the number of bytes in the files after the open one."""
         self._behind = 0
         if self._main is not None and not self._is_there(self._main):
             newer = [each.path for each in self._newer(self._main.place())]
             self._behind = sum(map(_size, (*newer, self.path)))
 
     def lag(self) -> int | None:
-        """About how many records wait; None before the first line of a file."""
+        """Return the approximate number of waiting records, or None before the first line of a file."""
         main = self._main
         return None if main is None else main.lag(self._behind)
 
     def _look(self) -> tuple[int, ...]:
-        """What tells whether the file has changed; empty where there is none."""
+        """Return the attributes that change with the file, or () if there is none."""
         try:
             now = os.stat(self.path)
         except OSError:
@@ -421,8 +430,8 @@ class Following:
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def rest(self) -> None:
-        """Close what is open, until the file changes."""
-        main, seen = self._main, self._look()  # looked at first: what is added from now on changes it
+        """Close the open files until the file changes."""
+        main, seen = self._main, self._look()  # read first: later additions change it
         if main is None:
             return
         self._complete = self._is_there(main) and not main.left
@@ -435,17 +444,17 @@ class Following:
 
     @property
     def inodes(self) -> list[tuple[int, int]]:
-        """Return device and inode of the file that is read, and of the one that was left last."""
+        """The device and inode of the open file and of the late file."""
         pairs = ((self._main, self._place), (self._late, self._late_place))
         return [inode for file, place in pairs if (inode := _inode_of(file, place)) is not None]
 
     def has_ended(self, is_there: bool = False) -> bool:
-        """Return whether the file is gone and was read to its end.
+        """Return whether the file was removed and is finished; count a gap if its end was not read.
 
         Parameters
         ----------
         is_there : bool, default False
-            Whether its name was seen just now.
+            Whether a listing has just found the name.
         """
         if is_there:
             self._missing_since = None
@@ -458,9 +467,10 @@ class Following:
         return True
 
     def hand_over(self, path: Path, inode: tuple[int, int]) -> dict[str, Any] | None:
-        """Where reading of a file goes on under another name; None where it is not the one that is read here.
+        """Return the position of this file for reading it under another name, or None if it is another file.
 
-        Its own name begins anew. The inode of a file that is not open may be that of a new file by now.
+        The reader of the old name starts again without a position. A closed file is checked by its text,
+        because a new file may have its inode.
         """
         if self._look()[:2] == inode:
             return None
@@ -480,7 +490,7 @@ class Following:
         return place.position()
 
     def _holds(self, path: Path, place: Place) -> bool:
-        """Whether a file holds the text of a place."""
+        """Return whether a file holds the text of a place."""
         try:
             file = OpenFile(path, self._make_cutter)
         except DAMAGED:
@@ -491,7 +501,7 @@ class Following:
             file.close()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         main, self._main = self._main, None
         if main is not None:
             main.close()
@@ -505,7 +515,7 @@ def _inode_of(file: OpenFile | None, place: Place | None) -> tuple[int, int] | N
 
 
 def _inode_now(name: str) -> tuple[int, int] | None:
-    """Device and inode of what has a name now; None where there is nothing."""
+    """Return the device and inode that a name has now, or None."""
     try:
         now = os.stat(name)
     except OSError:
@@ -514,7 +524,7 @@ def _inode_now(name: str) -> tuple[int, int] | None:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; 0 of one that has another name by now."""
+    """Return the bytes of a file, or 0 if it was renamed."""
     try:
         return os.path.getsize(path)
     except OSError:
@@ -522,7 +532,7 @@ def _size(path: Path) -> int:
 
 
 def _changed_after(files: Sequence[Rotated], place: Place) -> list[Rotated]:
-    """The last of them that have changed since a place was taken."""
+    """Return the last files that changed after a place was recorded."""
     if not place.known:
         return []
     changed = takewhile(lambda each: each.modified > place.modified, reversed(files))
@@ -530,20 +540,20 @@ def _changed_after(files: Sequence[Rotated], place: Place) -> list[Rotated]:
 
 
 class FollowingPattern:
-    """All plain files that match a pattern, each a partition; new ones are taken up, and those gone let go.
+    """A reader of all plain files that match a pattern, each a partition; files may come and go.
 
     Parameters
     ----------
     pattern : Path
-        As the shell's, in names and in folders.
+        A shell pattern, in names and folders.
     make : callable
-        From a path and a position to its `Following`.
+        A function from a path and a position to a `Following`.
     positions : mapping of str to object
-        By path, those of files that have gone too.
+        The positions by path, with those of removed files.
     missing_seconds : float
-        So long there may be no file before that is an error.
+        The time without any file after which an error is raised.
     ends : collection of str
-        Ends of names that are left alone.
+        The extensions of files that are ignored.
     """
 
     def __init__(
@@ -558,8 +568,8 @@ class FollowingPattern:
         self._ends = tuple(ends)
         mine = {name: at for name, at in positions.items() if fnmatchcase(name, self._pattern)}
         self._files = {name: make(Path(name), position) for name, position in mine.items()}
-        self._open: dict[str, None] = {}  # the one that has been quiet for longest first
-        self._waiting: deque[str] = deque()  # those that are still to be polled in this turn
+        self._open: dict[str, None] = {}  # the longest unchanged one first
+        self._waiting: deque[str] = deque()  # the files still to be polled in this round
         self._next_look = self._next_turn = 0.0
         self._missing_since: float | None = None
         self._none_is_there = False
@@ -567,12 +577,12 @@ class FollowingPattern:
 
     @property
     def up(self) -> bool:
-        """Whether there is a file."""
+        """True if there is a file."""
         return bool(self._files)
 
     @property
     def gaps(self) -> int:
-        """Those of all files."""
+        """The number of times that text was lost, over all files."""
         return self._gaps + sum(each.gaps for each in [*self._files.values()])
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -581,41 +591,41 @@ class FollowingPattern:
         Raises
         ------
         SourceError
-            A file cannot be read, or there has been none for `missing_seconds`; and nothing came of others.
+            Nothing came, and a file cannot be read, or there has been no file for `missing_seconds`.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            found = self._poll(deadline)
+            raws = self._poll(deadline)
             left = deadline - time.monotonic()
-            if found or left <= 0:
-                return found
+            if raws or left <= 0:
+                return raws
             time.sleep(min(_POLL_SECONDS, left))
 
     def _poll(self, deadline: float) -> list[Raw]:
         now = time.monotonic()
         if now >= self._next_look:
             changed = self._look()
-            # One that takes long is made again after several times as long.
+            # The next listing is after several times as long as this one took.
             self._next_look = now + max(_LOOK_SECONDS, _LOOKING * (time.monotonic() - now))
             if changed:
                 return changed
         if not self._waiting and now >= self._next_turn:
             self._waiting.extend(self._files)
             self._next_turn = now + max(_POLL_SECONDS, len(self._files) / _POLLS_A_SECOND)
-        found, error = self._turn(deadline)
-        if error is not None and not found:
+        raws, error = self._turn(deadline)
+        if error is not None and not raws:
             raise error
-        if not found and self._none_is_there:
+        if not raws and self._none_is_there:
             self._note_missing(now)
-        return found
+        return raws
 
     def _turn(self, deadline: float) -> tuple[list[Raw], SourceError | None]:
-        """Return what waiting files hold now, up to about 1 MiB, and why one cannot be read."""
-        found: list[Raw] = []
+        """Return the input of waiting files, about 1 MiB, and the error of a file that cannot be read."""
+        raws: list[Raw] = []
         size, error = 0, None
-        while self._waiting and size < BLOCK_BYTES and len(found) < _MOST_RAWS:
+        while self._waiting and size < BLOCK_BYTES and len(raws) < _MOST_RAWS:
             name = self._waiting.popleft()
-            if name not in self._files:  # it was let go meanwhile
+            if name not in self._files:  # it was dropped meanwhile
                 continue
             try:
                 some = self._files[name].poll()
@@ -624,12 +634,12 @@ class FollowingPattern:
                 continue
             self._keep_few_open(name, bool(some))
             if some:
-                found += some
+                raws += some
                 size += sum(map(bytes_in, some))
-                self._waiting.append(name)  # after the others, as it may have more
-            if time.monotonic() >= deadline and found:
+                self._waiting.append(name)  # after the others, because it may have more
+            if time.monotonic() >= deadline and raws:
                 break
-        return found, error
+        return raws, error
 
     def _note_missing(self, now: float) -> None:
         self._missing_since = now if self._missing_since is None else self._missing_since
@@ -647,11 +657,11 @@ class FollowingPattern:
             self._files[quiet].rest()
 
     def _look(self) -> list[Raw]:
-        """Take up what is new, and let go of what has gone."""
+        """Add new files, and drop removed ones."""
         names = matching(self._pattern, self._ends, self._files)
         changed = self._take_up([name for name in names if name not in self._files])
         self._none_is_there = not names
-        if not names:  # a folder that is not mounted keeps its positions
+        if not names:  # the folder may not be mounted: keep its positions
             return changed
         self._missing_since = None
         there = set(names)
@@ -664,9 +674,9 @@ class FollowingPattern:
         return changed
 
     def _take_up(self, names: Sequence[str]) -> list[Raw]:
-        """Open new files, and continue those that had another name of the pattern.
+        """Open new files, and continue files that had another name of the pattern.
 
-        A file that has two names, by a link, is read under the first of them, and rather not a symbolic link.
+        A file with two names, because of a link, is read under the first one that is no symbolic link.
         """
         changed: list[Raw] = []
         inodes = {each: name for name, file in self._files.items() for each in file.inodes} if names else {}
@@ -689,19 +699,22 @@ class FollowingPattern:
         return changed
 
     def lag(self) -> int | None:
-        """The sum over the files that are open; None before the first line."""
+        """Return the sum of the lags of open files, or None before the first line."""
         known = [lag for each in [*self._files.values()] if (lag := each.lag()) is not None]
         return sum(known) if known else None
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in self._files.values():
             file.close()
         self._files = {}
 
 
 def matching(pattern: str, ends: Collection[str], known: Iterable[str] = ()) -> list[str]:
-    """The plain files of a pattern, but for rotated ones of these or of `known`, and for these ends."""
+    """Return the plain files of a pattern, without those with the `ends`.
+
+    Rotated files of these files or of `known` are left out, too.
+    """
     names = [name for name in sorted(glob.glob(pattern)) if not name.lower().endswith(tuple(ends))]
     bases = {*names, *known}
 

@@ -1,4 +1,4 @@
-"""Batches of one task, one after another, as one."""
+"""Concatenation of batches of one task, and selection of rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _Coded = tuple[tuple[str, ...], Ints]
 
 
 COLUMNS = "scores", "predicted", "time", "key", "label", "partition", "position", "probability", "features"
-"""What is joined and taken of a batch, beside model, version and groups."""
+"""The columns of a batch that are joined and selected, in addition to model, version and groups."""
 
 
 def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -> Batch:
-    """One batch with the rows of all, in their order; `order` counts them from 0.
+    """Return one batch with the rows of all batches in their order; `order` counts them from 0.
 
     Parameters
     ----------
     batches : sequence of Batch
-        At least one, all of one task and read with one layout; their partitions are one and the same.
+        One or more batches of the same task, read with the same layout and partitions.
     columns : collection of str, optional
-        Of any other one the first row's value stands for all rows, and takes no memory.
+        The columns to join. In every other column all rows get the value of the first row, without memory.
 
     Raises
     ------
     ValueError
-        There is no batch, or not all are of one task.
+        There is no batch, or the tasks differ.
     """
     tasks = {batch.task for batch in batches}
     if len(tasks) != 1:
@@ -48,18 +48,18 @@ def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -
 
 
 def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
-    """The chosen rows; `order` counts them from 0. Columns are as in `join_batches`."""
-    taken = {
+    """Return the chosen rows; `order` counts them from 0. See `join_batches` for `columns`."""
+    selected = {
         name: getattr(batch, name)[rows] if name in columns else one_value(getattr(batch, name), len(rows))
         for name in COLUMNS
     }
     groups = {name: (values, code[rows]) for name, (values, code) in batch.groups.items()}
     model, version = (batch.models, batch.model[rows]), (batch.versions, batch.version[rows])
-    return _batch(batch.task, model, version, groups, taken)
+    return _batch(batch.task, model, version, groups, selected)
 
 
 def one_value(column: NDArray[Any], n: int) -> NDArray[Any]:
-    """A column of n rows, each with the first value of this one; it takes no memory.
+    """Return a column of n rows with the first value of a column in each, without memory for them.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def _batch(
 
 
 def _join_codes(parts: Sequence[_Coded]) -> _Coded:
-    """Names and indices into them, of all parts together; -1 stays -1.
+    """Return the distinct names of all parts, and the joined indices into them; -1 stays -1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into blocks of whole lines, in bounded memory."""
+"""Cutting of a stream of bytes into blocks of whole lines, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from connectors.formats.decode.structs import MAX_LINE_BYTES, RAW_BYTES
 from monitor.base.source import Raw, RawBlock, RawSkipped
 
 BLOCK_BYTES = 1 << 20
-"""Read at once: larger blocks do not decode faster, and cost memory."""
+"""The number of bytes to read at once; larger blocks take more memory and decode no faster."""
 
 
 HEAD_BYTES = 1 << 10
-"""So many bytes at the beginning of a text tell whether it is a JSON array."""
+"""The number of bytes at the start of a text that show whether it is a JSON array."""
 
 _SEPARATORS = np.frombuffer(b",]", dtype=np.uint8)
 _BREAKS, _WHITE = np.frombuffer(b"\r\n", dtype=np.uint8), np.frombuffer(b" \t\r\n", dtype=np.uint8)
@@ -25,21 +25,20 @@ _UNDECIDED = re.compile(rb"(\xef\xbb\xbf)?\s*(\[\s*)?")
 
 
 class LineCutter:
-    """Takes bytes as they come, gives whole lines, and keeps the rest until its newline comes.
+    """A buffer that takes bytes, returns whole lines, and keeps an incomplete line until its newline comes.
 
-    It never holds more than one block and one line of `max_line_bytes`: of a longer line it keeps the
-    first 2,000 bytes and a count, and hands on a `RawSkipped` once the line has ended.
-    If the text is one JSON array of objects, each element becomes a line. Each byte keeps its place, so that
-    positions are those in the file.
+    It holds at most one block and one line of `max_line_bytes`. For a longer line it keeps the first 2,000
+    bytes and a count, and returns a `RawSkipped` when the line ends. In a text that is one JSON array of
+    objects, each element becomes a line. No byte moves, so positions are those in the file.
 
     Parameters
     ----------
     partition : str
     start : int, default 0
-        Position of the first byte that will be fed.
+        The position of the first byte to be fed.
     max_line_bytes : int, default 1 MiB
     head : bytes, optional
-        The first bytes of the text, at most `HEAD_BYTES`. Needed only if `start` is not 0.
+        The first bytes of the text, at most `HEAD_BYTES`; needed only if `start` is not 0.
 
     Examples
     --------
@@ -59,23 +58,23 @@ class LineCutter:
         self.max_line_bytes = max_line_bytes
         self.position = start
         self._kept = b""
-        self._too_long = False  # whether what is kept is only the head of a line that is passed over
-        self._skipped = 0  # bytes passed over beyond that head
+        self._too_long = False  # whether the kept bytes are the head of a line that is skipped
+        self._skipped = 0  # skipped bytes after that head
         self._decided = start > 0
         self._elements = _Elements() if begins_array(head) else None
 
     @property
     def fed(self) -> int:
-        """Position after the last byte that was fed."""
+        """The position after the last byte that was fed."""
         return self.position + len(self._kept) + self._skipped
 
     @property
     def head(self) -> bytes:
-        """The first bytes, at most 2,000, of the line that has not ended."""
+        """The first bytes, at most 2,000, of the incomplete line."""
         return self._kept[:RAW_BYTES]
 
     def feed(self, data: bytes) -> list[Raw]:
-        """Take the next bytes; give what they completed."""
+        """Add the next bytes, and return the lines that they complete."""
         if not self._decided:
             data, self._kept = self._kept + data, b""
             if len(data) < HEAD_BYTES and _UNDECIDED.fullmatch(data):
@@ -84,29 +83,29 @@ class LineCutter:
             self._decided, self._elements = True, _Elements() if begins_array(data) else None
         if self._elements is not None:
             data = self._elements.as_lines(data)
-        found: list[Raw] = []
+        raws: list[Raw] = []
         if self._too_long:
             end = data.find(b"\n") + 1
             if not end:
                 self._skipped += len(data)
                 return []
             self._skipped += end
-            found.append(self._end_skipped())
+            raws.append(self._end_skipped())
             data = data[end:]
         data = self._kept + data
         cut = data.rfind(b"\n") + 1
         if cut:
-            found.append(RawBlock(data[:cut], self.partition, self.position))
+            raws.append(RawBlock(data[:cut], self.partition, self.position))
             self.position += cut
         self._kept = data[cut:]
         if len(self._kept) > self.max_line_bytes:
             self._too_long = True
             self._skipped = max(len(self._kept) - RAW_BYTES, 0)
             self._kept = self._kept[:RAW_BYTES]
-        return found
+        return raws
 
     def finish(self) -> list[Raw]:
-        """Give the last line, though no newline ended it."""
+        """Return the last line, which has no newline."""
         if self._too_long:
             return [self._end_skipped()]
         if not self._kept:
@@ -125,46 +124,47 @@ class LineCutter:
 
 
 class _Elements:
-    """Makes a line of each element of a JSON array.
+    """A converter of a JSON array to lines, one for each element.
 
-    Commas and closing brackets between elements become newlines, opening brackets there and line breaks
-    blanks, unless an element ends before them. A writer that adds elements writes over the last bracket: what
-    follows it continues the array.
+    Between elements, commas and closing brackets become newlines, and opening brackets become blanks; line
+    breaks become blanks, except after an element without a comma. A writer that appends elements overwrites
+    the last bracket, so the text after it continues the array.
     """
 
     def __init__(self) -> None:
-        self._depth = 0  # braces that are open
+        self._depth = 0  # number of open braces
         self._in_text = False
-        self._escapes = False  # whether the last byte was a backslash that escapes the next one
-        self._last = _BRACKET  # the last byte that is no white space
+        self._escapes = False  # whether the last byte is a backslash that escapes the next one
+        self._last = _BRACKET  # the last byte other than white space
 
     def as_lines(self, data: bytes) -> bytes:
-        found = np.frombuffer(data, dtype=np.uint8).copy()
-        quotes = (found == _QUOTE) & ~self._escaped(found)
-        # A closing quote counts as outside, which changes nothing: no byte that is asked for is a quote.
+        """Return the next bytes of the array as lines."""
+        text = np.frombuffer(data, dtype=np.uint8).copy()
+        quotes = (text == _QUOTE) & ~self._escaped(text)
+        # A closing quote counts as outside; this has no effect, because quotes are not replaced.
         inside = ((np.cumsum(quotes) + self._in_text) & 1).astype(bool)
         self._in_text = bool(inside[-1])
         outside = ~inside
-        braces = (outside & (found == _OPEN)).astype(np.int64) - (outside & (found == _CLOSE))
+        braces = (outside & (text == _OPEN)).astype(np.int64) - (outside & (text == _CLOSE))
         total = self._depth + np.cumsum(braces)
-        depth = total - np.minimum(np.minimum.accumulate(total), 0)  # a brace too many closes nothing
+        depth = total - np.minimum(np.minimum.accumulate(total), 0)  # a surplus closing brace has no effect
         self._depth = int(depth[-1])
         between = outside & (depth == 0)
-        breaks = outside & np.isin(found, _BREAKS)
-        breaks[self._ends(found, np.flatnonzero(breaks & between))] = False
-        found[breaks | (between & (found == _BRACKET))] = _SPACE
-        found[between & np.isin(found, _SEPARATORS)] = _NEWLINE
-        return found.tobytes()
+        breaks = outside & np.isin(text, _BREAKS)
+        breaks[self._ends(text, np.flatnonzero(breaks & between))] = False
+        text[breaks | (between & (text == _BRACKET))] = _SPACE
+        text[between & np.isin(text, _SEPARATORS)] = _NEWLINE
+        return text.tobytes()
 
     def _ends(self, data: np.ndarray, breaks: np.ndarray) -> np.ndarray:
-        """Return those of the line breaks between elements before which an element ends, without a comma."""
+        """Return the line breaks between elements that follow an element without a comma."""
         visible = np.flatnonzero(~np.isin(data, _WHITE))
         places = np.concatenate(([self._last], data[visible]))
         self._last = int(places[-1])
         return breaks[np.isin(places[np.searchsorted(visible, breaks)], _ENDS)]
 
     def _escaped(self, data: np.ndarray) -> np.ndarray:
-        """Return (n,) bool, True where a byte follows a backslash that is not escaped itself."""
+        """Return a mask of the bytes after a backslash that is not escaped itself."""
         escaped = np.zeros(len(data) + 1, dtype=bool)
         escaped[0] = self._escapes
         for place in np.flatnonzero(data == _BACKSLASH).tolist():
@@ -174,7 +174,7 @@ class _Elements:
 
 
 def begins_array(head: bytes) -> bool:
-    """Return whether a file that begins with these bytes is one JSON array of objects.
+    """Return whether a text that begins with these bytes is one JSON array of objects.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The files of a shell pattern; each folder is listed once, whatever links lead back to it."""
+"""The files that match a shell pattern; each folder is listed once, even if links lead back to it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ANY_FOLDERS = "**"
 def listed(pattern: str) -> Iterator[tuple[str, os.stat_result]]:
     """Return the plain files of a pattern, each with its `os.stat` result.
 
-    Names are those of `glob.glob`; ``**`` stands for any number of folders. Below it each folder is visited
-    once, under its own name rather than that of a link to it, so that links in a circle come to an end. What
-    may not be looked into is passed over.
+    Names are those of `glob.glob`; ``**`` matches any number of folders. Below it each folder is visited
+    once, by its own name rather than that of a link, so that circular links end. Folders without permission
+    are skipped.
 
     Raises
     ------
     OSError
-        A folder cannot be read, though it is there.
+        An existing folder cannot be read.
 
     Examples
     --------
@@ -60,14 +60,14 @@ def _below(folder: str, parts: Sequence[str]) -> Iterator[tuple[str, os.stat_res
 
 
 def _folders(root: str) -> Iterator[str]:
-    """Yield a folder and all below it except hidden ones, each once, those behind links last."""
+    """Yield a folder and all folders below it except hidden ones, once each, those behind links last."""
     visited: set[tuple[int, int]] = set()
     waiting, links = [root], list[str]()
     while waiting or links:
         folder = waiting.pop() if waiting else links.pop(0)
         try:
             now = os.stat(folder or os.curdir)
-        except OSError:  # it has gone, or is a link to itself
+        except OSError:  # it was removed, or is a link to itself
             continue
         if (now.st_dev, now.st_ino) in visited:
             continue
@@ -83,7 +83,7 @@ def _folders(root: str) -> Iterator[str]:
 
 
 def _entries(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the entries of a folder, each with its name as the pattern spells it."""
+    """Yield the entries of a folder, each with its name in the form of the pattern."""
     before = os.path.join(folder, "")
     try:
         with os.scandir(folder or os.curdir) as entries:
@@ -103,6 +103,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _plain(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
         now = entry.stat()
-    except OSError:  # it was renamed, has gone, or is a link to itself
+    except OSError:  # it was renamed or removed, or is a link to itself
         return None
     return now if stat.S_ISREG(now.st_mode) else None

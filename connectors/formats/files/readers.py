@@ -1,4 +1,4 @@
-"""What a file source reads with: one class for each way in which a file gives its records."""
+"""The readers of a file source, one for each kind of file."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from monitor.base.source import EndOfSource, Raw, RawTable
 
 
 class FileReader(Protocol):
-    """Reads one file from a position on; `read` is that of `monitor.base.source.Source`."""
+    """A reader of one file from a position on; for `read` see `monitor.base.source.Source`."""
 
     @property
     def up(self) -> bool:
-        """Whether there is a file open that may give more."""
+        """True while a file is open that may hold more."""
         ...
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Some whole lines, or a table; raises `EndOfSource` after the last."""
+        """Return some whole lines or a table; raise `EndOfSource` after the last ones."""
         ...
 
     def lag(self) -> int | None:
-        """About how many records wait, None if unknown."""
+        """Return the approximate number of waiting records, or None if unknown."""
         ...
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         ...
 
 
 class Plain:
-    """An uncompressed file, read to its end.
+    """A reader of an uncompressed file up to its end.
 
     Parameters
     ----------
     file : FileIO
-        Opened for reading bytes.
+        A file that is open for reading bytes.
     make_cutter : callable
-        From a position to a `LineCutter` that begins there.
+        A function from a position to a `LineCutter` that begins there.
     start : int
-        Byte offset to begin at; past the end, the file is taken for a new one and begun at 0.
+        The byte offset of the start; if it is past the end, the file is a new one and is read from 0.
     block_bytes : int
-        Read at once.
+        The number of bytes to read at once.
     """
 
     def __init__(
@@ -68,30 +68,30 @@ class Plain:
 
     @property
     def up(self) -> bool:
-        """Whether the end has not been met."""
+        """True until the end is reached."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """About a block of lines."""
+        """Return about a block of lines, or raise `EndOfSource`."""
         while not self._ended:
             data = self.file.read(self._block_bytes)
             self._ended = not data
-            found = self.take(data) if data else self.cutter.finish()
-            if found:
-                return found
+            raws = self.take(data) if data else self.cutter.finish()
+            if raws:
+                return raws
         raise EndOfSource
 
     def take(self, data: bytes) -> list[Raw]:
-        """Feed the cutter, and count lines."""
+        """Feed the cutter, count the lines, and return the whole ones."""
         self._lines += data.count(b"\n")
         return self.cutter.feed(data)
 
     def lag(self) -> int | None:
-        """Bytes left over the mean length of a line so far; None before the first.
+        """Return the remaining bytes divided by the mean length of a line; None before the first line.
 
-        Asked by another thread, the file may be closed just now: `ValueError` or `OSError`.
+        In another thread it may raise `ValueError` or `OSError`, if the file is being closed.
         """
-        # Each once: the reading thread may move them between two looks.
+        # Read once each, because the reading thread may change them.
         lines, fed = self._lines, self.cutter.fed - self._first
         if not lines or fed <= 0:
             return None
@@ -99,17 +99,17 @@ class Plain:
         return -(-left * lines // fed)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.file.close()
 
 
 class Piped:
-    """A named pipe, or a device, read as it comes until its last writer has closed it.
+    """A reader of a named pipe or a device, until its last writer closes it.
 
     Parameters
     ----------
     descriptor : int
-        As `open_pipe` gives it.
+        The result of `open_pipe`.
     cutter : LineCutter
     """
 
@@ -121,41 +121,41 @@ class Piped:
 
     @property
     def up(self) -> bool:
-        """Whether it has not been closed by its writers."""
+        """True until the writers close the pipe."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """What is in the pipe; [] if no whole line came in time."""
+        """Return the lines in the pipe, or [] if none is whole in time; raise `EndOfSource` at its end."""
         deadline = time.monotonic() + timeout_seconds
         while not self._ended:
-            # Nothing is ready before the first writer has come, so its absence is not taken for the end.
+            # Before the first writer opens the pipe, nothing is ready, and that is not the end.
             if not self._ready.poll(1000 * max(deadline - time.monotonic(), 0.0)):
                 return []
             data = os.read(self._descriptor, BLOCK_BYTES)
             self._ended = not data
-            found = self._cutter.feed(data) if data else self._cutter.finish()
-            if found:
-                return found
+            raws = self._cutter.feed(data) if data else self._cutter.finish()
+            if raws:
+                return raws
         raise EndOfSource
 
     def lag(self) -> None:
-        """Unknown: what has not been written yet cannot be counted."""
+        """Return None: the writers decide how much will come."""
         return
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._ended = -1, True
 
 
 def open_pipe(path: Path) -> int:
-    """A descriptor of a pipe, at once: an ordinary opening would wait for a writer."""
+    """Return a descriptor of a pipe without waiting for a writer, as an ordinary `open` would."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class Table:
-    """A table, read to its end."""
+    """A reader of a table up to its end."""
 
     def __init__(self, tables: Iterator[RawTable]) -> None:
         self._tables = tables
@@ -163,11 +163,11 @@ class Table:
 
     @property
     def up(self) -> bool:
-        """Whether the end has not been met."""
+        """True until the end is reached."""
         return not self._ended
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Some thousand rows."""
+        """Return some thousand rows, or raise `EndOfSource`."""
         table = next(self._tables, None)
         if table is None:
             self._ended = True
@@ -175,11 +175,11 @@ class Table:
         return [table]
 
     def lag(self) -> None:
-        """Unknown: a table is read by row, and its rows are not counted beforehand."""
+        """Return None: the rows of a table are not counted in advance."""
         return
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         close = getattr(self._tables, "close", None)
         if close is not None:
             close()

@@ -1,4 +1,4 @@
-"""Reads a labelled reference file whole: the rows that calibration and limits are set from."""
+"""The reader of labelled reference files, from whose rows calibration and limits are set."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from monitor.base.records import Batch, Chunk, Floats, Ints, Reject, RejectReaso
 from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
 
 _SHOWN_REJECTS = 3
-_WAIT_SECONDS = 0.2  # of a pipe only; a file is always ready
+_WAIT_SECONDS = 0.2  # for a pipe; a file is always ready
 _KEPT = "scores", "predicted", "time", "label", "features"
 _DROPPED = "key", "order", "partition", "position", "probability", "other", "request", "alone"
 
 
 def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
-    """The labelled answers of a reference file, in order of their time.
+    """Return the labelled answers of a reference file in order of time.
 
-    Rows of other tasks are passed over, so that several tasks can share a file. A row without a time takes
-    the latest before it in the file, so that it keeps its place after that row, or 0 if there is none. The
-    label of a record of several models is that of each.
+    Rows of other tasks are ignored, so that several tasks can share a file. A row without a time gets the
+    latest time before it in the file, or 0, so that it stays behind that row. The label of a record with
+    several models applies to each of them.
 
     Parameters
     ----------
     path : str or Path
-        NDJSON (plain, ``.gz``, ``.zst``), CSV or Parquet, by its name.
+        An NDJSON (plain, ``.gz`` or ``.zst``), CSV or Parquet file; the name decides which.
     layout : TaskLayout
 
     Returns
     -------
     Batch
-        Only rows with a label, each with a time; `order` counts them. Of ids, places in the file and chances
-        it has none: one value stands for all rows.
+        The rows with a label, each with a time; `order` counts them. Ids, positions in the file and
+        probabilities are left out: all rows share one value of each.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, a row of it cannot be used, or no row has a label.
+        The file cannot be read, a row cannot be used, or no row has a label.
     MissingExtraError
         The format needs an optional package.
 
@@ -58,16 +58,16 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     >>> batch.label.tolist(), batch.predicted.tolist()
     ([1, 0], [1, 0])
     """
-    return reference_rows(str(path), _raws_of(Path(path)), layout)
+    return reference_rows(str(path), _read_raws(Path(path)), layout)
 
 
 def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
-    """As `read_reference`, of what was read already.
+    """Return the labelled answers of raw input, in the form of `read_reference`.
 
     Parameters
     ----------
     name : str
-        What messages call it.
+        The name of the input in messages.
     raws : iterable of Raw
     layout : TaskLayout
     """
@@ -88,7 +88,7 @@ def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
             f"{misspelt(reading.names, ('label', 'correct'))}"
         )
     joined = join_batches(reading.batches, _KEPT)
-    reading.batches.clear()  # references of thousands of models are gigabytes
+    reading.batches.clear()  # frees memory: references of thousands of models take gigabytes
     joined = replace(joined, time=_filled(joined.time))
     labelled = np.flatnonzero(joined.label >= 0)
     rows = labelled[np.argsort(joined.time[labelled], kind="stable")]
@@ -96,13 +96,13 @@ def reference_rows(name: str, raws: Iterable[Raw], layout: TaskLayout) -> Batch:
 
 
 def _bare(batch: Batch) -> Batch:
-    """The rows with what a reference is asked for, and each with its record's label."""
+    """Return the rows without the columns that a reference does not need, and with their records' labels."""
     nothing: dict[str, Any] = {name: one_value(getattr(batch, name), len(batch)) for name in _DROPPED}
-    return replace(batch, label=_of_every_model(batch.label, batch.position), **nothing)
+    return replace(batch, label=_spread_labels(batch.label, batch.position), **nothing)
 
 
 def _filled(time: Floats) -> Floats:
-    """Each time, or the latest before it, or 0.
+    """Return each time, or the latest time before it, or 0.
 
     Examples
     --------
@@ -113,19 +113,19 @@ def _filled(time: Floats) -> Floats:
     return np.where(np.isnan(time), np.nan_to_num(latest, nan=0.0), time)
 
 
-def _of_every_model(label: Ints, position: Ints) -> Ints:
-    """Labels with the one that a record brought on all of its rows: they share a position in the file.
+def _spread_labels(label: Ints, position: Ints) -> Ints:
+    """Return labels with that of a record on all of its rows, which share a position in the file.
 
     Examples
     --------
-    >>> _of_every_model(np.array([1, -1, -1, 0]), np.array([0, 0, 80, 160])).tolist()
+    >>> _spread_labels(np.array([1, -1, -1, 0]), np.array([0, 0, 80, 160])).tolist()
     [1, 1, -1, 0]
     """
     starts = np.flatnonzero(np.diff(position, prepend=-1))
     return np.repeat(np.maximum.reduceat(label, starts), np.diff(starts, append=len(label)))
 
 
-def _raws_of(path: Path) -> Iterator[Raw]:
+def _read_raws(path: Path) -> Iterator[Raw]:
     problem = why_not_a_file(path)
     if problem is not None:
         raise ConfigError(f"The reference cannot be read. {problem}")
@@ -143,25 +143,25 @@ def _raws_of(path: Path) -> Iterator[Raw]:
 
 
 class _Reading:
-    """What has been read of a reference so far."""
+    """The rows of a reference that have been read, with counts of unusable ones."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.batches: list[Batch] = []
         self.bare_labels = 0
         self.rejected = 0
-        self.names: tuple[str, ...] = ()  # of the first record's fields, or of the columns
+        self.names: tuple[str, ...] = ()  # of the fields of the first record, or of the columns
         self._first: list[str] = []
         self._lines = 0
 
     def add(self, raw: Raw, chunk: Chunk) -> None:
-        """Take what one read brought."""
+        """Add the decoded chunk of a raw input."""
         self.names = self.names or names_of(raw)
         self.batches.extend(map(_bare, chunk.batches))
         self.bare_labels += chunk.labels_received
         for reject in chunk.rejects:
             if reject.reason is RejectReason.UNKNOWN_TASK:
-                continue  # rows of the tasks that share the file
+                continue  # rows of other tasks in a shared file
             self.rejected += 1
             if len(self._first) < _SHOWN_REJECTS:
                 self._first.append(f"{self._place(raw, reject)}: {reject.message}")
@@ -174,6 +174,7 @@ class _Reading:
         return f"line {self._lines + before + 1}"
 
     def complaint(self) -> str:
+        """Return the message about the rejected rows, with the first few of them."""
         shown = "; ".join(self._first)
         more = self.rejected - len(self._first)
         rest = f"; and {more} more" if more else ""

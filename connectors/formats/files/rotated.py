@@ -1,4 +1,4 @@
-"""Where the text of a followed file went: its own place in it, and the rotated files beside it."""
+"""The places of a followed file: a position in its text, and the rotated files beside it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LISTINGS = 100
 _SEARCHES = 10
 _PAUSE_SECONDS = 0.001
 _MOST_FOLDERS, _SURE_NS = 16, 1_000_000_000
-_LEAST_DATE = 6  # digits: fewer are a count, of which 1 is the newest
+_LEAST_DATE = 6  # digits of a date; fewer are a count, of which 1 is the newest
 
 DAMAGED = (OSError, EOFError, zlib.error)
-"""What reading a damaged file raises."""
+"""The exceptions that reading a damaged file raises."""
 
 MakeCutter = Callable[[int, bytes], LineCutter]
-"""From a byte offset and the first bytes of the text to a cutter that begins there."""
+"""A function from a byte offset and the first bytes of the text to a cutter that begins there."""
 
 
 def _digest(data: bytes) -> bytes:
@@ -40,23 +40,23 @@ def _digest(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where reading goes on, and what its file is known by.
+    """The position at which to continue, with the marks by which its file is recognised.
 
     Parameters
     ----------
     at : int
         Byte offset in the (uncompressed) text.
     device, inode : int
-        0 if unknown: a position of an older version.
+        0 in a position of an older version, which lacks them.
     head : bytes
         Digest of the first `head_bytes` bytes.
     head_bytes : int
-        At most 1 KiB, and no more than were there when it was read.
+        At most 1 KiB, and no more than the file held when it was read.
     tail : bytes
-        Digest of the last bytes before `at`, at most 256: a record near the beginning may have been
-        overwritten with blanks since.
+        Digest of at most 256 bytes before `at`, which identify the file if its writer has since overwritten
+        the beginning with blanks.
     modified : int
-        The newest time of change that was seen of the file, in ns: a rotated file that is newer was not read.
+        The latest observed time of change of the file in ns; a rotated file that is newer is unread.
     """
 
     at: int
@@ -68,24 +68,27 @@ class Place:
     modified: int = 0
 
     @classmethod
-    def of(cls, position: Any) -> Place:
-        """From a position, or from the byte offset that was one in older versions."""
+    def from_position(cls, position: Any) -> Place:
+        """Return the place of a position, or of a byte offset, the position of older versions."""
         if isinstance(position, Mapping):
             return cls(**{name: position[name] for name in cls.__slots__})
         return cls(int(position))
 
     def position(self) -> dict[str, Any]:
-        """Plain values that a store can hold."""
+        """Return the place as plain values that a store can hold."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @property
     def known(self) -> bool:
-        """Whether more than a byte offset is known."""
+        """True if the place knows more than a byte offset."""
         return bool(self.inode)
 
 
 def _open_at_once(path: Any, flags: int) -> int:
-    """Open a file, but not a pipe that has taken its name: this would wait for a writer without a limit."""
+    """Return a descriptor of a file, or raise an OSError for a pipe.
+
+    Opening a pipe would wait for a writer without a limit.
+    """
     number = os.open(path, flags | os.O_NONBLOCK)
     if stat.S_ISFIFO(os.fstat(number).st_mode):
         os.close(number)
@@ -94,7 +97,7 @@ def _open_at_once(path: Any, flags: int) -> int:
 
 
 class OpenFile:
-    """A file that is read from a byte on: the followed one, or a rotated one, plain or in gzip.
+    """An open file: the followed one, or a rotated one, which may be a gzip file.
 
     Parameters
     ----------
@@ -105,7 +108,7 @@ class OpenFile:
     Raises
     ------
     OSError, EOFError, zlib.error
-        It cannot be opened, or is damaged at its beginning.
+        The file cannot be opened, or its beginning is damaged.
     """
 
     def __init__(self, path: Path, make_cutter: MakeCutter) -> None:
@@ -138,12 +141,12 @@ class OpenFile:
         if not self.packed:
             return os.pread(self.file.fileno(), count, 0)
         self._stream.seek(0)
-        found: bytes = self._stream.read(count)
+        data: bytes = self._stream.read(count)
         self._stream.seek(0)
-        return found
+        return data
 
     def begin(self, at: int, modified: int | None = None) -> OpenFile:
-        """Go to a byte; `modified` is what the place there says."""
+        """Go to a byte, and return the file; `modified` is the time of change that its place holds."""
         head = self._first(HEAD_BYTES) if at else b""
         self._stream.seek(at)
         self.cutter, self._first_byte = self._make_cutter(at, head), at
@@ -160,16 +163,16 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes on the disk now."""
+        """The current size on disk in bytes."""
         return os.fstat(self.file.fileno()).st_size
 
     @property
     def left(self) -> bool:
-        """Whether it holds more than was read of it, as far as its size says."""
+        """True if the file seems to hold unread text, judged by its size."""
         return not self._ended if self.packed else self.size > self.cutter.fed
 
     def take(self) -> bytes | None:
-        """The next bytes, b"" at the end; None if the file holds another text than the one that was read.
+        """Return the next bytes, b"" at the end, or None if the text that was read has been replaced.
 
         Raises
         ------
@@ -179,24 +182,24 @@ class OpenFile:
         fed = self.cutter.fed
         data: bytes = self._stream.read(BLOCK_BYTES)
         if not self.packed:
-            # Looked at after the reading: what was cut in between must not be taken for the old text.
+            # Checked after reading, so that a truncation in between is noticed.
             now, end = os.fstat(self.file.fileno()), fed + len(data)
             head = self._first(HEAD_BYTES)[:end]
             if now.st_size < end or not (head.startswith(self._head) or self._blanked()):
                 self._replaced = True
                 return None
-            if end:  # what changed an empty file may have been written, copied and cut since the last look
+            if end:  # in an empty file, text may have been written, copied and truncated meanwhile
                 self._head, self.modified = head, max(self.modified, now.st_mtime_ns)
         self._lines += data.count(b"\n")
         self._ended = not data
         return data
 
     def _blanked(self) -> bool:
-        """Whether only the beginning differs."""
+        """Return whether only the beginning has changed."""
         return bool(self._tail) and self._before(self.cutter.position) == self._tail
 
     def place(self, at: int | None = None) -> Place:
-        """The place behind the last whole line, or at `at`."""
+        """Return the place after the last whole line, or at `at`."""
         at = self.cutter.position if at is None else at
         if not self._replaced:
             self._tail = self._before(at)
@@ -204,12 +207,12 @@ class OpenFile:
         return Place(at, *self.id, _digest(head), len(head), _digest(self._tail), self.modified)
 
     def place_of_all(self) -> Place:
-        """The place before a text of which nothing was read, known by what is there now."""
+        """Return the place before any text, with the marks of the current text."""
         head = self._first(HEAD_BYTES)
         return Place(0, *self.id, _digest(head), len(head), modified=self.modified)
 
     def is_at(self, place: Place) -> bool:
-        """Whether the text that a place is in stands here."""
+        """Return whether this file holds the text of a place."""
         at = place.at
         if place.known and not place.head_bytes:
             return self.id == (place.device, place.inode)
@@ -222,7 +225,10 @@ class OpenFile:
         return same or (at > 0 and _digest(self._before(at)) == place.tail)
 
     def lag(self, behind: int) -> int | None:
-        """Bytes left, and those behind it, over the mean length of a line so far; None before the first."""
+        """Return the approximate number of remaining records; None before the first line.
+
+        It is the number of remaining bytes, plus those `behind`, divided by the mean length of a line.
+        """
         lines, fed = self._lines, self.cutter.fed - self._first_byte
         if not lines or fed <= 0:
             return None
@@ -230,7 +236,7 @@ class OpenFile:
         return -(-(left + behind) * lines // fed)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._stream.close()
         self.file.close()
 
@@ -245,11 +251,11 @@ class Rotated:
     id : tuple of int
         Device and inode.
     modified : int
-        In ns.
+        The time of change in ns.
     number : str
-        Its number or date.
+        The number or date in its name.
     sure : bool
-        Whether its name says so beyond doubt: ``p.1``, not ``p1``.
+        Whether the name is certainly that of a rotated file, such as ``p.1``, but not ``p1``.
     """
 
     path: Path
@@ -260,7 +266,7 @@ class Rotated:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it has a number, not a date."""
+        """True if the name has a number, False if it has a date."""
         return self.number.isdigit() and len(self.number) < _LEAST_DATE
 
 
@@ -270,7 +276,7 @@ _DATED = re.compile(r"[-._](?P<number>\d[-.:_T\d]*Z?)")
 
 
 def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
-    """The number or date of a rotated file of `base`, and whether the name is beyond doubt; None of another.
+    """Return the number or date in the name of a rotated file of `base`, and whether it is certain, or None.
 
     Examples
     --------
@@ -280,9 +286,9 @@ def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
     (('20260131', True), ('2', False))
     >>> rotation_of("p.1.log", "p.log")
     """
-    found = _SUFFIX.fullmatch(name, len(base)) if name.startswith(base) else None
-    if found:
-        return found["number"], bool(found["mark"])
+    suffix = _SUFFIX.fullmatch(name, len(base)) if name.startswith(base) else None
+    if suffix:
+        return suffix["number"], bool(suffix["mark"])
     stem, extension = os.path.splitext(base)
     plain = name.removesuffix(".gz")
     if not (extension and name.startswith(stem) and plain.endswith(extension)):
@@ -293,7 +299,7 @@ def rotation_of(name: str, base: str) -> tuple[str, bool] | None:
 
 
 def rotation_bases(name: str) -> set[str]:
-    """The names of which a name may be a rotated one, beyond doubt.
+    """Return the names of which a file with this name is certainly a rotated one.
 
     Examples
     --------
@@ -302,38 +308,38 @@ def rotation_bases(name: str) -> set[str]:
     """
     plain = name.removesuffix(".gz")
     stem, extension = os.path.splitext(plain)
-    cuts = [found.start() for found in re.finditer(r"[-._](?=\d)", plain) if found.start()]
+    cuts = [mark.start() for mark in re.finditer(r"[-._](?=\d)", plain) if mark.start()]
     bases = {plain[:cut] for cut in cuts} | {stem[:cut] + extension for cut in cuts if cut < len(stem)}
     return {base for base in bases if (rotation_of(name, base) or ("", False))[1]}
 
 
 def rotated_beside(path: Path) -> list[Rotated]:
-    """The rotated files of a path, the oldest first; of one that is just being compressed the plain one.
+    """Return the rotated files of a path, the oldest first; a file being compressed counts as the plain one.
 
-    Of numbers 1 is the newest, dates rise; where both are there, the time of the last change decides.
+    The number 1 is the newest, and dates rise. If both kinds of names occur, the time of change decides.
     """
     names = _names(path)
     for _ in range(_LISTINGS):
-        found = _described(path, names)
+        rotated = _described(path, names)
         before, names = names, _names(path)
-        if names == before:  # else one that was renamed meanwhile may stand nowhere
+        if names == before:  # else a file that was renamed during the listing may be missing
             break
         time.sleep(_PAUSE_SECONDS)
-    both = len({each.is_counted for each in found if each.sure}) > 1
+    both = len({each.is_counted for each in rotated if each.sure}) > 1
 
     def age(file: Rotated) -> tuple[Any, ...]:
         if both:
             return (file.modified,)
         return (-int(file.number),) if file.is_counted else (file.number,)
 
-    sure = [each for each in found if each.sure]
-    return [*sorted(sure, key=age), *(each for each in found if not each.sure)]
+    sure = [each for each in rotated if each.sure]
+    return [*sorted(sure, key=age), *(each for each in rotated if not each.sure)]
 
 
 class _FolderNames:
-    """A cache of the names and inodes in folders; a folder is listed again once its change time has moved.
+    """A cache of the names and inodes in folders, which lists a folder again if its time of change has moved.
 
-    A change soon after another one may leave that time as it is, so a listing is kept only if the last change
+    Two changes in quick succession may have the same time, so a listing is kept only if the last change
     before it is old enough.
     """
 
@@ -341,7 +347,7 @@ class _FolderNames:
         self._kept: dict[str, tuple[int, list[str], dict[str, int]]] = {}
 
     def beginning_with(self, stem: str, folder: str) -> dict[str, int]:
-        """Return the names of a folder that begin so, with inodes; none if it cannot be listed."""
+        """Return the inodes of the names in a folder that begin with `stem`, {} if it cannot be listed."""
         try:
             changed = os.stat(folder).st_mtime_ns
             kept = self._kept.get(folder)
@@ -372,69 +378,72 @@ _FOLDERS = _FolderNames()
 
 
 def _names(path: Path) -> dict[str, int]:
-    """The names in the folder that may be rotated ones, with their inodes."""
+    """Return the inodes of the names in the folder that may be rotated files."""
     folder, name = os.path.split(path)
     return _FOLDERS.beginning_with(os.path.splitext(name)[0], folder or os.curdir)
 
 
 def _described(path: Path, names: Collection[str]) -> list[Rotated]:
-    found: dict[str, Rotated] = {}
+    by_name: dict[str, Rotated] = {}
     for name in sorted(names):
         named = rotation_of(name, path.name)
-        if named is None or name.removesuffix(".gz") in found:
+        if named is None or name.removesuffix(".gz") in by_name:
             continue
         try:
             now = os.stat(path.parent / name)
         except OSError:
             continue
         if stat.S_ISREG(now.st_mode):
-            found[name] = Rotated(path.parent / name, (now.st_dev, now.st_ino), now.st_mtime_ns, *named)
-    return [*found.values()]
+            by_name[name] = Rotated(path.parent / name, (now.st_dev, now.st_ino), now.st_mtime_ns, *named)
+    return [*by_name.values()]
 
 
 def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
-    """A file of a listing, at its beginning; None where its name has gone to another since."""
+    """Open a file of a listing at its beginning; return None if its name now belongs to another file."""
     try:
-        found = OpenFile(file.path, make_cutter)
+        open_file = OpenFile(file.path, make_cutter)
     except FileNotFoundError:
         return None
-    if found.id == file.id:
-        return found
-    found.close()
+    if open_file.id == file.id:
+        return open_file
+    open_file.close()
     return None
 
 
-def found_again(path: Path, place: Place, make_cutter: MakeCutter) -> OpenFile | None:
-    """The file that holds the text of a place, opened there: the file itself or a rotated one.
+def find_again(path: Path, place: Place, make_cutter: MakeCutter) -> OpenFile | None:
+    """Open the file with the text of a place, followed or rotated, at the place; return None if no file has it.
 
-    The same inode goes before the same beginning. It is looked for again where a name went to another file.
+    The same inode comes before the same beginning. If a name has moved to another file, the search is
+    repeated.
     """
     for _ in range(_SEARCHES):
-        found, missed = _search(path, place, make_cutter)
-        if found is not None or not missed:
-            return found
+        file, missed = _search(path, place, make_cutter)
+        if file is not None or not missed:
+            return file
     return None
 
 
 def _search(path: Path, place: Place, make_cutter: MakeCutter) -> tuple[OpenFile | None, bool]:
-    """The file, and whether one could not be looked at under its name any more.
+    """Return the file with the text of a place, and whether a candidate's name has moved to another file.
 
     Raises
     ------
     SourceError
-        The file of the place cannot be read now: another one that begins like it is not taken for it.
+        The file with the inode of the place cannot be read now, so no other file is searched.
     """
     beside = rotated_beside(path) if place.known else []
     ours, missed = (place.device, place.inode), False
     files = [*_itself(path), *beside]
-    # What holds the text has not changed before the place was taken: the first such file is mostly it.
+    # The file changed after the place was recorded, so the first such candidate is mostly the right one.
     for file in sorted(files, key=lambda each: (each.id != ours, each.modified < place.modified)):
         try:
             candidate = opened(file, make_cutter)
             if candidate is not None and candidate.is_at(place):
                 return candidate.begin(place.at, place.modified), missed
         except DAMAGED as error:
-            if file.id == ours and getattr(error, "errno", None):  # of the system; gzip's errors have none
+            if file.id == ours and getattr(
+                error, "errno", None
+            ):  # an error of the system; gzip's errors have no errno
                 raise SourceError(f"{file.path} cannot be read: {error}") from error
             continue
         if candidate is None:

@@ -1,4 +1,4 @@
-"""Rows of a table as JSON, for formats whose records are objects and for the inspection of tables."""
+"""Rows of tables as JSON, for formats whose records are objects and for the inspection of tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.base.source import RawTable
 
 
 def json_cell(cell: object) -> Any:
-    """Return a cell and its contents as JSON has them; text that is a JSON object or array is parsed.
+    """Return a cell with types of JSON; text that is a JSON object or array is parsed.
 
     Examples
     --------
@@ -40,11 +40,11 @@ def _plain(value: Any) -> Any:
 
 
 def json_rows(raw: RawTable) -> Iterator[bytes]:
-    """Yield each row as a JSON object without the cells that are empty."""
+    """Yield each row as a JSON object without its empty cells."""
     columns = {name: map(json_cell, column) for name, column in raw.columns.items() if column}
     for row in zip(*columns.values(), strict=True):
         value = {name: cell for name, cell in zip(columns, row, strict=True) if cell is not None}
         try:
             yield msgspec.json.encode(value)
-        except (TypeError, ValueError, OverflowError, RecursionError):  # text with bytes that are not UTF-8
+        except (TypeError, ValueError, OverflowError, RecursionError):  # such as lone surrogates
             yield json.dumps(value, default=repr, ensure_ascii=False).encode("utf-8", "surrogateescape")

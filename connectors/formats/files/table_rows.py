@@ -1,10 +1,10 @@
-"""Rows of a table (CSV, Parquet) to records, so that they are judged exactly like lines of JSON.
+"""Rows of tables (CSV, Parquet) as records, so that they are checked like lines of JSON.
 
 Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>``, ``features.<name>``, and
-either ``scores.<class>``, a column a class, or one column ``scores``; likewise ``draw.round`` and its like,
-or one column ``draw``. Other columns are passed over.
-A CSV file holds nothing but text: there, text in a column of numbers is read as a number, and an empty
-cell is no value. What JSON has no value for (a date, a decimal, bytes, a map) becomes one that it has.
+either ``scores.<class>`` for each class or one column ``scores``; likewise ``draw.round`` and so on, or one
+column ``draw``. Other columns are ignored. All cells of a CSV file are text: text in a column of numbers is
+parsed as a number, and an empty cell is absent. A value that JSON lacks (a date, a decimal, bytes, a map) is
+converted.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups", "features"}
 _SCORES, _GROUPS, _FEATURES = "scores.", "groups.", "features."
 _DRAWS: Mapping[str, str] = {f"draw.{field}": field for field in DRAW_FIELDS}
 KNOWN_COLUMNS = (*sorted(_FIELDS), "scores.<class>", "groups.<name>", "features.<name>", *_DRAWS)
-"""What a table's columns may be called."""
+"""The names that the columns of a table may have."""
 
 _NUMBERS = frozenset(
     {"confidence", "probability", "time", "scores", "judge_b", "draw", *_DRAWS} - {"draw.round"}
 )
 _NAMES = frozenset({"id", "task", "model", "prediction", "label", "features", "draw.round"})
-_OWN_TEXT = ("id", "time", "task", "model", "prediction", "version")  # of a row, whoever reads it
+_OWN_TEXT = ("id", "time", "task", "model", "prediction", "version")  # checked in each row
 _ROUNDED = re.compile(r"[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}")
 
 
 def read_table(raw: RawTable, passed_over: Collection[int] = (), names_models: bool = True) -> Reading:
-    """The records of a table's rows.
+    """Return the records of the rows of a table.
 
     Parameters
     ----------
     raw : RawTable
     passed_over : collection of int
-        Rows, counted within its columns, that hold no record and need not.
+        The indices of valid rows that hold no record.
     names_models : bool, default True
-        Whether the model stands in the table: a row that names one is an answer, also if it has no scores.
+        Whether the table names the models; a row that names one is then an answer, even without scores.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _is_odd(columns: Mapping[str, list[object]]) -> bool:
 
 
 def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
-    """One dictionary a row, shaped like a JSON record; without what is absent."""
+    """Return a dictionary for each row, shaped like a JSON record, without absent values."""
     size = max(map(len, columns.values()), default=0)
     rows: list[dict[str, object]] = [{} for _ in range(size)]
     for name, column in columns.items():
@@ -149,9 +149,9 @@ def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
 
 
 def _mark_answers(rows: Sequence[dict[str, object]], columns: Collection[str]) -> None:
-    """Give no scores to rows that name a model and a label, if the table has a column of scores.
+    """Set empty scores in rows with a model, a label and no scores, if the table has a column of scores.
 
-    They are answers of a model that failed, not labels of answers in other rows.
+    Such a row is an answer of a model that failed, not a label of another row's answer.
     """
     if "model" not in columns or "label" not in columns:
         return
@@ -162,7 +162,7 @@ def _mark_answers(rows: Sequence[dict[str, object]], columns: Collection[str]) -
 
 
 def is_column(name: str) -> bool:
-    """Whether a column of this name means something to us.
+    """Return whether a column of this name is one of ours.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def is_column(name: str) -> bool:
 
 
 def _place_of(name: str) -> tuple[str | None, str | None]:
-    """Where a column's values go: (None, field), ("scores", class) and the like, or nowhere."""
+    """Return where the values of a column go: (None, field), ("scores", class) and so on, or (None, None)."""
     for prefix in (_SCORES, _GROUPS, _FEATURES):
         if name.startswith(prefix):
             return prefix[:-1], name[len(prefix) :]
@@ -183,7 +183,7 @@ def _place_of(name: str) -> tuple[str | None, str | None]:
 
 
 def _converted(field: str, column: list[object]) -> Iterable[object]:
-    """The values of a column, converted all at once where they are numbers, texts of numbers, or names."""
+    """Return the values of a column, converted in one step if they are numbers, texts of numbers or names."""
     kinds = set(map(type, column))
     if field in _NAMES and kinds <= _TEXT and "" not in column:
         return column
@@ -199,7 +199,7 @@ def _converted(field: str, column: list[object]) -> Iterable[object]:
 
 
 _PLAIN = frozenset({float, int, NoneType})
-"""Types of numbers that stay as they are."""
+"""The types of columns of numbers that need no conversion."""
 _TEXT = frozenset({str, NoneType})
 
 
@@ -212,7 +212,7 @@ def _converter(field: str) -> Callable[[object], object]:
 
 
 def plain_cell(value: object) -> object:
-    """A value as JSON could have it; an empty text is no value.
+    """Return the value of a cell with a type of JSON; an empty text becomes None.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def plain_cell(value: object) -> object:
     if isinstance(value, np.generic):  # half floats
         return plain_cell(value.item())
     if isinstance(value, decimal.Decimal):
-        return float("nan") if value.is_nan() else float(value)  # a signalling NaN is no float
+        return float("nan") if value.is_nan() else float(value)  # float() rejects a signalling NaN
     if isinstance(value, dict):
         return {_key(name): plain_cell(each) for name, each in value.items()}
     if isinstance(value, bytes | bytearray | memoryview):
@@ -244,14 +244,14 @@ def _key(name: object) -> str:
 
 
 def _name(value: object) -> object:
-    """As `plain_cell`; a whole float is an integer, which a table with gaps turned into a float."""
+    """Return the `plain_cell` of a value, with whole floats, as in columns with gaps, as integers."""
     if isinstance(value, decimal.Decimal) and value.is_finite() and value == value.to_integral_value():
         return int(value)
     return whole_number(plain_cell(value))
 
 
 def _number(value: object) -> object:
-    """As `plain_cell`; text is read as a number where it is one, or a list of them."""
+    """Return the `plain_cell` of a value, with text that is a number or JSON parsed."""
     value = plain_cell(value)
     if not isinstance(value, str):
         return value
@@ -268,7 +268,7 @@ def _number(value: object) -> object:
 
 
 def _bytes(row: Mapping[str, object]) -> bytes:
-    """The row as JSON, for the rejects; what JSON lacks as Python shows it."""
+    """Return the row as JSON for rejects, with the `repr` of values that JSON lacks."""
     try:
         return json.dumps(row, default=repr).encode()
     except RecursionError:

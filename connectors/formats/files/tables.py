@@ -1,4 +1,4 @@
-"""Reads CSV and Parquet files as tables of a few thousand rows."""
+"""The reader of CSV and Parquet files, which returns tables of a few thousand rows."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from monitor.base.registry import FORMATS
 from monitor.base.source import RawTable
 
 ROWS = 8192
-"""Rows a table: about 1 MiB of ordinary records."""
+"""The number of rows of a table, about 1 MiB of ordinary records."""
 TABLE_BYTES = 4 << 20
-"""About so many bytes a table may have at most, unpacked, unless one row has more."""
+"""The approximate limit of a table in uncompressed bytes; one larger row is still a table."""
 _WHOLE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 64
 _SMALL_BYTES = 1 << 20
 _DICTIONARIES = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 
 
 class _EveryColumn(frozenset[str]):
-    """Holds every name."""
+    """A set that contains every name."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -47,25 +47,25 @@ class _EveryColumn(frozenset[str]):
 
 
 EVERY_COLUMN: frozenset[str] = _EveryColumn()
-"""As `mapped`: a table is read whole, to see what it holds."""
+"""A value of `mapped` that reads a whole table, for its inspection."""
 
 
 def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str]:
-    """Return the columns of a table that are read.
+    """Return the columns of a table to read.
 
     Parameters
     ----------
     names : sequence of str
-        Of all columns.
+        The names of all columns.
     mapped : collection of str
-        The columns that a mapping reads. Where there is none, columns under our names are read, or those
-        of the format whose marks the table has. Of `EVERY_COLUMN` those that nobody could read are left out,
-        as several have their name.
+        The columns that a mapping reads. Without a mapping, the columns with our names are read, or those of
+        the format whose marks the table has. `EVERY_COLUMN` reads all columns except unknown ones with the
+        same name, which cannot be told apart.
 
     Raises
     ------
     SourceError
-        Two of them have one name.
+        Two of the columns have the same name.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def columns_read(names: Sequence[str], mapped: Collection[str] = ()) -> list[str
 
 
 def _known(names: Sequence[str]) -> list[str]:
-    """Return the columns under our names, or those of a format."""
+    """Return the columns with our names, or those of a format."""
     formats = formats_of_table(names)
     if not formats:
         return [name for name in names if is_column(name)]
@@ -101,23 +101,26 @@ def read_csv(
     max_line_bytes: int = MAX_LINE_BYTES,
     table_bytes: int = TABLE_BYTES,
 ) -> Iterator[RawTable]:
-    """The rows of a CSV file from number `start` on; its first line names the columns.
+    """Yield the rows of a CSV file from row number `start` on; its first line names the columns.
 
-    A row with more cells than there are columns, that is too long, or whose quoted cell does not end, is
-    handed on as broken. Blanks around the names of columns, and after each comma if they stand before names,
-    do not count; columns without a name are passed over.
-    Bytes that are not UTF-8 come as lone surrogates, for the decoder to reject that row alone. A file whose
-    name ends in ``.gz`` or ``.zst`` is unpacked; of a damaged one every whole row is given first.
-    `mapped` are the columns that a mapping reads, where there is one: then they are those that are known.
+    A row is broken if it has more cells than there are columns, is too long, or has a quoted cell that does
+    not end. Blanks around column names are ignored, and those after a comma too if the first line has such
+    blanks. Columns without a name are ignored. Bytes that are not UTF-8 become lone surrogates, for which the
+    decoder rejects only their row. A file with the extension ``.gz`` or ``.zst`` is decompressed.
+
+    Parameters
+    ----------
+    mapped : collection of str
+        The columns that a mapping reads: see `columns_read`.
 
     Raises
     ------
     SourceError
-        There is no line with names, or two columns that are read have one name, or none is known.
+        The file has no line of names, two columns to read have the same name, or no column is known.
     DamagedFileError
-        Every whole row before the fault has been given.
+        The file is damaged; every whole row before the damage has been returned.
     """
-    csv.field_size_limit(max(csv.field_size_limit(), max_line_bytes))  # it bounds a cell at 128 KiB
+    csv.field_size_limit(max(csv.field_size_limit(), max_line_bytes))  # the default is 128 KiB
     with _open_text(path) as file:
         lines = _BoundedLines(file, max_line_bytes)
         names, why = _names(lines, mapped)
@@ -125,7 +128,7 @@ def read_csv(
             message = f"{path}: the first line of a CSV file must name its columns, but {why}"
             raise DamagedFileError(message, 0) if lines.fault else SourceError(message)
         rows = _rows(lines, len(names))
-        next(islice(rows, start, start), None)  # those before are passed over
+        next(islice(rows, start, start), None)  # skip the rows before `start`
         begin = lines.characters
         while some := _some(rows, lines, table_bytes):
             yield replace(_table(names, some, partition, start), size=lines.characters - begin)
@@ -146,9 +149,9 @@ def _open_text(path: Path) -> TextIO:
 
 
 def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], str | None]:
-    """Return the names of the columns, and what is wrong with them as the end of a sentence."""
+    """Return the names of the columns, and their fault as the end of a sentence, or None."""
     cells, broken = next(_rows(lines), ([], None))
-    if not cells and broken is None:  # what is wrong shows only once that row was asked for
+    if not cells and broken is None:  # the fault is known only after the first row was read
         broken = f"it is damaged: {lines.fault}" if lines.fault else "it is empty"
     if broken is None:
         without = next(csv.reader(lines.row, skipinitialspace=True))
@@ -164,7 +167,7 @@ def _names(lines: _BoundedLines, mapped: Collection[str]) -> tuple[list[str], st
 
 
 def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
-    """What is wrong with the names of columns, as the end of a sentence."""
+    """Return the fault of the names of columns as the end of a sentence, or None."""
     whole = ",".join(names)
     if is_utf_16(whole.encode("utf-8", "surrogateescape")):
         return "it is in UTF-16; save the file as UTF-8, with commas (Excel: CSV UTF-8)"
@@ -207,18 +210,18 @@ def _table(
 
 
 _MOST_LINES = 200
-"""Lines of a row: a quote that is not closed would make one cell of the rest of the file."""
+"""The largest number of lines of a row: an open quote would make one cell of the rest of the file."""
 
 _MOST_AGAIN = 1000
-"""Lines that are read again, at most; each row allows `_AGAIN_A_ROW` more. So a file full of quotes that are
-not closed costs no more than a few readings of it."""
+"""The budget of lines to read again, to which each row adds `_AGAIN_A_ROW`. It bounds the cost of a file full of
+open quotes to a few readings."""
 _AGAIN_A_ROW = 2
 
 
 class _BoundedLines:
-    """Lines of a file, each cut at a length, so that a file without newlines cannot fill the memory.
+    """The lines of a file, cut at a limit, so that a file without newlines cannot fill the memory.
 
-    It holds the lines of one row, which can be read again if they turn out to be several rows.
+    The lines of the current row are kept, and can be read again if they turn out to be several rows.
     """
 
     def __init__(self, file: TextIO, max_characters: int) -> None:
@@ -250,16 +253,16 @@ class _BoundedLines:
 
     @property
     def first(self) -> int:
-        """Return the number of the row's first line, counted from 1."""
+        """The number of the first line of the row, counted from 1."""
         return self._number - len(self.row) + 1
 
     @property
     def too_many(self) -> bool:
-        """Return whether the row has more lines than one row may have."""
+        """True if the row has more lines or characters than a row may have."""
         return len(self.row) > 1 and (len(self.row) > self.most_lines or self._size > self.max)
 
     def begin(self) -> None:
-        """Begin a row."""
+        """Start a row."""
         self._again_left = min(self._again_left + _AGAIN_A_ROW, _MOST_AGAIN)
         self.most_lines = min(_MOST_LINES, self._again_left)
         self.row.clear()
@@ -267,7 +270,7 @@ class _BoundedLines:
         self.cut = self.ended = False
 
     def keep_first(self) -> str:
-        """Return the first line of the row; the others will be read again."""
+        """Return the first line of the row, and put back the others to be read again."""
         self._again.extendleft(reversed(self.row[1:]))
         self._again_left = max(self._again_left - len(self.row) + 1, 0)
         self._number -= len(self.row) - 1
@@ -284,22 +287,22 @@ class _BoundedLines:
     def _read(self) -> str:
         try:
             return "" if self.fault else self._file.readline(self.max)
-        except DAMAGED as error:  # kept, so that the rows before it are used first
+        except DAMAGED as error:  # kept until the rows before it have been returned
             self.fault = error
             return ""
 
 
 def _rows(lines: _BoundedLines, width: int = 0) -> Iterator[tuple[list[str], str | None]]:
-    """Yield the cells of each row, and why it is none; blank lines are skipped.
+    """Yield the cells of each row with its fault or None; blank lines are skipped.
 
-    A quote that is not closed makes one cell of all that follows. So a row of several lines is looked at: if
-    it is none, its first line alone is broken, and the others are read again.
+    An open quote makes one cell of all later lines. So a row of several lines is checked: if it is not
+    plausible, only its first line is broken, and the others are read again.
 
     Parameters
     ----------
     lines : _BoundedLines
     width : int
-        Columns; 0 for the line of names.
+        The number of columns, 0 for the line of names.
     """
     reader = csv.reader(lines, skipinitialspace=lines.blanks)
     while True:
@@ -326,7 +329,7 @@ def _rows(lines: _BoundedLines, width: int = 0) -> Iterator[tuple[list[str], str
 def _some(
     rows: Iterator[tuple[list[str], str | None]], lines: _BoundedLines, most_characters: int
 ) -> list[tuple[list[str], str | None]]:
-    """Return the rows of one table."""
+    """Return the rows of the next table."""
     some, end = [], lines.characters + most_characters
     for row in rows:
         some.append(row)
@@ -336,7 +339,7 @@ def _some(
 
 
 def _why_no_row(lines: _BoundedLines, cells: list[str], width: int) -> str | None:
-    """Return what is wrong with a row of several lines, or with the last one; None where nothing is."""
+    """Return the fault of a row of several lines or of the last row, or None."""
     begins = f"in line {lines.first} a quote opens a cell"
     if lines.ended:
         return f"{begins} that does not end before the file does"
@@ -356,7 +359,7 @@ def _why_no_row(lines: _BoundedLines, cells: list[str], width: int) -> str | Non
 
 
 def _cells_of(line: str) -> list[str]:
-    """Return the cells of one line, whatever its quotes are."""
+    """Return the cells of one line, even if its quotes are wrong."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:
@@ -365,21 +368,20 @@ def _cells_of(line: str) -> list[str]:
 
 @contextmanager
 def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
-    """A Parquet file, as pyarrow's `ParquetFile`.
+    """Open a Parquet file as pyarrow's `ParquetFile`.
 
     Parameters
     ----------
     path : Path
     packed : bool, default False
-        Whether columns of text stay dictionaries with indices: a text of 150 kB that stands in each row
-        takes 150 kB.
+        Whether columns of text stay dictionary-encoded, so that a text of 150 kB in every row takes 150 kB.
 
     Raises
     ------
     MissingExtraError
         pyarrow is not installed.
     SourceError
-        It is no Parquet file, or is damaged.
+        The file is no Parquet file, or is damaged.
     """
     try:
         import pyarrow
@@ -387,9 +389,9 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
     except ImportError as error:
         raise MissingExtraError("Reading Parquet files", "files") from error
     try:
-        # Of a path, `ParquetFile` would first find the file system, and refuse a name that is not UTF-8.
+        # Given a path, `ParquetFile` would look for its file system, and reject a name that is not UTF-8.
         with pyarrow.OSFile(os.fsencode(path)) as source:
-            # Without a buffer, as filling it takes another thread, and longer than reading a small file.
+            # Filling a buffer in advance takes another thread, and longer than reading a small file.
             file = ParquetFile(source, pre_buffer=False)
             if _most_bytes(file.metadata) > _SMALL_BYTES:
                 texts = _packed_texts(file) if packed and not _is_small(file.metadata) else []
@@ -400,9 +402,9 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
 
 
 def _most_bytes(metadata: Any) -> int:
-    """Return how many bytes all rows can take at most, unpacked, as each value stands in its packed column.
+    """Return an upper bound of the uncompressed bytes of all rows: each value may take its whole column.
 
-    It is far too much for files of many rows, and shows cheaply that small ones are small.
+    The bound is far too large for files of many rows, and shows cheaply that small files are small.
     """
     most = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
@@ -413,7 +415,7 @@ def _most_bytes(metadata: Any) -> int:
 
 
 def _is_small(metadata: Any) -> bool:
-    """Return whether all rows fit into the memory, even if each had the largest cell of its column."""
+    """Return whether all rows fit into memory, even if each had the largest cell of its column."""
     if metadata.num_rows > ROWS:
         return False
     groups = map(metadata.row_group, range(metadata.num_row_groups))
@@ -426,19 +428,19 @@ def _is_small(metadata: Any) -> bool:
 
 
 def _packed_texts(file: Any) -> list[str]:
-    """Return the columns of text that the file stores as dictionaries with indices."""
+    """Return the columns of text that the file stores dictionary-encoded."""
     names = {field.name for field in file.schema_arrow if _is_text(field.type)}
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    found = []
+    packed = []
     for number in range(len(file.schema)):
         name = file.schema.column(number).path
         encodings = (
             {each for group in groups for each in group.column(number).encodings} if name in names else set()
         )
-        # pyarrow unpacks no other encoding into a dictionary but the plain one.
+        # pyarrow reads only these and the plain encoding as a dictionary.
         if encodings & _DICTIONARIES and not any(each.startswith("DELTA") for each in encodings):
-            found.append(name)
-    return found
+            packed.append(name)
+    return packed
 
 
 def _is_text(kind: Any) -> bool:
@@ -455,18 +457,18 @@ def read_parquet(
     max_line_bytes: int = MAX_LINE_BYTES,
     table_bytes: int = TABLE_BYTES,
 ) -> Iterator[RawTable]:
-    """The rows of a Parquet file from number `start` on; row groups before it are not read.
+    """Yield the rows of a Parquet file from row number `start` on, without reading row groups before it.
 
-    A row whose cells have more than `max_line_bytes` together is handed on as broken.
+    A row whose cells together exceed `max_line_bytes` is broken.
 
     Raises
     ------
     MissingExtraError
         pyarrow is not installed.
     SourceError
-        Two columns that are read have one name, or none is known.
+        Two columns to read have the same name, or no column is known.
     DamagedFileError
-        It is no Parquet file, or is damaged; what lies before the fault has been given.
+        The file is no Parquet file, or is damaged; the rows before the damage have been returned.
     """
     try:
         for table in _tables(path, partition, start, mapped, max_line_bytes, table_bytes):
@@ -479,19 +481,19 @@ def read_parquet(
 
 
 class _UnusableError(SourceError):
-    """A whole file of which nothing can be used, for the names of its columns."""
+    """The names of the columns make the whole file unusable."""
 
 
 def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
-    """The columns that are read."""
+    """Return the columns to read, or raise an `_UnusableError`."""
     try:
-        found = columns_read(names, mapped)
+        wanted = columns_read(names, mapped)
     except SourceError as error:
         raise _UnusableError(f"{path}: {error}") from error
-    if not found:
+    if not wanted:
         ours = f"the mapping reads {', '.join(mapped)}" if mapped else "name them as docs/records.md says"
         raise _UnusableError(f"{path}: none of its columns is known ({listing(names)}); {ours}")
-    return found
+    return wanted
 
 
 def _tables(
@@ -500,7 +502,7 @@ def _tables(
     with open_parquet(path, packed=True) as file:
         names = file.schema_arrow.names
         wanted = _wanted(path, names, mapped)
-        # The others by name only, so that a message can say which was probably meant.
+        # Other columns stay by name, so that a message can suggest one.
         columns = {name: name in wanted for name in names}
         if start == 0 and _most_bytes(file.metadata) <= min(max_line_bytes, table_bytes, _SMALL_BYTES):
             yield from _whole(file, columns, partition)
@@ -517,7 +519,7 @@ def _tables(
 
 
 def _whole(file: Any, columns: dict[str, bool], partition: str) -> Iterator[RawTable]:
-    """Yield all rows of a file so small that none of its rows can be too long."""
+    """Yield all rows of a file that is too small to have a row over the limit."""
     wanted = [name for name, is_read in columns.items() if is_read]
     rows = file.read(None if len(wanted) == len(columns) else wanted, use_threads=False)
     size = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
@@ -528,22 +530,22 @@ def _whole(file: Any, columns: dict[str, bool], partition: str) -> Iterator[RawT
 
 
 class _HeldRows:
-    """Rows of Parquet that are collected until they fill a table.
+    """A buffer of rows of Parquet, which collects them until they fill a table.
 
-    Where tables end depends on the rows alone, not on where reading began, as long as that is where one
-    ended: what a full memory lets go of depends on it.
+    The ends of tables depend only on the rows, if reading starts at the end of a table. So a restart does not
+    change the rows that are shed if the memory is full.
 
     Parameters
     ----------
     columns : mapping of str to bool
-        Names of columns, and whether they are read.
+        For each name of a column, whether the column is read.
     partition : str
     begin : int
-        Number of the first row.
+        The number of the first row.
     max_line_bytes : int
-        A row of more is broken, and not unpacked.
+        The limit of a row; a longer one is broken and is not decompressed.
     table_bytes : int
-        About so much a table has at most.
+        The approximate limit of a table.
     """
 
     def __init__(
@@ -560,16 +562,16 @@ class _HeldRows:
         sizes = _row_bytes(batch)
         while len(sizes):
             count = min(len(sizes), (self._begin // ROWS + 1) * ROWS - self.end)
-            # A row that is too long is not unpacked.
+            # A row that is too long is not decompressed.
             total = np.cumsum(np.where(sizes[:count] > self._max_line_bytes, 0, sizes[:count])) + self._bytes
             fits = int(np.searchsorted(total, self._table_bytes, side="right"))
             if not self._parts:
                 fits = max(fits, 1)
-            taken = min(count, fits)
-            if taken:
-                self._parts.append((batch.slice(0, taken), sizes[:taken]))
-                self._bytes, self.end = int(total[taken - 1]), self.end + taken
-            batch, sizes = batch.slice(taken), sizes[taken:]
+            kept = min(count, fits)
+            if kept:
+                self._parts.append((batch.slice(0, kept), sizes[:kept]))
+                self._bytes, self.end = int(total[kept - 1]), self.end + kept
+            batch, sizes = batch.slice(kept), sizes[kept:]
             if fits < count or self.end % ROWS == 0:
                 yield from self.finish()
 
@@ -599,7 +601,7 @@ class _HeldRows:
 
 
 def _row_bytes(batch: Any) -> NDArray[np.int64]:
-    """Estimate how many bytes each row takes once it is unpacked."""
+    """Return an estimate of the uncompressed bytes of each row."""
     sizes = np.zeros(batch.num_rows, dtype=np.int64)
     for column in batch.columns:
         sizes += _cell_bytes(column)
@@ -616,11 +618,11 @@ def _cell_bytes(column: Any) -> NDArray[np.int64] | int:
     if _is_text(column.type) or types.is_large_string(column.type) or types.is_large_binary(column.type):
         lengths = compute.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         return np.asarray(lengths, dtype=np.int64)
-    return int(column.nbytes) // max(len(column), 1)  # of lists the mean: few rows of them are read at once
+    return int(column.nbytes) // max(len(column), 1)  # the mean for lists, read in few rows at once
 
 
 def _values(column: Any, usable: NDArray[np.bool_]) -> Sequence[object]:
-    """Return the values of a column; None where a row is not used."""
+    """Return the values of a column, None in unusable rows."""
     from pyarrow import types
 
     if types.is_dictionary(column.type):
@@ -631,8 +633,8 @@ def _values(column: Any, usable: NDArray[np.bool_]) -> Sequence[object]:
     values = _cells(column)
     if len(values) == len(usable):
         return values
-    found = iter(values)
-    return [next(found) if here else None for here in usable.tolist()]
+    remaining = iter(values)
+    return [next(remaining) if here else None for here in usable.tolist()]
 
 
 def _mask(usable: NDArray[np.bool_]) -> Any:
@@ -642,10 +644,10 @@ def _mask(usable: NDArray[np.bool_]) -> Any:
 
 
 def _rows_at_once(file: Any, groups: Sequence[int], wanted: Collection[str]) -> int:
-    """Return how many rows to unpack at once: fewer where a row group is large, or its size does not show.
+    """Return the number of rows to decompress at once: fewer for large row groups and for unknown sizes.
 
-    It does not show of texts within lists, and of those that are encoded by what they share with the row
-    before (DELTA_BYTE_ARRAY): few bytes may become many.
+    The sizes of texts in lists are unknown, and so are those of texts that store only their difference to the
+    row before (DELTA_BYTE_ARRAY), where few bytes may become many.
     """
     if _is_small(file.metadata):
         return ROWS
@@ -667,12 +669,12 @@ def _first(name: str) -> str:
 
 
 def _cells(column: Any) -> list[object]:
-    """Return the cells of a column, those that Python cannot hold as text: they cost their rows alone."""
+    """Return the cells of a column; a value that Python cannot represent becomes text."""
     if "map<" not in str(column.type):
         try:
             values: list[object] = column.to_pylist()
             return values
-        except (ValueError, OverflowError, KeyError):  # bytes of a text, a year, a zone
+        except (ValueError, OverflowError, KeyError):  # invalid UTF-8, or an unknown year or zone
             pass
     return [_value(scalar) for scalar in column]
 
@@ -700,7 +702,7 @@ def _value(scalar: Any) -> object:
 
 
 def _as_text(scalar: Any) -> str:
-    """Return text with lone surrogates for invalid UTF-8, and a time of such a year in ISO 8601."""
+    """Return text with lone surrogates for invalid UTF-8, and a time that Python lacks in ISO 8601."""
     from pyarrow import types
 
     kind = scalar.type
@@ -712,7 +714,7 @@ def _as_text(scalar: Any) -> str:
 
 
 def _row_groups_from(metadata: Any, start: int) -> tuple[list[int], int]:
-    """The row groups that hold rows from number `start` on, and the number of their first row."""
+    """Return the row groups that hold rows from number `start` on, and the number of their first row."""
     first = 0
     for number in range(metadata.num_row_groups):
         rows = metadata.row_group(number).num_rows

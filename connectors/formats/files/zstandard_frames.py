@@ -1,6 +1,6 @@
-"""Whether a Zstandard file is whole, from the lengths that its frames and blocks begin with (RFC 8878).
+"""The completeness of Zstandard files, from the lengths in the headers of frames and blocks (RFC 8878).
 
-The packages that unpack it take the end of a file for the end of its text, wherever that is.
+The decompression packages accept a truncated file as complete, wherever it ends.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-_FRAME, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # the last four bits of the second are anything
+_FRAME, _SKIPPABLE = 0xFD2FB528, 0x184D2A50  # the last four bits of the second may have any value
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _REPEATED_BYTE = 1
 
 
 def missing_bytes(path: Path) -> int:
-    """How many bytes a Zstandard file lacks at least, at its end; 0 where it ends with a frame.
+    """Return the least number of bytes that a Zstandard file lacks at its end; 0 if it ends with a frame.
 
-    It reads some bytes a block of 128 KiB and unpacks nothing. What is no Zstandard counts as whole: that is
-    for whoever unpacks it to say.
+    It reads a few bytes for each block of 128 KiB and decompresses nothing. Other data count as complete,
+    because decompression will reject them.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def missing_bytes(path: Path) -> int:
 
 
 def _pass_frame(file: BinaryIO) -> bool:
-    """Go to the end of a frame, wherever the file ends; False where none begins here."""
+    """Seek to the end of a frame, even beyond the end of the file; return False if no frame begins here."""
     (magic,) = struct.unpack("<I", file.read(4))
     if magic & ~0xF == _SKIPPABLE:
         (length,) = struct.unpack("<I", file.read(4))

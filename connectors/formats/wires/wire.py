@@ -173,7 +173,7 @@ class PlainWire(WithoutHeaders):
             return None
 
     def scored(self, data: bytes) -> list[Record] | None:
-        """Return the records of many lines if all have scores and no field that the first one lacks, else None."""
+        """Return the records of many lines if all have scores and only fields of the first one, else None."""
         if len(data) <= _MANY_BYTES:
             return None
         try:
