@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
+    "connectors/client",
     "connectors/formats",
+    "connectors/spark",
     "monitor/agent",
     "monitor/base",
     "monitor/cli",

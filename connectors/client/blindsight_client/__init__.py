@@ -1,4 +1,4 @@
-"""Sends predictions and labels to a Blindsight agent, and never holds up the service that makes them.
+"""A client that sends predictions and labels to a Blindsight agent without delaying the service.
 
     from blindsight_client import Client
 
@@ -6,7 +6,7 @@
     client.log("req-81", [0.1, 0.9])
     client.label("req-81", "toxic")
 
-It needs the standard library alone.
+It needs only the standard library.
 """
 
 from blindsight_client.asgi import Exchange, Middleware

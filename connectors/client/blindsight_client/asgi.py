@@ -1,4 +1,4 @@
-"""A middleware for services on ASGI: FastAPI, Starlette, BentoML, Ray Serve with an ingress, and others."""
+"""A middleware for ASGI services: FastAPI, Starlette, BentoML, Ray Serve with an ingress, and others."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Exchange:
     ----------
     path : str
     status : int
-        Of the response.
+        The status of the response.
     request_headers, response_headers : mapping of str to str
-        Names in small letters.
+        The headers by name in lower case.
     request, response : bytes
         The bodies.
     """
@@ -48,15 +48,14 @@ Records = Callable[[Exchange], Iterable[Mapping[str, Any]]]
 
 
 def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
-    """The answers of a response in JSON: each object with `scores`, alone, in a list or in `predictions`.
+    """Return the answers in a JSON response: the objects with `scores`, alone, in a list or in `predictions`.
 
-    An answer without an `id` has that of the header ``x-request-id`` or ``x-bentoml-request-id``, if it is
-    the only one.
+    The id of a single answer without an `id` is the header ``x-request-id`` or ``x-bentoml-request-id``.
 
     Examples
     --------
-    >>> found = Exchange("/", 200, {"x-request-id": "r-1"}, {}, b"", b'{"scores": [0.1, 0.9], "ms": 3}')
-    >>> records_of(found)
+    >>> exchange = Exchange("/", 200, {"x-request-id": "r-1"}, {}, b"", b'{"scores": [0.1, 0.9], "ms": 3}')
+    >>> records_of(exchange)
     [{'scores': [0.1, 0.9], 'id': 'r-1'}]
     """
     content = json.loads(exchange.response)
@@ -64,29 +63,30 @@ def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
         content = content["predictions"]
     rows = content if isinstance(content, list) else [content]
     fields = ("id", "scores", "model", "task", "version", "prediction", "groups", "time")
-    found = [
+    answers = [
         {k: row[k] for k in fields if k in row} for row in rows if isinstance(row, dict) and "scores" in row
     ]
     heads = (exchange.response_headers, exchange.request_headers)
     header = next((head[name] for head in heads for name in _ID_HEADERS if head.get(name)), None)
-    if len(found) == 1 and header is not None:
-        found[0].setdefault("id", header)
-    return [row for row in found if "id" in row]
+    if len(answers) == 1 and header is not None:
+        answers[0].setdefault("id", header)
+    return [row for row in answers if "id" in row]
 
 
 class Middleware:
-    """Logs what a service answers, once the response has gone out: it changes, delays and breaks none.
+    """A middleware that logs the answers of a service after each response, without changing or delaying it.
 
     Parameters
     ----------
     app : ASGI application
     client : Client
     records : callable
-        The answers in an exchange, as the arguments of `Client.log` by name. What it raises is logged once.
+        A function that returns the arguments of `Client.log` for each answer in an `Exchange`. Its first
+        exception is logged.
     paths : iterable of str, optional
-        Only these are looked at; all if left out.
+        The paths to log, by default all.
     max_bytes : int
-        Of a body that is looked at: a longer one is passed on as it is, and not logged.
+        The limit of a body; an exchange with a longer one is not logged.
 
     Examples
     --------
@@ -107,19 +107,19 @@ class Middleware:
         self._app, self._client, self._records = app, client, records
         self._paths = None if paths is None else frozenset(paths)
         self._max_bytes = max_bytes
-        self._told = False
+        self._failed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] != "http" or (self._paths is not None and scope["path"] not in self._paths):
             await self._app(scope, receive, send)
             return
-        asked, said = _Body(self._max_bytes), _Body(self._max_bytes)
+        request, response = _Body(self._max_bytes), _Body(self._max_bytes)
         start: Message = {}
 
         async def receiving() -> Message:
             message = await receive()
-            asked.add(message)
+            request.add(message)
             return message
 
         async def sending(message: Message) -> None:
@@ -127,27 +127,32 @@ class Middleware:
             if message["type"] == "http.response.start":
                 start.update(message)
             else:
-                said.add(message)
+                response.add(message)
 
         await self._app(scope, receiving, sending)
-        if 200 <= start.get("status", 0) < 300 and not asked.cut and not said.cut:
-            self._log(scope, start, asked, said)
+        if 200 <= start.get("status", 0) < 300 and not request.cut and not response.cut:
+            self._log(scope, start, request, response)
 
-    def _log(self, scope: Scope, start: Message, asked: _Body, said: _Body) -> None:
+    def _log(self, scope: Scope, start: Message, request: _Body, response: _Body) -> None:
         try:
             exchange = Exchange(
-                scope["path"], start["status"], _headers(scope), _headers(start), asked.content, said.content
+                scope["path"],
+                start["status"],
+                _headers(scope),
+                _headers(start),
+                request.content,
+                response.content,
             )
             for record in self._records(exchange):
                 self._client.log(**record)
         except Exception:
-            if not self._told:
-                self._told = True
+            if not self._failed:
+                self._failed = True
                 log.exception("No record was made of a response of %s. This is told once.", scope["path"])
 
 
 class _Body:
-    """The parts of a body, up to a bound."""
+    """The parts of a body, up to a limit."""
 
     def __init__(self, max_bytes: int) -> None:
         self._parts: list[bytes] = []
@@ -168,5 +173,7 @@ class _Body:
         return b"".join(self._parts)
 
 
-def _headers(of: Mapping[str, Any]) -> dict[str, str]:
-    return {bytes(k).decode("latin-1").lower(): bytes(v).decode("latin-1") for k, v in of.get("headers", ())}
+def _headers(part: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        bytes(k).decode("latin-1").lower(): bytes(v).decode("latin-1") for k, v in part.get("headers", ())
+    }

@@ -1,4 +1,4 @@
-"""The client: two bounded queues, and one thread that posts what is in them."""
+"""The client: two bounded queues, and a thread that posts their records."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from blindsight_client.posting import Poster, Reply
 
 log = logging.getLogger("blindsight_client")
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds between two tries of a post, doubled and spread by chance
-_LONGEST_ASKED = 3600.0  # of what an answer asks for in Retry-After
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds between two tries of a post, doubled each time, with jitter
+_LONGEST_RETRY_AFTER = 3600.0  # limit of Retry-After in seconds
 _SAY_SECONDS = 60.0
 _RETRIED = frozenset({401, 404, 408, 425, 429})
-"""Answers below 500 after which the same post may be taken later: a token, a proxy or room may come."""
+"""The statuses below 500 after which a post may succeed later, such as with a new token or with room."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the records of one kind: ``logged = sent + rejected + dropped + pending`` at all times.
+    """The numbers of records of one kind; ``logged = sent + rejected + dropped + pending`` always holds.
 
     Parameters
     ----------
     logged : int
-        Calls of `Client.log`, or of `Client.label`.
+        Calls of `Client.log` or of `Client.label`.
     sent : int
         Records that the agent has acknowledged.
     rejected : int
-        Records that the agent refused, or that could not be written as JSON; the log has the first reason.
+        Records that the agent refused or that cannot be written as JSON; the log has the first reason.
     dropped : int
-        Records for which the queue had no room, and those that were left when the client was closed.
+        Records for which the queue had no room, and records that remained when the client was closed.
     pending : int
-        Records in the queue, and in the post under way.
+        Records in the queue and in the current post.
     retries : int
         Posts that were tried again.
     """
@@ -55,17 +55,17 @@ class Counts:
 
 
 class _Queue:
-    """Records of one kind on their way to one path. Guarded by the client's lock."""
+    """The records of one kind for one path, guarded by the lock of the client."""
 
     def __init__(self, path: str, max_records: int, max_bytes: int) -> None:
         self.path = path
         self._max_records, self._max_bytes = max_records, max_bytes
         self.lines: deque[bytes] = deque()
-        self.posted: list[bytes] = []  # the post under way
+        self.posted: list[bytes] = []  # the records of the current post
         self.bytes = 0
         self.logged = self.sent = self.rejected = self.dropped = self.retries = 0
         self.wait = _FIRST_WAIT
-        self.not_before = 0.0  # monotonic
+        self.not_before = 0.0  # the monotonic time of the next try
 
     @property
     def pending(self) -> int:
@@ -80,7 +80,7 @@ class _Queue:
         self.bytes += len(line)
 
     def take(self, most_records: int, most_bytes: int) -> list[bytes]:
-        """The next post; that of the last try, where there is one."""
+        """Return the records of the next post, or those of a post that is tried again."""
         if self.posted:
             return self.posted
         size = 0
@@ -92,7 +92,7 @@ class _Queue:
         return self.posted
 
     def end(self, sent: int, rejected: int, dropped: int = 0) -> None:
-        """The post under way is answered for good."""
+        """Finish the current post, and count its records."""
         self.bytes -= sum(map(len, self.posted))
         self.sent += sent
         self.rejected += rejected
@@ -101,20 +101,22 @@ class _Queue:
         self.wait, self.not_before = _FIRST_WAIT, 0.0
 
     def halve(self) -> None:
-        """The post under way is too large."""
+        """Put the second half of the current post, which is too large, back into the queue."""
         rest = self.posted[len(self.posted) // 2 :]
         self.posted = self.posted[: len(self.posted) // 2]
         self.lines.extendleft(reversed(rest))
 
-    def put_off(self, asked: float | None, now: float) -> None:
-        """The post under way is to be tried again, after as many seconds as the answer asked for."""
+    def put_off(self, retry_after: float | None, now: float) -> None:
+        """Postpone the current post by `retry_after` seconds, or by a growing pause."""
         self.retries += 1
         spread = self.wait * random.uniform(0.5, 1.0)
-        self.not_before = now + (spread if asked is None else min(max(asked, 0.0), _LONGEST_ASKED))
+        self.not_before = now + (
+            spread if retry_after is None else min(max(retry_after, 0.0), _LONGEST_RETRY_AFTER)
+        )
         self.wait = min(2 * self.wait, _LONGEST_WAIT)
 
     def drop(self) -> None:
-        """Nothing of it will be sent any more."""
+        """Drop all records."""
         self.dropped += self.pending
         self.lines.clear()
         self.posted, self.bytes = [], 0
@@ -124,40 +126,40 @@ class _Queue:
 
 
 class Client:
-    """Sends predictions and labels to the `http` source of a Blindsight agent, from a thread of its own.
+    """A client that sends predictions and labels to the `http` source of an agent from a background thread.
 
-    `log` and `label` write a record as JSON, put it into a bounded queue and return: no call waits for the
-    agent, and none raises because of it. What does not fit into the queue is dropped and counted. A post that
-    the agent cannot take now is tried again, after what its answer asks for in `Retry-After`, else with
-    growing pauses. The agent knows a record that comes twice by its id.
+    `log` and `label` write a record as JSON, put it into a bounded queue and return. No call waits for the
+    agent or raises because of it. Records without room in the queue are dropped and counted. A post that the
+    agent cannot accept now is tried again after its `Retry-After`, or after growing pauses. The agent
+    recognises repeated records by their id.
 
-    Predictions and labels have a queue each. All methods may be called from any thread, and from coroutines.
-    After a fork the child has an empty queue and a thread of its own, and the parent sends what its queue
-    holds. Where the process ends, what is left has `close_seconds` to be sent; a process that ends by
-    `os._exit`, as those of `multiprocessing`, should call `close` before.
+    Predictions and labels have separate queues. All methods may be called from any thread and from
+    coroutines. After a fork the child has empty queues and its own thread, and the parent sends its own
+    records. At the end of the process, the remaining records are sent for up to `close_seconds`. A process
+    that ends by `os._exit`, like those of `multiprocessing`, should call `close` first.
 
     Parameters
     ----------
     url : str
-        Of the source: ``http://127.0.0.1:9108``; a path is put before ``/v1/…``.
+        The address of the source, such as ``http://127.0.0.1:9108``; a path is put before ``/v1/…``.
     token : str, optional
-        Bearer token.
+        The bearer token.
     model, task : str, optional
-        Of the records that name none.
+        The model and task of records that name none.
     max_records : int
-        In each queue, with the post under way.
+        The limit of each queue, with the current post.
     max_bytes : int
-        Of the records in each queue.
+        The limit of each queue in bytes.
     batch_records, batch_bytes : int
-        In one post at most; the agent's own bounds are 50,000 rows and ``max_body_bytes``.
+        The limits of a post; the agent's own limits are 50,000 rows and ``max_body_bytes``.
     flush_seconds : float
-        The oldest record waits no longer before it is posted.
+        The longest time for which a record waits for its post.
     timeout_seconds : float
-        For the agent to take and answer a post.
+        The time limit of a post.
     close_seconds : float
-        To send what is left when the process ends.
+        The time limit for the remaining records at the end of the process.
     ca_file : str, optional
-        Certificates of the authorities for https, PEM; the system's if absent.
+        The certificates of authorities for https as a PEM file; by default those of the system.
 
     Raises
     ------
@@ -208,7 +210,7 @@ class Client:
             os.register_at_fork(after_in_child=_Begin(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self._settings,)  # for a framework that copies it to other processes, as Ray does
+        return _again, (self._settings,)  # for frameworks such as Ray that copy the client to other processes
 
     def __enter__(self) -> Client:
         return self
@@ -229,29 +231,35 @@ class Client:
         features: Mapping[str, Any] | None = None,
         time: float | None = None,
     ) -> None:
-        """Log one answer of a model. It waits for nothing, and raises nothing.
+        """Log one answer of a model, without waiting or raising.
 
         Parameters
         ----------
         id : str
-            The request's, by which its label joins; the agent counts a second answer with it as a duplicate.
+            The id of the request, which joins its label; a second answer with this id is a duplicate.
         scores : sequence of float, mapping of class to float, or float
-            Probabilities of the classes in the order of the configuration; or of the positive one alone.
+            The probabilities of the classes in the order of the configuration, or that of the positive class.
         model, task : str, optional
-            If left out, the client's.
+            By default those of the client.
         version : str, optional
-            Of the model.
+            The version of the model.
         prediction : str, optional
-            The class acted on, if it is not that of the largest score.
+            The predicted class, if it is not the one with the largest score.
         groups : mapping of str to str, optional
         features : mapping of str to float or str, optional
-            What the model was given, as far as the task's configuration names it.
+            The inputs of the model that the configuration of the task names.
         time : float, optional
-            Seconds since the epoch; now if left out.
+            Seconds since the epoch, by default now.
         """
-        given = {"model": model, "task": task, "version": version, "prediction": prediction, "groups": groups}
-        given["features"] = features
-        self._add(self._predictions, {"id": id, "scores": scores, "time": time}, given)
+        others = {
+            "model": model,
+            "task": task,
+            "version": version,
+            "prediction": prediction,
+            "groups": groups,
+        }
+        others["features"] = features
+        self._add(self._predictions, {"id": id, "scores": scores, "time": time}, others)
 
     def label(
         self,
@@ -264,35 +272,41 @@ class Client:
         probability: float | None = None,
         time: float | None = None,
     ) -> None:
-        """Send the label of a request. It waits for nothing, and raises nothing.
+        """Log the label of a request, without waiting or raising.
 
         Parameters
         ----------
         id : str
-            The request's.
+            The id of the request.
         label : str, optional
             The true class.
         correct : bool, optional
-            Instead, for a task without classes: whether the model's answer was right. It needs a model.
+            In a task without classes, whether the answer of the model was right; it needs a model.
         model, task : str, optional
-            A label that names no model is about the answers of them all; so `model` of the client is put in
-            only where `correct` is given.
+            A label without a model applies to the answers of all models. So the client's model is the default
+            only with `correct`.
         probability : float, optional
-            The chance with which the request was picked for labelling, above 0 and at most 1.
+            The probability with which the request was picked for labelling, above 0 and at most 1.
         time : float, optional
-            Seconds since the epoch; now if left out.
+            Seconds since the epoch, by default now.
         """
-        whose = self._named.get("model") if correct is not None and model is None else model
-        given = {"label": label, "correct": correct, "model": whose, "task": task, "probability": probability}
-        self._add(self._labels, {"id": id, "time": time}, given, but="model")
+        of_model = self._named.get("model") if correct is not None and model is None else model
+        others = {
+            "label": label,
+            "correct": correct,
+            "model": of_model,
+            "task": task,
+            "probability": probability,
+        }
+        self._add(self._labels, {"id": id, "time": time}, others, but="model")
 
     def counts(self) -> dict[str, Counts]:
-        """What became of the ``"predictions"`` and of the ``"labels"`` so far, in this process."""
+        """Return the counts of ``"predictions"`` and of ``"labels"`` so far, in this process."""
         with self._changed:
             return {"predictions": self._predictions.counts(), "labels": self._labels.counts()}
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Wait until all that was logged is answered, at most so many seconds; whether it is."""
+        """Wait at most `timeout` seconds for the answers to all posts, and return whether they came."""
         until = time.monotonic() + timeout
         with self._changed:
             self._flushing = True
@@ -302,7 +316,7 @@ class Client:
             return done
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is left, at most for so many seconds (`close_seconds`); what then remains is dropped."""
+        """Send the remaining records for at most `timeout` seconds (`close_seconds`), and drop the others."""
         seconds = self._close_seconds if timeout is None else timeout
         with self._changed:
             self._closing_at = time.monotonic() + seconds
@@ -319,7 +333,7 @@ class Client:
             self._changed.notify_all()
 
     def _begin(self) -> None:
-        """With nothing logged: as it is made, and in the child of a fork."""
+        """Start with empty queues: in a new client, and in the child of a fork."""
         self._changed = threading.Condition()
         self._predictions = _Queue("/v1/predictions", *self._bounds)
         self._labels = _Queue("/v1/labels", *self._bounds)
@@ -327,18 +341,18 @@ class Client:
         self._thread: threading.Thread | None = None
         self._closing_at = None
         self._closed = self._flushing = False
-        self._said: dict[str, float] = {}
-        self._poster.begin_anew()
+        self._logged_at: dict[str, float] = {}
+        self._poster.forget_connection()
 
     @property
     def _pending(self) -> int:
         return sum(queue.pending for queue in self._queues)
 
-    def _add(self, queue: _Queue, record: dict[str, Any], given: Mapping[str, Any], but: str = "") -> None:
+    def _add(self, queue: _Queue, record: dict[str, Any], others: Mapping[str, Any], but: str = "") -> None:
         if record["time"] is None:
             record["time"] = time.time()
         record.update((key, value) for key, value in self._named.items() if key != but)
-        record.update((key, value) for key, value in given.items() if value is not None)
+        record.update((key, value) for key, value in others.items() if value is not None)
         try:
             line = json.dumps(record, separators=(",", ":"), default=_plain).encode()
         except (TypeError, ValueError, RecursionError) as error:
@@ -358,7 +372,7 @@ class Client:
         self._say(queue.path, f"a record cannot be written as JSON ({error}); give text and numbers")
 
     def _started(self) -> bool:
-        """Start the thread; False where the interpreter is about to end."""
+        """Start the thread; return False if the interpreter is about to end."""
         thread = threading.Thread(target=self._run, name="blindsight-client", daemon=True)
         try:
             thread.start()
@@ -382,7 +396,7 @@ class Client:
         return self._closed or (self._closing_at is not None and not self._pending)
 
     def _is_due(self) -> bool:
-        """Whether there is something that should not wait for the next flush."""
+        """Return whether a post should not wait for the next flush."""
         hurry = self._closing_at is not None or self._flushing
         ready = [queue for queue in self._queues if self._may_post(queue)]
         full = any(len(queue.lines) >= self._batch[0] for queue in ready)
@@ -392,7 +406,7 @@ class Client:
         return queue.pending > 0 and time.monotonic() >= queue.not_before
 
     def _pause(self) -> float:
-        """Seconds after which to look again, whatever happens."""
+        """Return the seconds until the queues must be checked again."""
         waits = [queue.not_before - time.monotonic() for queue in self._queues if queue.posted]
         return max(min([self._flush_seconds, *waits]), 0.001)
 
@@ -401,37 +415,37 @@ class Client:
         answer = self._poster.post(queue.path, b"\n".join(lines) + b"\n", left)
         with self._changed:
             if self._closed or queue.posted is not lines:
-                return  # what was left has been counted as dropped
-            told = self._settle(queue, answer, len(lines))
+                return  # `close` has counted the records as dropped
+            message = self._settle(queue, answer, len(lines))
             self._changed.notify_all()
-        if told:  # not before: a handler of the log may be slow, and who logs must not wait for it
-            self._say(queue.path, told)
+        if message:  # without the lock: a slow log handler must not block callers of `log`
+            self._say(queue.path, message)
 
     def _settle(self, queue: _Queue, answer: Reply, count: int) -> str:
-        """What becomes of a post by its answer; the sentence to be logged."""
+        """Count the records of a post by its reply, and return the message to be logged or ""."""
         if answer.status == 202:
             rejected = min(answer.rejected, count)
             queue.end(count - rejected, rejected)
-            return f"the agent rejected {rejected} of {count} records: {answer.told}" if rejected else ""
+            return f"the agent rejected {rejected} of {count} records: {answer.message}" if rejected else ""
         if answer.status == 413 and count > 1:
             queue.halve()
             return ""
         if answer.status == 0 or answer.status >= 500 or answer.status in _RETRIED:
             queue.put_off(answer.retry_after, time.monotonic())
-            return f"the agent cannot take records now: {answer.told}; they wait in the queue"
+            return f"the agent cannot take records now: {answer.message}; they wait in the queue"
         queue.end(0, count)
-        return f"the agent refused {count} records: {answer.told}"
+        return f"the agent refused {count} records: {answer.message}"
 
     def _say(self, about: str, sentence: str) -> None:
-        """Log it, at most once a minute of each kind."""
+        """Log a message, at most once a minute about each subject."""
         now = time.monotonic()
-        if now - self._said.get(about, -_SAY_SECONDS) >= _SAY_SECONDS:
-            self._said[about] = now
+        if now - self._logged_at.get(about, -_SAY_SECONDS) >= _SAY_SECONDS:
+            self._logged_at[about] = now
             log.warning("%s", sentence[:1].upper() + sentence[1:])
 
 
 class _Begin:
-    """What the child of a fork does; it keeps no client alive."""
+    """A callable that resets a client in the child of a fork, with a weak reference to the client."""
 
     def __init__(self, client: Client) -> None:
         self._client = weakref.ref(client)
@@ -443,9 +457,9 @@ class _Begin:
 
 
 def _close(client: weakref.ref[Client]) -> None:
-    found = client()
-    if found is not None:
-        found.close()
+    open_client = client()
+    if open_client is not None:
+        open_client.close()
 
 
 def _again(settings: dict[str, Any]) -> Client:
@@ -453,7 +467,7 @@ def _again(settings: dict[str, Any]) -> Client:
 
 
 def _plain(value: Any) -> Any:
-    """What an array or a number of numpy, torch or the like holds."""
+    """Return an array or number of numpy, torch and so on as Python values."""
     for name in ("tolist", "item"):
         if hasattr(value, name):
             return getattr(value, name)()

@@ -1,4 +1,4 @@
-"""A decorator for what answers without ASGI: methods of Ray Serve and BentoML, and plain functions."""
+"""A decorator that logs answers without ASGI: of methods of Ray Serve and BentoML, and of functions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 def observed(client: Client, records: Callable[..., Iterable[Mapping[str, Any]]]) -> Callable[[Call], Call]:
-    """Log what a function, method or coroutine answers; the answer itself is passed on as it is.
+    """Return a decorator that logs the results of a function, method or coroutine, which stay unchanged.
 
     Parameters
     ----------
     client : Client
     records : callable
-        Called with the answer and the arguments of the call; gives the arguments of `Client.log` by name, for
-        each answer. What it raises is logged once.
+        A function of the answer and the arguments of the call, which returns the arguments of `Client.log`
+        for each record. Its first exception is logged.
 
     Examples
     --------
@@ -37,15 +37,15 @@ def observed(client: Client, records: Callable[..., Iterable[Mapping[str, Any]]]
     """
 
     def wrap(call: Call) -> Call:
-        told: list[str] = []
+        failed: list[str] = []
 
         def note(answer: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             try:
                 for record in records(answer, *arguments, **named):
                     client.log(**record)
             except Exception:
-                if not told:
-                    told.append("")
+                if not failed:
+                    failed.append("")
                     log.exception("No record was made of an answer. This is told once.")
 
         @functools.wraps(call)

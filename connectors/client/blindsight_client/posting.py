@@ -1,4 +1,4 @@
-"""One kept connection to the agent, and what its answers say."""
+"""The connection to the agent, which is kept open, and the replies to posts."""
 
 from __future__ import annotations
 
@@ -14,41 +14,40 @@ _LONGEST_ANSWER = 1 << 20
 
 @dataclass(frozen=True)
 class Reply:
-    """What a post got.
+    """The reply to a post.
 
     Parameters
     ----------
     status : int
-        0 where there was no answer.
-    told : str
-        What it says, in short.
+        The HTTP status, or 0 without a reply.
+    message : str
+        The status and message of the agent, or the error of the connection.
     rejected : int
-        Records that were not taken, of a post that was.
+        The number of rejected records in an accepted post.
     retry_after : float, optional
-        Seconds that it asks to wait.
+        The seconds of `Retry-After`.
     """
 
     status: int
-    told: str
+    message: str
     rejected: int = 0
     retry_after: float | None = None
 
 
 class Poster:
-    """Posts lines, one request at a time, over one connection that is kept.
+    """A sender of lines, one request at a time, over one connection that is kept open.
 
     Parameters
     ----------
-    url : str
-    token : str, optional
+    url, token, ca_file
+        See `Client`.
     timeout_seconds : float
-        For each step of a request.
-    ca_file : str, optional
+        The time limit of each step of a request.
 
     Raises
     ------
     ValueError
-        The address is none of http or https.
+        The address has no host, or another scheme than http and https.
 
     Examples
     --------
@@ -73,24 +72,24 @@ class Poster:
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
-        """Let go of the connection; the next post makes another."""
+        """Close the connection; the next post opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def begin_anew(self) -> None:
-        """Forget the connection, which belongs to another process."""
+    def forget_connection(self) -> None:
+        """Forget the connection without closing it, because it belongs to another process."""
         self._connection = None
 
     def post(self, path: str, body: bytes, seconds: float | None = None) -> Reply:
-        """Post lines; an answer without a status where there was none.
+        """Post lines, and return the reply, with the status 0 if there was none.
 
         Parameters
         ----------
         path : str
         body : bytes
         seconds : float, optional
-            That are left, if fewer than the time limit.
+            The remaining time, if shorter than the time limit.
         """
         kept = self._connection is not None
         timeout = self._timeout if seconds is None else max(min(self._timeout, seconds), 0.001)
@@ -100,7 +99,7 @@ class Poster:
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 if not kept:
                     raise
-                self.close()  # the agent closes an idle connection: this one may have been
+                self.close()  # the agent closes idle connections, perhaps this one
                 return self._ask(path, body, timeout)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
@@ -132,17 +131,17 @@ def _answer(status: int, retry_after: str | None, text: bytes) -> Reply:
     rejected = content.get("rejected", 0)
     errors = content.get("errors")
     first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
-    told = first.get("message") or content.get("error") or ""
+    message = first.get("message") or content.get("error") or ""
     return Reply(
         status,
-        f"{status} {told}".strip(),
+        f"{status} {message}".strip(),
         rejected if isinstance(rejected, int) else 0,
         _seconds(retry_after),
     )
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Of a `Retry-After` in seconds; a date, which the agent never gives, is passed over.
+    """Return the seconds of a `Retry-After`, or None for a date, which the agent never sends.
 
     Examples
     --------

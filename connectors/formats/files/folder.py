@@ -1,4 +1,4 @@
-"""The reader of folders of tables (CSV, Parquet), local or in an object store; files are read once complete."""
+"""The reader of folders of tables (CSV, Parquet), local or in an object store."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
 
 
 def find_again(path: Path, place: Place, make_cutter: MakeCutter) -> OpenFile | None:
-    """Open the file with the text of a place, followed or rotated, at the place; return None if no file has it.
+    """Open the file with the text of a place, followed or rotated, at the place; return None if none has it.
 
     The same inode comes before the same beginning. If a name has moved to another file, the search is
     repeated.

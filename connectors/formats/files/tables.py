@@ -213,8 +213,8 @@ _MOST_LINES = 200
 """The largest number of lines of a row: an open quote would make one cell of the rest of the file."""
 
 _MOST_AGAIN = 1000
-"""The budget of lines to read again, to which each row adds `_AGAIN_A_ROW`. It bounds the cost of a file full of
-open quotes to a few readings."""
+"""The budget of lines to read again, to which each row adds `_AGAIN_A_ROW`. It bounds the cost of a file full
+of open quotes to a few readings."""
 _AGAIN_A_ROW = 2
 
 
