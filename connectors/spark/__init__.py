@@ -1,7 +1,7 @@
-"""Replays and streams of any size on Spark: the same decoder for each split, the same engine for each model.
+"""Replays and streams of any size on Spark, with the decoder for each split and the engine for each model.
 
 splits ── reading ─ Share ── shuffle by unit ── computing ─ Line ── sort by place ── the driver's files
 a Kafka topic ── messages ─ Share ── a batch of each unit ── stepping, state to state ── ledger commits
 
-Nothing here is imported unless Spark is asked for.
+These modules are imported only for `--engine spark`.
 """

@@ -1,4 +1,4 @@
-"""The second stage, on the executors: a unit's shares, in the order of the stream, through its engine."""
+"""The second stage of a replay on the executors: the engine of a unit computes its shares in order."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ from monitor.engine.report_order import OrderedReport
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 
-_ROWS_AT_ONCE = 65_536  # of one model some hundred windows, which are evaluated in one call
+_ROWS_AT_ONCE = 65_536  # some hundred windows of one model, which are evaluated in one call
 _BYTES_AT_ONCE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a unit.
+    """The result of a unit.
 
     Parameters
     ----------
     unit : int
     view : EngineView
-        Of its engine.
+        The view of its engine.
     labelled : mapping
-        As `Engine.labelled` gives it.
+        The result of `Engine.labelled`.
     waiting : mapping
-        As `Engine.waiting_labels` gives it.
-    windows, line_bytes : int
-        Lines that are no revisions; bytes of all lines.
+        The result of `Engine.waiting_labels`.
+    windows : int
+        The number of lines that are no revisions.
+    line_bytes : int
+        The size of all lines.
     """
 
     unit: int
@@ -55,13 +57,13 @@ class Ended:
 
 
 def compute_units(job: Any, computing: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Lines of the units whose blocks come sorted by unit, split and number; for `mapInArrow`.
+    """Return the lines of units from their blocks, sorted by unit, split and number; for `mapInArrow`.
 
     Parameters
     ----------
     job, computing : Broadcast of Job and of Computing
     batches : iterator of pyarrow.RecordBatch
-        With the columns `unit`, `split`, `number` and `data`.
+        The blocks, with the columns `unit`, `split`, `number` and `data`.
     """
     begin_task()
     rows = chain.from_iterable(_rows(batch) for batch in batches)
@@ -82,16 +84,16 @@ def _rows(batch: Any) -> Iterator[tuple[int, int, int, bytes]]:
 def lines_of(
     job: Job, computing: Computing, number: int, blocks: Iterable[tuple[int, int, bytes]]
 ) -> Iterator[LineRow]:
-    """The lines of one unit, in their order, then what became of it.
+    """Yield the lines of one unit in order, then its result.
 
     Parameters
     ----------
     job : Job
     computing : Computing
     number : int
-        Of the unit.
+        The number of the unit.
     blocks : iterable of (split, number, data)
-        In the order of the stream; those of one chunk in any.
+        The blocks in the order of the stream, in any order within a chunk.
     """
     unit = computing.units[number]
     engine = settings_of(job.settings, unit).build()
@@ -109,7 +111,7 @@ def lines_of(
 def _steps(
     blocks: Iterable[tuple[int, int, bytes]], begins: Sequence[Begin]
 ) -> Iterator[list[tuple[Partition, Begin]]]:
-    """Shares to be taken at once: of whole chunks, and of so many that there are rows enough."""
+    """Yield lists of shares to be computed at once: whole chunks with enough rows together."""
     pending: list[tuple[Partition, Begin]] = []
     rows = 0
     for (split, _), of_chunk in groupby(blocks, key=lambda block: block[:2]):

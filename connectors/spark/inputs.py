@@ -1,4 +1,4 @@
-"""The files of a job on Spark: named one by one or by their folders, as driver and executors open them."""
+"""The files of a job on Spark, named one by one or by folder, as driver and executors open them."""
 
 from __future__ import annotations
 
@@ -11,47 +11,46 @@ from connectors.files import is_pipe, why_not_a_file
 from monitor.base.errors import ConfigError
 
 _HIDDEN = ("_", ".")
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")  # of two letters or more: `C:/` is a disk
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)")  # a scheme has two letters or more: `C:/` is a disk
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:
-    """The files, and those in the folders, which are in the order of their names.
+    """Return the files, and the files in the folders in the order of their names.
 
-    Names that begin with ``_`` or ``.`` are passed over, as Spark and Hadoop do: they are marks of a job,
-    not its output.
+    Names that begin with ``_`` or ``.`` are ignored, as in Spark and Hadoop: they mark the state of a job.
 
     Raises
     ------
     ConfigError
-        Something is no file, nothing is in a folder, or a path is of a file system that is not mounted.
+        A path is no file, a folder has no file, or a file system is not mounted.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(mounted, paths):
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
             if not inside:
                 raise ConfigError(f"{path} is a folder without a file in it; correct the path")
-            found += inside
+            files += inside
             continue
         problem = why_not_a_file(path)
         if problem is None and is_pipe(path):
             problem = f"{path} is a pipe, which only one process can read; write it to a file first"
         if problem is not None:
             raise ConfigError(problem)
-        found.append(path)
-    return found
+        files.append(path)
+    return files
 
 
 def mounted(path: Path) -> Path:
-    """A path as Python opens it: of a URI ``file:///…`` its path, of what has no scheme itself.
+    """Return a path as Python opens it: that of a URI ``file:///…``, or a path without a scheme unchanged.
 
-    Driver and executors open files themselves, not by Hadoop's file systems: these give lines without their
-    places in the file, by which the reports tell which records a window used.
+    Driver and executors open files themselves, not with Hadoop's file systems, which return lines without
+    their positions. Reports name the records of a window by position.
 
     Raises
     ------
     ConfigError
-        It is a URI of another file system.
+        The path is a URI of another file system.
 
     Examples
     --------
@@ -61,12 +60,12 @@ def mounted(path: Path) -> Path:
     Traceback (most recent call last):
     ...
     monitor.base.errors.ConfigError: s3a://logs/november: Spark's file systems are not read; mount s3a://logs on the driver and on every executor, by one path, and give that path
-    """  # noqa: E501 - the line is the thing shown
-    # `Path` makes one slash of two; a file of this name, where there is one, is meant.
-    found = _URI.match(path.as_posix())
-    if found is None or path.exists():
+    """  # noqa: E501 - the example shows a long line
+    # `Path` makes one slash of two. An existing file of this name comes first.
+    match = _URI.match(path.as_posix())
+    if match is None or path.exists():
         return path
-    scheme, rest = found.groups()
+    scheme, rest = match.groups()
     if scheme.lower() == "file":
         return Path("/" + unquote(rest))
     root = f"{scheme}://{rest.partition('/')[0]}"

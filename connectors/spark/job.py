@@ -1,4 +1,4 @@
-"""What every executor of a replay is told, and the rows that stages hand to each other."""
+"""The settings of a replay, which every executor gets, and the rows that its stages exchange."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Job:
     ----------
     config : Config
     settings : EngineSettings
-        Of all tasks.
+        The settings of all tasks.
     splits : tuple of Split
-        In the order of the stream.
+        The parts of the input in the order of the stream.
     """
 
     config: Config
@@ -42,7 +42,7 @@ class Job:
 
 
 class BlockKind(IntEnum):
-    """What a block holds."""
+    """The kind of content of a block."""
 
     FACTS = 0
     TIMES = 1
@@ -57,10 +57,10 @@ class Block(NamedTuple):
     ----------
     kind : BlockKind
     task, model, besides : str
-        As of `monitor.engine.partitioning.Partition`; ``""`` for what is no share.
+        See `monitor.engine.partitioning.Partition`; ``""`` in blocks other than shares.
     split : int
     number : int
-        Of the chunk in the split: shares of one chunk belong together.
+        The number of the chunk in the split; the shares of one chunk belong together.
     data : bytes
     """
 
@@ -79,13 +79,13 @@ BLOCKS = "kind int, task string, model string, besides string, split int, number
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """What the second stage is told beside the job.
+    """The settings of the second stage, in addition to the job.
 
     Parameters
     ----------
     units : tuple of Unit
     begins : tuple of Begin
-        By split.
+        The start of each split in the stream.
     """
 
     units: tuple[Unit, ...]
@@ -93,9 +93,9 @@ class Computing:
 
 
 class LineRow(NamedTuple):
-    """A row of the second stage: a line of the reports, or what became of a unit (`ENDED_UNIT`).
+    """A row of the second stage: a line of the reports, or the result of a unit (`ENDED_UNIT`).
 
-    The first seven columns are the order of the lines; `ended` is `StreamPosition.task_number`.
+    The first eight columns sort the lines; `ended` is `StreamPosition.task_number`.
     """
 
     sequence: int
@@ -116,18 +116,18 @@ LINES = (
 """The columns of `LineRow`, for Spark."""
 
 ENDED_UNIT = 9
-"""The `stage` of a row that tells what became of a unit."""
+"""The `stage` of a row with the result of a unit."""
 
 
 _tune_once = cache(tune_collector)
 
 
 def begin_task() -> None:
-    """What an executor's Python, which works on one task after another, does at the start of each.
+    """Prepare an executor's Python process, which runs one task after another, for the next task.
 
-    Before each task Spark has Python look anew for modules. So each `zipimporter` reads all of its archive's
-    directory again, in Python; Spark's archive has one for each package, which takes longer than to decode
-    20,000 messages. Python makes an importer that is forgotten here again where it imports by it.
+    Before each task Spark makes Python search for modules again, and then each `zipimporter` reads the whole
+    directory of its archive, in Python. Spark's archive has one importer for each package, which takes longer
+    than decoding 20,000 messages. Python makes an importer that is removed here again when it needs it.
     """
     _tune_once()
     for path, importer in tuple(sys.path_importer_cache.items()):
@@ -136,10 +136,10 @@ def begin_task() -> None:
 
 
 def packed(value: Any) -> bytes:
-    """Something on its way from one of our processes to another, its arrays in as few bytes as hold them.
+    """Return a value as bytes for another of our processes, with arrays in as few bytes as possible.
 
-    Spark copies each byte of a share several times, to disks and between Java and Python, and most columns
-    of a share hold one value only, or whole numbers that lie close together.
+    Spark copies each byte of a share several times, to disks and between Java and Python. Most columns of a
+    share hold a single value, or integers close to each other.
 
     Examples
     --------
@@ -153,19 +153,19 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(data: bytes) -> Any:
-    """What `packed` was given."""
+    """Return the value that `packed` turned into bytes."""
     return pickle.loads(data)
 
 
 class _Packer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """How an array is put together again; anything else is packed as always."""
+        """Return a compact form of an array; other values are pickled as usual."""
         if type(value) is not np.ndarray or value.dtype.kind not in "biufV" or not value.size:
             return NotImplemented
-        if value.dtype.kind == "V":  # the draws of labels, which most have not
+        if value.dtype.kind == "V":  # the draws of labels, which most rows lack
             return NotImplemented if value.tobytes().strip(b"\0") else (np.zeros, (value.shape, value.dtype))
         kind = value.dtype.str
-        # The bits of a float as a whole number: what is not a number, and which zero it is, stay as they are.
+        # The bits of a float as an integer, which preserves NaN and the sign of zero.
         whole = kind if value.dtype.kind in "iu" else f"u{value.dtype.itemsize}"
         bits = value.view(whole)
         low, high = int(bits.min()), int(bits.max())
@@ -197,7 +197,7 @@ _TYPES = {
 
 
 def as_arrow(rows: Iterable[Sequence[Any]], columns: str, each: int) -> Iterator[Any]:
-    """Rows as record batches of about so many bytes of their last column.
+    """Yield rows as record batches.
 
     Parameters
     ----------
@@ -205,6 +205,7 @@ def as_arrow(rows: Iterable[Sequence[Any]], columns: str, each: int) -> Iterator
     columns : str
         `BLOCKS` or `LINES`.
     each : int
+        The approximate size of a batch in bytes of the last column.
     """
     pairs = [column.replace("`", "").split() for column in columns.split(", ")]
     schema = pyarrow.schema([(name, _TYPES[kind]) for name, kind in pairs])

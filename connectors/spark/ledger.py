@@ -1,13 +1,13 @@
-"""A stream's checkpoint folder: which batch is committed, and the state of every unit as of it.
+"""The checkpoint folder of a stream: the last committed batch, and the state of every unit after it.
 
-A batch is committed by one rename, of `committed.json`, once all that it names is on the disk. What a batch
-writes before that bears its number: a batch that was cut short writes the same names again.
+Renaming `committed.json` commits a batch, after all files that it names are on the disk. The files of a batch
+have its number in their names, so that a repeated batch overwrites those of an interrupted one.
 
-    lock              held by the one driver
-    committed.json    the last batch, its units and their states, what was counted
-    turn.json         that time passed without records, before what rests on it is computed
-    state/            a file a unit and batch
-    spark/            Spark's own: which offsets each batch has
+    lock              held by the only driver
+    committed.json    the last batch, its units and their states, and the counts
+    turn.json         the clock of a turn without records, written before the turn is computed
+    state/            a file for each unit and batch
+    spark/            Spark's own log of the offsets of each batch
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class UnitState:
         None for a whole task.
     state : str
     due : float or None
-        The stream's time past which it has something to do although nothing came; None for never.
+        The time of the stream after which the unit must be computed even without records; None for never.
     """
 
     task: str
@@ -56,42 +56,42 @@ class UnitState:
 
 @dataclass(slots=True)
 class Committed:
-    """What `committed.json` holds.
+    """The content of `committed.json`.
 
     Parameters
     ----------
     batch : int
-        -1 before the first.
+        The number of the last batch, -1 before the first.
     config : str
-        A digest of what the states rest on.
+        The digest of the configuration on which the states depend.
     units : list of UnitState
-        In the order in which they came.
+        The units in the order of their first records.
     received, labels_received : int
-        Used or not.
+        The numbers of answers and labels, used or not.
     rejected : dict of str to int
-        Answers, by reason.
+        The number of rejected answers by reason.
     labels_rejected : dict of str to int
-        By task; ``""`` for labels that name none.
+        The number of rejected labels by task, with ``""`` for labels that name none.
     shed : int
-        Answers of models beyond `max_series`.
+        The number of answers of models beyond `max_series`.
     ignored : int
-        Events without answers.
+        The number of events without answers.
     rows_left : int
-        Rows that the mapping did not read, of messages that hold several.
+        The number of rows that the mapping skipped in messages with several rows.
     dropped : list of (task, model)
-        Models beyond `max_series`, of which nothing is computed.
+        The models beyond `max_series`, which are not computed.
     time : float or None
-        When it was committed, seconds since the epoch.
+        The time of the commit in seconds since the epoch.
     stream : str
-        By which messages tell whose they are.
+        The id of the stream, which its messages carry.
     reports : int
-        Lines so far.
+        The number of lines so far.
     marks : dict of str to (int, int)
-        How far the topic of reports was written: see `monitor.export.sinks.destination.Mark`.
+        The end of the written part of the topic of reports: see `monitor.export.sinks.destination.Mark`.
     clock : float or None
-        The time of the stream: the largest of its records' that is no error. None before the first.
+        The time of the stream: the largest plausible time of its records. None before the first record.
     turn : int
-        How often time has passed without records since the batch.
+        The number of turns without records since the batch.
     """
 
     batch: int = -1
@@ -114,20 +114,20 @@ class Committed:
 
     @property
     def states(self) -> dict[tuple[str, str | None], str]:
-        """The files of the units, by task and model."""
+        """The files of the states by task and model."""
         return {(one.task, one.model): one.state for one in self.units}
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Time that passes without records, written down before anything rests on it.
+    """An advance of the stream's time without records, saved before it is computed.
 
     Parameters
     ----------
     batch, turn : int
-        What will be committed.
+        The batch and turn that will be committed.
     clock : float
-        The stream's time then.
+        The new time of the stream.
     """
 
     batch: int
@@ -139,20 +139,20 @@ _decoder = msgspec.json.Decoder(Committed)
 
 
 class CheckpointLedger:
-    """The folder of a stream.
+    """The checkpoint folder of a stream.
 
     Parameters
     ----------
     folder : Path
-        Made where it is not there. Driver and executors see it by this path.
+        The folder, which is created if necessary. Driver and executors must share it under this path.
     config : Config
 
     Raises
     ------
     ConfigError
-        The folder cannot be used, or was begun under another configuration.
+        The folder cannot be used, or belongs to another configuration.
     ClusterError
-        The disk does not take a new one.
+        The new folder cannot be written.
     """
 
     def __init__(self, folder: Path, config: Config) -> None:
@@ -168,7 +168,7 @@ class CheckpointLedger:
                 f"--checkpoint: {folder} cannot be used: {error}; give another folder"
             ) from error
         if self.committed.batch < 0 and not (folder / SPARK / "offsets" / "0").exists():
-            self.committed.config = digest  # nothing was read yet
+            self.committed.config = digest  # no batch has been read
         if self.committed.config != digest:
             raise ConfigError(
                 f"--checkpoint: {folder} belongs to other tasks or topics; give another folder, or restore "
@@ -181,18 +181,18 @@ class CheckpointLedger:
             )
         self._remove_others()
         if not self.committed.stream:
-            # Known before the first message bears it: one that was sent before a crash must be found again.
+            # Saved before the first message carries it, so that a message sent before a crash is recognised.
             named = replace(self.committed, stream=uuid.uuid4().hex)
             _save(folder / _FILE, msgspec.json.encode(named))
             self.committed = named
 
     def is_done(self, batch: int) -> bool:
-        """Whether a batch is committed; Spark may not have come to note that it is.
+        """Return whether a batch is committed; Spark may repeat one if it has not logged the commit.
 
         Raises
         ------
         ClusterError
-            It does not follow on the last one.
+            The batch is neither the last one nor the next one.
         """
         last = self.committed.batch
         if batch > last + 1 or batch < last:
@@ -203,12 +203,12 @@ class CheckpointLedger:
         return batch == last
 
     def commit(self, new: Committed) -> None:
-        """Make a batch count: everything that it names is there.
+        """Commit a batch, whose files are all on the disk.
 
         Raises
         ------
         ClusterError
-            A state is not to be seen here, or the disk does not take the commit.
+            A state is missing in the folder, or the commit cannot be written.
         """
         missing = next((one for one in new.units if not (self.states / one.state).exists()), None)
         if missing is not None:
@@ -221,29 +221,29 @@ class CheckpointLedger:
         self._remove_others()
 
     def intend(self, clock: float) -> Turn:
-        """Write down that time passes to there, so that what rests on it is the same after a crash."""
+        """Save and return the turn up to `clock`, so that it is computed again alike after a crash."""
         turn = Turn(self.committed.batch, self.committed.turn + 1, clock)
         _save(self.folder / _TURN, msgspec.json.encode(turn))
         return turn
 
     def intended(self) -> Turn | None:
-        """The turn that was cut short before its commit; None where there is none.
+        """Return the saved turn that was not committed, or None.
 
         Raises
         ------
         ConfigError
-            It cannot be read.
+            The turn cannot be read.
         """
         path = self.folder / _TURN
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=Turn) if path.exists() else None
+            turn = msgspec.json.decode(path.read_bytes(), type=Turn) if path.exists() else None
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"--checkpoint: {path} cannot be used: {error}; give another folder") from error
         last = self.committed
-        return found if found and (found.batch, found.turn) == (last.batch, last.turn + 1) else None
+        return turn if turn and (turn.batch, turn.turn) == (last.batch, last.turn + 1) else None
 
     def _remove_others(self) -> None:
-        """States that no commit names: older ones, and those of a batch that was cut short."""
+        """Remove the states that no commit names: older ones, and those of interrupted batches."""
         named = {one.state for one in self.committed.units}
         for path in self.states.iterdir():
             if path.name not in named:
@@ -251,7 +251,7 @@ class CheckpointLedger:
 
 
 def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
-    """What was counted with a batch more."""
+    """Return the counts of a commit with the facts of one more batch, by field of `Committed`."""
     rejected = sum((each.answers_rejected for each in facts), Counter[str]())
     used = sum(rows for each in facts for _, rows in each.models.values())
     labels_rejected = Counter(before.labels_rejected)
@@ -270,22 +270,22 @@ def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
 
 
 def digest_of(config: Config) -> str:
-    """A digest of what the states of a stream rest on: tasks, topics and how they are written.
+    """Return a digest of the configuration on which states depend: tasks, topics and mappings.
 
-    Brokers and options are none of it: a renewed password begins no other stream.
+    Brokers and options are not part of it, so that a new password does not start another stream.
     """
-    of_source = {"kind", "name", "topics", "mapping"}
-    text = config.model_dump_json(include={"tasks": True, "sources": {"__all__": of_source}})
+    source_keys = {"kind", "name", "topics", "mapping"}
+    text = config.model_dump_json(include={"tasks": True, "sources": {"__all__": source_keys}})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_state(folder: Path, unit: Unit, as_of: str, state: Any) -> str:
-    """Save a unit's state as of a batch and turn; the name of its file.
+    """Save the state of a unit after a batch and turn (`as_of`), and return the name of its file.
 
     Raises
     ------
     ClusterError
-        The disk does not take it.
+        The file cannot be written.
     """
     who = hashlib.sha256(f"{unit.task}\0{unit.model}".encode()).hexdigest()[:32]
     name = f"{who}.{as_of}"
@@ -294,12 +294,12 @@ def write_state(folder: Path, unit: Unit, as_of: str, state: Any) -> str:
 
 
 def read_state(folder: Path, name: str) -> Any:
-    """A state that was saved.
+    """Return a saved state.
 
     Raises
     ------
     ClusterError
-        It is not there, or damaged.
+        The file is missing or damaged.
     """
     try:
         return unpack((folder / name).read_bytes())
@@ -311,7 +311,7 @@ def read_state(folder: Path, name: str) -> Any:
 
 
 def _save(path: Path, data: bytes) -> None:
-    """As `put`, for a file of the checkpoint."""
+    """Write a file of the checkpoint like `put`, or raise a ClusterError."""
     try:
         put(path, data)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The first stage of a stream, on the executors: a batch's messages, decoded and shared out by model."""
+"""The first stage of a stream on the executors: the messages of a batch, decoded and partitioned by model."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ MESSAGES = (
     "headers",
     "key",
 )
-"""What the stage is handed of each message: ``topic-3``, its offset, its time in Kafka, its bytes, and the
-last two, its headers and its key, where the source's mapping reads what stands beside messages."""
+"""The columns of the stage's input: for each message its partition such as ``topic-3``, offset, time in Kafka
+and value; and its headers and key, but only if the source's mapping reads them."""
 
 _BYTES_AT_ONCE = 8 << 20
-_DAY = 86_400.0  # a time further ahead of its message is an error of the sender, and moves no other's clock
+_DAY = 86_400.0  # a time that is further ahead of its message is wrong, and must not move the stream's clock
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What every executor of a stream is told.
+    """The settings of a stream, which every executor gets.
 
     Parameters
     ----------
     config : Config
     settings : EngineSettings
-        Of all tasks.
+        The settings of all tasks.
     source : KafkaSourceConfig
     long_names : frozenset of str
-        As of `TaskLayout`: those in the states of the units.
+        The long names in the states of the units: see `TaskLayout`.
     """
 
     config: Config
@@ -60,15 +60,15 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """A share of some messages of one partition, n records, with where and when they stood in it.
+    """The n records of a share in messages of one Kafka partition, with their offsets and times in Kafka.
 
     Parameters
     ----------
     share : Partition
     offset : (n,) int64
     stamp : (n,) float64
-        Seconds since the epoch: the largest time that Kafka holds of the partition's messages of this batch
-        up to the record's.
+        Seconds since the epoch: the largest time in Kafka of the partition's messages in this batch up to the
+        message of the record.
     """
 
     share: Partition
@@ -80,32 +80,32 @@ class MessagePart:
 
     @property
     def time(self) -> Floats:
-        """That of each record; one that names none has that of its message."""
+        """The time of each record, or else that of its message."""
         named = self.share.records.time
         return np.where(np.isnan(named), self.stamp, named)
 
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Blocks of the messages whose columns are `MESSAGES`; for `mapInArrow`."""
+    """Return the blocks of the messages with the columns `MESSAGES`; a function for `mapInArrow`."""
     begin_task()
     return as_arrow(blocks_of(stream.value, pieces_of(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 
 def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Iterator[Block]:
-    """Shares and rejects of pieces of partitions, then the facts of all.
+    """Yield the shares and rejects of messages, then the facts of all.
 
     Parameters
     ----------
     stream : Stream
     pieces : iterator of (RawMessages, (n,) int64)
-        Messages, and the time of each in Kafka, milliseconds.
+        Messages of one partition, and their times in Kafka in milliseconds.
     """
     config = stream.config
     known = layouts(config.tasks, stream.long_names, config.numbers_rows)
     decoder = Decoder(known, stream.source.label, keep=config.keep_of_rejects, wire=wire_of(stream.source))
     caps = most_groups(stream.settings)
     facts = Facts()
-    newest: dict[str, int] = {}  # one task reads all of a partition that is in a batch
+    newest: dict[str, int] = {}  # one Spark task reads all messages of a partition in a batch
     for number, (raw, times) in enumerate(pieces):
         milliseconds = np.maximum.accumulate(np.maximum(times, newest.get(raw.partition, 0)))
         newest[raw.partition] = int(milliseconds[-1])
@@ -123,15 +123,15 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
 
 
 def pieces_of(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
-    """Messages of record batches with the columns `MESSAGES`, of one partition each, and their times."""
+    """Yield the messages of record batches with the columns `MESSAGES`, by partition, with their times."""
     for batch in batches:
         names, offsets, times, values, *more = batch.columns
         for at, to in _runs(names):
             some = slice(at, to)
-            # pyarrow's own `to_pylist` makes a scalar of each row first, and takes ten times as long.
+            # pyarrow's own `to_pylist` makes a scalar of each row, and takes ten times as long.
             held = values[some].to_numpy(zero_copy_only=False).tolist()
             if values.null_count:
-                held = [value or b"" for value in held]  # a deleted one holds nothing
+                held = [value or b"" for value in held]  # a tombstone has no value
             stamps = times[some].to_numpy()
             besides = (column[some].to_pylist() for column in more)
             headers = (
@@ -144,14 +144,14 @@ def pieces_of(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
 
 
 def _runs(names: Any) -> Iterator[tuple[int, int]]:
-    """Where each run of one name begins and ends."""
+    """Return the start and end of each run of equal names."""
     codes = names.dictionary_encode().indices.to_numpy()
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     return pairwise(edges) if len(codes) else iter(())
 
 
-def _headers(found: Any, key: bytes | None, milliseconds: int) -> Headers:
-    return beside([(each["key"], each["value"]) for each in found or ()], key, milliseconds)
+def _headers(pairs: Any, key: bytes | None, milliseconds: int) -> Headers:
+    return beside([(each["key"], each["value"]) for each in pairs or ()], key, milliseconds)
 
 
 def _parts(chunk: Chunk, places: Places, offsets: Ints, milliseconds: Ints) -> Iterator[MessagePart]:

@@ -1,6 +1,6 @@
-"""A `kafka` source's options in the words of Spark's reader of Kafka, which is Kafka's own Java client.
+"""The options of a `kafka` source as options of Spark's reader, which uses Kafka's own Java client.
 
-Certificates and keys are handed on as texts, so that executors need no files of their own.
+Certificates and keys are passed as text, so that executors need no files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAME = (
     "security_protocol",
     "send_buffer_bytes",
 )
-"""Options that Kafka's client knows by the same name, with dots."""
+"""The options that Kafka's Java client has under the same name with dots."""
 
 _LOGIN = "org.apache.kafka.common.security"
 _LOGINS: Mapping[str, str] = {
@@ -50,13 +50,13 @@ _ALLOWED = ("auto_offset_reset", *_SAME, *_SASL, *_TLS, *_FILES)
 
 
 def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
-    """The options of Spark's reader for a source; whichever `driver` it names, Spark reads.
+    """Return the options of Spark's reader for a source, whose `driver` is ignored.
 
     Raises
     ------
     ConfigError
-        The source has an option that cannot be handed on, or options that do not go together; a file of a
-        certificate or a password cannot be used.
+        An option is unknown to Spark, options contradict each other, or the file of a certificate or password
+        cannot be used.
 
     Examples
     --------
@@ -65,10 +65,10 @@ def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
     >>> source = KafkaSourceConfig(
     ...     kind="kafka", brokers=("b1:9092", "b2:9092"), topics=("p", "l"), options=options
     ... )
-    >>> found = reader_options(source)
-    >>> found["kafka.bootstrap.servers"], found["subscribe"], found["startingOffsets"]
+    >>> reader = reader_options(source)
+    >>> reader["kafka.bootstrap.servers"], reader["subscribe"], reader["startingOffsets"]
     ('b1:9092,b2:9092', 'p,l', 'earliest')
-    >>> found["kafka.security.protocol"], found["kafka.sasl.mechanism"]
+    >>> reader["kafka.security.protocol"], reader["kafka.sasl.mechanism"]
     ('SASL_PLAINTEXT', 'PLAIN')
     """
     before = f"sources.{source.label}."
@@ -78,19 +78,19 @@ def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
         raise ConfigError(
             f"{before}options.auto_offset_reset: on Spark expected one of {', '.join(_STARTS)}, got {start!r}"
         )
-    found = {
+    reader = {
         "kafka.bootstrap.servers": ",".join(source.brokers),
         "subscribe": ",".join(source.topics),
         "startingOffsets": str(start),
     }
-    found |= {f"kafka.{_dotted(name)}": _text(options[name]) for name in _SAME if name in options}
+    reader |= {f"kafka.{_dotted(name)}": _text(options[name]) for name in _SAME if name in options}
     if source.mapping is not None and source.mapping.reads_headers:
-        found["includeHeaders"] = "true"
-    return found | _login(options, before) | _tls(options, before)
+        reader["includeHeaders"] = "true"
+    return reader | _login(options, before) | _tls(options, before)
 
 
 def _checked(source: KafkaSourceConfig, before: str) -> dict[str, Any]:
-    """The source's own options, passwords read."""
+    """Return the checked options of the source with the passwords in files."""
     for name, value in source.options.items():
         if name not in _ALLOWED:
             got = "one" if "password" in name else repr(value)
@@ -115,7 +115,7 @@ def _text(value: object) -> str:
 
 
 def _login(options: Mapping[str, Any], before: str) -> dict[str, str]:
-    """A login by name and password, as Java's login modules are told of it."""
+    """Return the options of a login by name and password."""
     mechanism = options.get("sasl_mechanism")
     if mechanism is None and not str(options.get("security_protocol")).startswith("SASL"):
         return {}
@@ -135,7 +135,7 @@ def _login(options: Mapping[str, Any], before: str) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    r"""A text as it stands in a login's configuration.
+    r"""Return a text as a quoted value of a login's configuration.
 
     Examples
     --------
@@ -146,20 +146,20 @@ def _quoted(text: str) -> str:
 
 
 def _tls(options: Mapping[str, Any], before: str) -> dict[str, str]:
-    """Certificates and key as texts in PEM."""
-    found = {}
+    """Return the options of TLS, with certificates and the key as PEM text."""
+    tls = {}
     if "ssl_cafile" in options:
-        found["kafka.ssl.truststore.type"] = "PEM"
-        found["kafka.ssl.truststore.certificates"] = _pem(options, "ssl_cafile", before)
+        tls["kafka.ssl.truststore.type"] = "PEM"
+        tls["kafka.ssl.truststore.certificates"] = _pem(options, "ssl_cafile", before)
     if "ssl_certfile" in options or "ssl_keyfile" in options:
-        found["kafka.ssl.keystore.type"] = "PEM"
-        found["kafka.ssl.keystore.certificate.chain"] = _pem(options, "ssl_certfile", before)
-        found["kafka.ssl.keystore.key"] = _key(options, before)
+        tls["kafka.ssl.keystore.type"] = "PEM"
+        tls["kafka.ssl.keystore.certificate.chain"] = _pem(options, "ssl_certfile", before)
+        tls["kafka.ssl.keystore.key"] = _key(options, before)
     if "ssl_password" in options:
-        found["kafka.ssl.key.password"] = str(options["ssl_password"])
+        tls["kafka.ssl.key.password"] = str(options["ssl_password"])
     if options.get("ssl_check_hostname") is False:
-        found["kafka.ssl.endpoint.identification.algorithm"] = ""
-    return found
+        tls["kafka.ssl.endpoint.identification.algorithm"] = ""
+    return tls
 
 
 def _pem(options: Mapping[str, Any], name: str, before: str) -> str:

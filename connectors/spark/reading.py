@@ -1,4 +1,4 @@
-"""The first stage, on the executors: a split's records, decoded as anywhere else, shared out by model."""
+"""The first stage of a replay on the executors: the records of a split, decoded and partitioned by model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from monitor.config.layouts import layouts
 from monitor.engine.partitioning import StreamPartitioner
 from monitor.engine.planning import Facts, most_groups, note_share
 
-_BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: of a thousand models each share has some rows
+_BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: with a thousand models each share has some rows
 _BYTES_AT_ONCE = 8 << 20
 
 
 def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Blocks of the splits whose numbers stand in the first column; for `mapInArrow`."""
+    """Return the blocks of the splits whose numbers are in the first column; a function for `mapInArrow`."""
     begin_task()
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
     return as_arrow(
@@ -30,7 +30,7 @@ def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def blocks_of(job: Job, number: int) -> Iterator[Block]:
-    """What a split holds: shares and rejects by chunk, then its times, then its facts."""
+    """Yield the blocks of a split: shares and rejects by chunk, then the times, then the facts."""
     split = job.splits[number]
     wire = wire_for(job.config, split.path)
     source = FileSource(split.path, mapped=columns_of(wire))

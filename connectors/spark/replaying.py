@@ -1,12 +1,14 @@
-"""The driver's side of a replay on Spark: two stages, and the lines of the second in the order of the stream.
+"""The driver of a replay on Spark: two stages, and the lines of the second in the order of the stream.
 
-1. Each split is read, decoded and shared out by model (`reading`); the blocks stay on the executors' disks.
-2. The driver learns where in the stream each split begins, and so the clock at each record of it.
-3. Blocks go to the partition of their unit, sorted; each unit's engine takes them (`computing`).
-4. The lines, sorted by their places, come to the driver a partition at a time, and into its files.
+1. Executors read and decode each split, and partition the records by model (`reading`); the blocks stay on
+their
+   disks.
+2. The driver computes the start of each split in the stream, and with it the clock at each record. 3. The
+blocks go to the partition of their unit, sorted, and the engine of each unit computes them (`computing`). 4.
+The driver fetches the sorted lines, a partition at a time, and writes its files.
 
-A lost executor loses blocks, and lines that were not fetched: Spark reads those splits, computes those units
-again, to the same bytes.
+If an executor is lost with its blocks and lines, Spark reads the same splits and computes the same units
+again, with the same bytes as the result.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from monitor.engine.planning import (
 )
 from monitor.export.sinks.rejects_file import Rejected
 
-_LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at a time
-_BLOCKS_AT_ONCE = 32 << 20  # bytes that an executor's Python is handed at a time
+_LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at once
+_BLOCKS_AT_ONCE = 32 << 20  # bytes that an executor's Python gets at once
 _PARTITIONS_A_CORE = 3
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
-"""Spark's setting of how many rows a Python is handed at a time, whatever their size."""
+"""Spark's setting for the number of rows that a Python process gets at once, whatever their size."""
 
 _WORD = (1 << 32) - 1
 _BLOCK = ("unit", "split", "number", "data")
@@ -47,17 +49,17 @@ _ORDER = ("sequence", "stage", "ended", "closed_at", "task", "model", "group", "
 
 @dataclass(frozen=True, slots=True)
 class SparkReplay:
-    """What became of a replay; its lines and rejects can be read for as long as the session is there.
+    """The result of a replay, whose lines and rejects can be read until the session ends.
 
     Parameters
     ----------
     facts : list of Facts
-        By split.
+        The facts of each split.
     ended : list of Ended
-        By unit.
+        The result of each unit.
     units : list of Unit
     notes : list of str
-        What whoever runs it should know, as sentences.
+        Sentences for the user.
     """
 
     facts: list[Facts]
@@ -68,7 +70,7 @@ class SparkReplay:
     _blocks: Any = field(repr=False)
 
     def lines(self) -> Iterator[bytes]:
-        """Every line of the reports, in the order in which one process would write them."""
+        """Yield every line of the reports, in the order of a replay in one process."""
         if self._lines is None:
             return
         rows = self._lines.filter(f"stage != {ENDED_UNIT}")
@@ -78,7 +80,7 @@ class SparkReplay:
             yield bytes(row.line)
 
     def rejects(self) -> Iterator[Rejected]:
-        """Every record that could not be used, in the order of the input."""
+        """Yield every rejected record in the order of the input."""
         rows = (
             self._blocks.filter(f"kind = {int(BlockKind.REJECTS)}").orderBy("split", "number").select("data")
         )
@@ -87,12 +89,12 @@ class SparkReplay:
 
 
 def replayed(session: Any, job: Job) -> SparkReplay:
-    """Read everything and compute everything; the lines stay with the executors until they are asked for."""
+    """Run a replay, and return its result; the lines stay on the executors until they are read."""
     from pyspark import StorageLevel
 
-    told = session.sparkContext.broadcast(job)
+    broadcast = session.sparkContext.broadcast(job)
     numbers = session.range(0, len(job.splits), 1, max(len(job.splits), 1))
-    blocks = numbers.mapInArrow(partial(read_splits, told), BLOCKS).persist(StorageLevel.DISK_ONLY)
+    blocks = numbers.mapInArrow(partial(read_splits, broadcast), BLOCKS).persist(StorageLevel.DISK_ONLY)
     facts = _facts(blocks, len(job.splits))
     starts = tuple(begins([each.stretch for each in facts], lambda number: _times(blocks, number)))
     whole = why_whole(job.settings, facts)
@@ -104,7 +106,7 @@ def replayed(session: Any, job: Job) -> SparkReplay:
             sorted_blocks = by_unit(
                 session, blocks, units, rows_of(facts), max(each.largest for each in facts)
             )
-            computed = sorted_blocks.mapInArrow(partial(compute_units, told, computing), LINES)
+            computed = sorted_blocks.mapInArrow(partial(compute_units, broadcast, computing), LINES)
             lines = computed.persist(StorageLevel.DISK_ONLY)
             ended = _ended(lines)
         more = _overfull(job, facts, units, ended, whole)
@@ -117,8 +119,8 @@ def replayed(session: Any, job: Job) -> SparkReplay:
 
 def _facts(blocks: Any, splits: int) -> list[Facts]:
     rows = blocks.filter(f"kind = {int(BlockKind.FACTS)}").select("split", "data").collect()
-    found = {row.split: unpacked(bytes(row.data)) for row in rows}
-    return [found[number] for number in range(splits)]
+    by_split = {row.split: unpacked(bytes(row.data)) for row in rows}
+    return [by_split[number] for number in range(splits)]
 
 
 def _times(blocks: Any, number: int) -> Any:
@@ -134,14 +136,17 @@ def _ended(lines: Any) -> list[Ended]:
 def by_unit(
     session: Any, blocks: Any, units: Sequence[Unit], rows: Mapping[tuple[str, str], int], largest: int
 ) -> Any:
-    """Shares in the partition of their unit, in the order of the stream; labels go to each of a task's."""
+    """Return the shares in the partition of their unit, in the order of the stream.
+
+    Labels go to each unit of their task.
+    """
     from pyspark.sql import functions as f
 
     parts = min(len(units), _PARTITIONS_A_CORE * session.sparkContext.defaultParallelism)
     keys = keys_of(parts)
     targets = _targets(units, rows, [keys[part] for part in spread(units, parts)])
     routes = session.createDataFrame(targets, "task string, model string, own string, unit int, key int")
-    # One that came along with an answer is with that answer's model already; `own` is "" of a whole task.
+    # A label beside an answer is in the share of the answer's model already; `own` is "" for a whole task.
     elsewhere = (f.col("besides") == "") | ((f.col("own") != "") & (f.col("besides") != f.col("own")))
     shares = blocks.filter(f"kind = {int(BlockKind.SHARE)}").join(f.broadcast(routes), ["task", "model"])
     session.conf.set(ROWS_AT_ONCE, max(1, _BLOCKS_AT_ONCE // max(largest, 1)))
@@ -152,9 +157,10 @@ def by_unit(
 def _targets(
     units: Sequence[Unit], rows: Mapping[tuple[str, str], int], keys: Sequence[int]
 ) -> list[tuple[str, str, str, int, int]]:
-    """Task and model of shares, and the unit and key to which they go: those of labels to each of a task's.
+    """Return the routes of shares: task, model, own model, unit and key.
 
-    Between them stands the model of the unit to which labels go; "" of a whole task, and for answers.
+    The shares of labels, without a model, go to each unit of their task, whose model is the own model; it is
+    "" for a whole task and for answers.
     """
     number = {(unit.task, unit.model): i for i, unit in enumerate(units)}
     answers = []
@@ -162,27 +168,27 @@ def _targets(
         i = number[(task, None) if (task, None) in number else (task, model)]
         answers.append((task, model, "", i, keys[i]))
     labels = [(unit.task, "", unit.model or "", i, keys[i]) for i, unit in enumerate(units)]
-    return list(dict.fromkeys(answers + labels))  # both of an arena have no model
+    return list(dict.fromkeys(answers + labels))  # answers and labels of an arena have no model
 
 
 def keys_of(parts: int) -> list[int]:
-    """A number for each partition that Spark, by its hash, sends there.
+    """Return for each partition a number that Spark's hash assigns to it.
 
     Examples
     --------
     >>> [spark_hash(key) % 3 for key in keys_of(3)]
     [0, 1, 2]
     """
-    found: dict[int, int] = {}
+    key_of_part: dict[int, int] = {}
     key = 0
-    while len(found) < parts:
-        found.setdefault(spark_hash(key) % parts, key)
+    while len(key_of_part) < parts:
+        key_of_part.setdefault(spark_hash(key) % parts, key)
         key += 1
-    return [found[part] for part in range(parts)]
+    return [key_of_part[part] for part in range(parts)]
 
 
 def spark_hash(value: int) -> int:
-    """What Spark's `hash` gives of an `int`: MurmurHash3 for 32 bits (Appleby 2011) of its bytes, from 42.
+    """Return the result of Spark's `hash` of an `int`: 32-bit MurmurHash3 (Appleby 2011) with seed 42.
 
     Examples
     --------
@@ -190,11 +196,11 @@ def spark_hash(value: int) -> int:
     -559580957
     """
     mixed = _turned(value * 0xCC9E2D51, 15) * 0x1B873593 & _WORD
-    found = (_turned(42 ^ mixed, 13) * 5 + 0xE6546B64) & _WORD ^ 4
-    found = (found ^ found >> 16) * 0x85EBCA6B & _WORD
-    found = (found ^ found >> 13) * 0xC2B2AE35 & _WORD
-    found ^= found >> 16
-    return found - (found >> 31 << 32)
+    digest = (_turned(42 ^ mixed, 13) * 5 + 0xE6546B64) & _WORD ^ 4
+    digest = (digest ^ digest >> 16) * 0x85EBCA6B & _WORD
+    digest = (digest ^ digest >> 13) * 0xC2B2AE35 & _WORD
+    digest ^= digest >> 16
+    return digest - (digest >> 31 << 32)
 
 
 def _turned(word: int, by: int) -> int:
@@ -205,11 +211,11 @@ def _turned(word: int, by: int) -> int:
 def _overfull(
     job: Job, facts: Sequence[Facts], units: Sequence[Unit], ended: Sequence[Ended], whole: Mapping[str, str]
 ) -> dict[str, str]:
-    """Tasks that turned out to have closed more windows than are kept, which one engine would let go of."""
+    """Return the tasks that closed more windows than an engine keeps, each with its reason to be whole."""
     windows: Counter[str] = Counter()
     rows: Counter[str] = Counter()
-    for unit, found in zip(units, ended, strict=True):
-        windows[unit.task] += found.windows
+    for unit, result in zip(units, ended, strict=True):
+        windows[unit.task] += result.windows
     for (task, _), count in rows_of(facts).items():
         rows[task] += count
     labels = sum((each.labels for each in facts), Counter[str]())

@@ -1,4 +1,4 @@
-"""Spark itself: whether it is there, how it is started, and what its errors mean to a user."""
+"""Spark sessions: the checks before the start, the start and end, and messages about errors of Spark."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ LEAST_JAVA = 17
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
-    # One plan for one input: how rows are spread is decided by us, by how many there are of each model.
+    # One plan for one input: we distribute the rows ourselves, by their number for each model.
     "spark.sql.adaptive.enabled": "false",
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.ui.showConsoleProgress": "false",
 }
 _SETTINGS_HERE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-# Java does little but to move bytes: in minutes its second compiler takes more of the cores than it saves.
+# Java only moves bytes: within minutes, its second compiler costs more CPU time than it saves.
 _SETTINGS_OF_REPLAYS = {
     f"spark.{who}.defaultJavaOptions": "-XX:TieredStopAtLevel=1" for who in ("driver", "executor")
 }
-TOO_NEW = (3, 14)  # pyarrow 20, the last one that pyspark 4.0 works with, has no wheel for it
+TOO_NEW = (3, 14)  # pyarrow 20, the last version for pyspark 4.0, has no wheel for it
 _HERE = re.compile(r"local(\[.*\]|-cluster\[.*\])?$|spark://(localhost|127\.0\.0\.1):\d+$")
 
 
 def check_ready() -> None:
-    """See that Spark can be started, before anything is.
+    """Raise an error if Spark cannot be started.
 
     Raises
     ------
     MissingExtraError
         pyspark or pyarrow is not installed.
     ConfigError
-        It is of another major version, there is no Java that it runs on, or this Python is too new for it.
+        pyspark has another major version, there is no suitable Java, or this Python is too new for pyspark.
     """
     try:
-        import pyarrow  # noqa: F401 - a plain pyspark does not bring it
+        import pyarrow  # noqa: F401 - pyspark alone does not install it
         import pyspark
     except ImportError as error:
         if sys.version_info >= TOO_NEW:
@@ -66,7 +66,7 @@ def check_ready() -> None:
 
 
 def refuse_version(version: str) -> None:
-    """Raise `ConfigError` for a pyspark of another major version.
+    """Raise a ConfigError for a pyspark of another major version.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def refuse_version(version: str) -> None:
     Traceback (most recent call last):
     ...
     monitor.base.errors.ConfigError: --engine spark: pyspark 3.5.1 is installed, 4.x is needed: pip install 'blindsight[spark]'
-    """  # noqa: E501 - the line is the thing shown
+    """  # noqa: E501 - the example shows a long line
     if version.partition(".")[0] != str(MAJOR):
         raise ConfigError(
             f"--engine spark: pyspark {version} is installed, {MAJOR}.x is needed: "
@@ -83,7 +83,7 @@ def refuse_version(version: str) -> None:
 
 
 def refuse_java(environment: Mapping[str, str]) -> None:
-    """Raise `ConfigError` where there is no Java for Spark in this environment, or too old a one."""
+    """Raise a ConfigError if this environment has no Java, or one that is too old for Spark."""
     home = environment.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home, "bin")) if home else environment.get("PATH", ""))
     advice = f"install Java {LEAST_JAVA} or later and set JAVA_HOME to its folder"
@@ -91,29 +91,29 @@ def refuse_java(environment: Mapping[str, str]) -> None:
         where = f"in JAVA_HOME, {home}" if home else "on PATH"
         raise ConfigError(f"--engine spark needs Java, and there is none {where}; {advice}")
     try:
-        told = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
+        output = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError as error:
         raise ConfigError(f"--engine spark: {path} cannot be run ({error.strerror}); {advice}") from error
-    found = re.search(r'version "(\d+)', told)
-    if found is None or int(found[1]) < LEAST_JAVA:
-        what = f"is of version {found[1]}" if found else "does not tell its version"
+    version = re.search(r'version "(\d+)', output)
+    if version is None or int(version[1]) < LEAST_JAVA:
+        what = f"is of version {version[1]}" if version else "does not tell its version"
         raise ConfigError(f"--engine spark needs Java {LEAST_JAVA} or later, but {path} {what}; {advice}")
 
 
 def settings_from(pairs: Sequence[str]) -> dict[str, str]:
-    """Spark's settings out of `key=value` texts.
+    """Return the settings of Spark in `key=value` texts.
 
     Raises
     ------
     ConfigError
-        One is no such text.
+        A text has another form.
 
     Examples
     --------
     >>> settings_from(["spark.executor.memory=4g"])
     {'spark.executor.memory': '4g'}
     """
-    found = {}
+    settings = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key.startswith("spark."):
@@ -121,33 +121,33 @@ def settings_from(pairs: Sequence[str]) -> dict[str, str]:
                 f"--spark-conf: expected KEY=VALUE with a key of Spark's such as spark.executor.memory=4g, "
                 f"got {pair!r}"
             )
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 @contextmanager
 def started(master: str, settings: Mapping[str, str], name: str, is_replay: bool = False) -> Iterator[Any]:
-    """A Spark session, stopped afterwards; what goes wrong within becomes one of our errors.
+    """Start a Spark session, and stop it at the end; convert its errors to ours.
 
     Parameters
     ----------
     master : str
         ``local[*]``, ``spark://host:7077`` and so on.
     settings : mapping of str to str
-        Of Spark; they come before ours.
+        Settings of Spark, which override ours.
     name : str
-        By which Spark lists it.
+        The name of the application in Spark.
     is_replay : bool
-        Whether it ends by itself, within minutes or hours.
+        Whether the session is for a replay, which ends within minutes or hours.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells every call, and that it ended
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ours = dict(_SETTINGS)
-    if _HERE.match(master):  # nothing of it is for other machines
+    if _HERE.match(master):  # the whole cluster is on this machine
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         ours |= _SETTINGS_HERE | (_SETTINGS_OF_REPLAYS if is_replay else {})
     session = None
@@ -166,7 +166,7 @@ def started(master: str, settings: Mapping[str, str], name: str, is_replay: bool
 
 
 def _stop(session: Any) -> None:
-    """Stop Spark, and the Java process that pyspark would keep until Python ends; it may have died."""
+    """Stop Spark, which may have died, and the Java process that pyspark would keep until Python ends."""
     from py4j.protocol import Py4JError
 
     gateway = session.sparkContext._gateway
@@ -176,7 +176,7 @@ def _stop(session: Any) -> None:
 
 
 def end_java(gateway: Any) -> None:
-    """End the Java process of a gateway, which may have died; the next session starts another one."""
+    """End the Java process of a gateway, which may have died, so that the next session starts another."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
@@ -184,19 +184,19 @@ def end_java(gateway: Any) -> None:
         gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
-        process.stdin.close()  # by which it ends
+        process.stdin.close()  # ends the process
         process.wait()
     SparkContext._gateway = SparkContext._jvm = None
 
 
 _OWN: Mapping[str, type[BlindsightError]] = {
     **{kind.__name__: kind for kind in (SourceError, SinkError, ConfigError, ClusterError)},
-    "DamagedFileError": SourceError,  # where in the file is in its text
+    "DamagedFileError": SourceError,  # its text has the position in the file
 }
-"""Ours that an executor may raise; their text is all that comes back of them."""
+"""The errors of ours that executors may raise, of which only the text reaches the driver."""
 
 _PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.+)")
-"""The error below a Python traceback."""
+"""A Python traceback; the group is its error."""
 
 _MEMORY = (
     r"MemoryError|OutOfMemoryError|Cannot allocate memory|[Ee]xit (code|status):? ?137|code 137"
@@ -207,12 +207,12 @@ _MEMORY = (
 
 
 def meaning(text: str, master: str) -> BlindsightError:
-    """What an error of Spark's says to whoever ran it.
+    """Return an error of Spark as one of ours, with a message for the user.
 
     Parameters
     ----------
     text : str
-        Of the error, with what executors told.
+        The text of the error, with the errors of executors.
     master : str
 
     Examples

@@ -1,7 +1,7 @@
-"""The second stage of a stream, on the executors: each unit's engine goes on from its state by one batch.
+"""The second stage of a stream on the executors: the engine of each unit computes one batch from its state.
 
-A unit's records are taken in one order, whichever executor reads what: by the time that Kafka holds of their
-messages, which counts as never falling within a partition, so that a partition's own order always holds.
+The records of a unit have one order, whatever executor reads them: by the time of their messages in Kafka,
+which counts as never decreasing within a partition, so that the order of a partition is kept.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _FIRST = Begin(0, -np.inf)
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
-    """What the stage is told of a batch.
+    """The plan of the stage for a batch.
 
     Parameters
     ----------
     batch : int
     units : tuple of Unit
-        That have records in it, or windows that are old by now.
+        The units with records in the batch or with windows that are due.
     begins : mapping of int to str
-        By the unit's number, the file of the state from which it goes on; none for one that begins.
+        The file of the state before the batch, by the number of the unit; a new unit has none.
     folder : str
-        Of the states.
+        The folder of the states.
     clock : float
-        The time of the stream, which has passed for every model; by it their windows age.
+        The time of the stream, which closes the due windows of every model.
     turn : int
-        0 for a batch of records; counts how often time passed without any since.
+        0 for a batch of records, or the number of turns without records since it.
     """
 
     batch: int
@@ -57,7 +57,7 @@ class Stepping:
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """Where a unit stands after a batch.
+    """The state of a unit after a batch.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Stepped:
         The file of its state.
     view : EngineView
     due : float
-        The clock's time past which it has something to do although nothing came; infinite for never.
+        The time of the stream after which the unit must be computed even without records; inf for never.
     """
 
     unit: int
@@ -76,13 +76,13 @@ class Stepped:
 
 
 def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Lines of the units whose parts come sorted by unit, and where each stands; for `mapInArrow`.
+    """Return the lines and states of units from their parts, sorted by unit; for `mapInArrow`.
 
     Parameters
     ----------
     stream, stepping : Broadcast of Stream and of Stepping
     batches : iterator of pyarrow.RecordBatch
-        With the columns `unit`, `split`, `number` and `data`.
+        The parts, with the columns `unit`, `split`, `number` and `data`.
     """
     begin_task()
     rows = chain.from_iterable(
@@ -98,16 +98,16 @@ def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[A
 def lines_of(
     stream: Stream, stepping: Stepping, number: int, parts: Iterable[MessagePart]
 ) -> Iterator[LineRow]:
-    """The lines that a batch brings of one unit, in their order; then where it stands, its state saved.
+    """Yield the lines of one unit in a batch in order, then its `Stepped`, after saving its state.
 
     Parameters
     ----------
     stream : Stream
     stepping : Stepping
     number : int
-        Of the unit.
+        The number of the unit.
     parts : iterable of MessagePart
-        In any order; none for time alone to pass.
+        The records in any order; none if only time advances.
     """
     unit, folder, parts = stepping.units[number], Path(stepping.folder), list(parts)
     engine = begun(stream, unit, folder, stepping.begins.get(number))
@@ -122,29 +122,32 @@ def lines_of(
 
 
 def due_of(engine: Engine, clock: float) -> float:
-    """When time alone will change something: a window grows old, or a model may have fallen silent."""
+    """Return the time after which the engine must be computed even without records.
+
+    A window closes by age then, or a model may count as silent.
+    """
     states = {(one.model, one.group): one.state for one in engine.view().series}
-    found = [np.inf, *(arena.closes_at for arena in engine.arenas.values())]
+    times = [np.inf, *(arena.closes_at for arena in engine.arenas.values())]
     for series in (each for of_task in engine.series.values() for each in of_task):
-        found.append(series.open_window[0].closes_at)
+        times.append(series.open_window[0].closes_at)
         if states[series.settings.model, series.settings.group] != "silent":
-            found.append(clock + series.settings.task.window.max_age_seconds)
-    return min(found)
+            times.append(clock + series.settings.task.window.max_age_seconds)
+    return min(times)
 
 
 def begun(stream: Stream, unit: Unit, folder: Path, state: str | None) -> Engine:
-    """A unit's engine as of a state, or as it begins."""
+    """Return the engine of a unit, restored from a state or new."""
     resume = None if state is None else read_state(folder, state)
     return settings_of(stream.settings, unit).build(resume)
 
 
 def in_order(parts: list[MessagePart], source: str) -> Chunk:
-    """A unit's parts of a batch as one chunk; a record that names no time has that of its message.
+    """Return the parts of a unit as one chunk; records without a time get the time of their message.
 
     Parameters
     ----------
     parts : list of MessagePart
-        Of one task, one or more, in any order.
+        One or more parts of one task, in any order.
     source : str
     """
     names = sorted({part.share.partition for part in parts})
@@ -161,5 +164,5 @@ def in_order(parts: list[MessagePart], source: str) -> Chunk:
     for part, order in zip(parts, places, strict=True):
         records = replace(part.share.records, order=order, time=part.time)
         shares.append((replace(part.share, records=records), _FIRST))
-    # One engine sees all of its stream here, and so reads its own clock.
+    # The engine sees all of its stream here, so it can use its own clock.
     return replace(joined(shares, source), within=None)

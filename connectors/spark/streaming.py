@@ -1,13 +1,12 @@
-"""The driver's side of a stream on Spark: batches from Kafka, each committed once.
+"""The driver of a stream on Spark, which commits each batch from Kafka once.
 
-1. Spark notes in its log which offsets a batch has, before anything else: whenever it is computed, it is the
-   same records.
-2. They are decoded and shared out by model (`messages`), and go to their unit, whose engine goes on from the
-   state of the batch before (`stepping`). It writes its new state beside the old one.
+1. Spark logs the offsets of a batch first, so that a repeated batch has the same records. 2. Executors decode
+the messages and partition the records by model (`messages`). The engine of each unit continues
+   from its state after the last batch, and writes its new state to another file (`stepping`).
 3. The windows become one file, named after the batch; then the batch is committed (`ledger`).
 
-Cut short anywhere, a batch is computed again to the same states and the same file, under the same names. One
-that Spark gives again although it is committed is passed over.
+An interrupted batch is computed again to the same states and the same file, under the same names. A batch
+that Spark repeats after its commit is ignored.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ from monitor.export.sinks.rejects_file import Rejected
 from monitor.reports.views import EngineView
 
 SEED = "\0"
-"""In place of a model: the unit of a task that sees labels alone, and from whose state new models begin."""
+"""The model name of the unit of a task that sees only labels; new models start from its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What a batch brought.
+    """The output of a batch.
 
     Parameters
     ----------
     number : int
     lines : list of bytes
-        By task and model; those of one model in the order in which they came about.
+        The lines of reports by task and model, in order of time for each model.
     rejects : list of Rejected
     first : int
-        The number of the first line among all of the stream, which count from 1.
+        The number of the first line, counted from 1 over the stream.
     turn : int
-        Above 0 where time has passed for so often since the batch without records: see `Steps.pass_time`.
+        0 for a batch of records, or the number of turns without records since it: see `Steps.pass_time`.
     """
 
     number: int
@@ -63,17 +62,19 @@ class MicroBatch:
 
 @dataclass(slots=True)
 class Steps:
-    """Takes batches one after the other.
+    """The computation and commit of one batch after another.
 
     Parameters
     ----------
     stream : Stream
     ledger : CheckpointLedger
     deliver : callable
-        Writes what a batch brought so that it stays, under names of its numbers; called before the batch is
-        committed, and again with the same if that did not come about. Its answer is committed as `marks`.
+        A function that writes the output of a batch durably, under names with its number. It is called before
+        the commit, and again with the same batch if the commit fails. Its result is committed as `marks`.
     done : callable
-        Told of each batch once it is committed.
+        A function that is called with each batch after its commit.
+    views : dict of (task, model) to EngineView
+        The view of each unit after its last batch.
     """
 
     stream: Stream
@@ -91,12 +92,12 @@ class Steps:
         self.stream = replace(self.stream, long_names=long_names(names))
 
     def take(self, messages: Any, number: int) -> None:
-        """Compute a batch and commit it; for `foreachBatch`.
+        """Compute and commit a batch; a function for `foreachBatch`.
 
         Parameters
         ----------
         messages : pyspark.sql.DataFrame
-            With the columns of `messages.MESSAGES`.
+            The messages, with the columns `messages.MESSAGES`.
         number : int
         """
         from pyspark import StorageLevel
@@ -104,9 +105,11 @@ class Steps:
         if self.ledger.is_done(number):
             return
         session = messages.sparkSession
-        told = session.sparkContext.broadcast(self.stream)
+        broadcast = session.sparkContext.broadcast(self.stream)
         messages_at_once = session.conf.get(ROWS_AT_ONCE)
-        blocks = messages.mapInArrow(partial(read_messages, told), BLOCKS).persist(StorageLevel.DISK_ONLY)
+        blocks = messages.mapInArrow(partial(read_messages, broadcast), BLOCKS).persist(
+            StorageLevel.DISK_ONLY
+        )
         try:
             with self._one:
                 facts = [unpacked(bytes(row.data)) for row in _of_kind(blocks, BlockKind.FACTS).collect()]
@@ -115,23 +118,23 @@ class Steps:
                 stepping = self._stepping(new, touched)
                 largest = max((each.largest for each in facts), default=0)
                 parts = by_unit(session, blocks, stepping.units, rows, largest) if touched else None
-                lines, stepped = self._computed(session, told, stepping, parts, len(touched))
+                lines, stepped = self._computed(session, broadcast, stepping, parts, len(touched))
                 rejected = [one for row in rejects for one in unpacked(bytes(row.data))]
                 self._finish(new, stepping, stepped, lines, rejected)
         finally:
-            session.conf.set(ROWS_AT_ONCE, messages_at_once)  # it stays one session, batch after batch
+            session.conf.set(ROWS_AT_ONCE, messages_at_once)  # the session is used again for the next batch
             blocks.unpersist()
-            told.unpersist()
+            broadcast.unpersist()
 
     def pass_time(self, session: Any, clock: float) -> bool:
-        """Let the stream's time pass to there without records: what is due by then is computed and committed.
+        """Advance the stream's time without records, and compute and commit the units that are due by then.
 
-        That it passes is written down first: cut short, `redo` computes the same again.
+        The turn is saved first, so that `redo` can repeat an interrupted one.
 
         Returns
         -------
         bool
-            False where nothing is due, or a batch is under way.
+            False if no unit is due, or a batch is being computed.
         """
         if not self._one.acquire(blocking=False):
             return False
@@ -143,23 +146,23 @@ class Steps:
             self._one.release()
 
     def redo(self, session: Any) -> bool:
-        """Compute what `pass_time` was cut short in, before any batch; whether there was something."""
+        """Compute the turn that was interrupted in `pass_time`, and return whether there was one."""
         turn = self.ledger.intended()
         return turn is not None and self._turned(session, turn)
 
     def _turned(self, session: Any, turn: Turn) -> bool:
         new = replace(self.ledger.committed, turn=turn.turn, clock=turn.clock, time=time.time())
-        told = session.sparkContext.broadcast(self.stream)
+        broadcast = session.sparkContext.broadcast(self.stream)
         stepping = self._stepping(new, [])
-        lines, stepped = self._computed(session, told, stepping, None, 0)
-        told.unpersist()
+        lines, stepped = self._computed(session, broadcast, stepping, None, 0)
+        broadcast.unpersist()
         self._finish(new, stepping, stepped, lines, [])
         return True
 
     def _planned(
         self, number: int, facts: list[Facts]
     ) -> tuple[Committed, list[Unit], dict[tuple[str, str], int]]:
-        """What will be committed but for the states, units with records, and the answers that are used."""
+        """Return the next commit without states, the units with records, and their numbers of answers."""
         before = self.ledger.committed
         known = before.states
         rows = dict(sorted(rows_of(facts).items()))
@@ -180,7 +183,7 @@ class Steps:
         return new, _touched(self.stream, rows, labelled, known), rows
 
     def _stepping(self, new: Committed, touched: Sequence[Unit]) -> Stepping:
-        """What executors are told: units that have records, then those to which only time has come."""
+        """Return the plan of the executors: units with records, then units that are due without records."""
         before = self.ledger.committed
         known = before.states
         named = {(unit.task, unit.model) for unit in touched}
@@ -194,9 +197,9 @@ class Steps:
         return Stepping(new.batch, tuple(units), begins, str(self.ledger.states), clock, new.turn)
 
     def _computed(
-        self, session: Any, told: Any, stepping: Stepping, parts: Any, touched: int
+        self, session: Any, broadcast: Any, stepping: Stepping, parts: Any, touched: int
     ) -> tuple[list[bytes], list[Stepped]]:
-        """Lines and states of all units; the first `touched` have `parts`."""
+        """Return the lines and states of all units, of which the first `touched` have `parts`."""
         if not stepping.units:
             return [], []
         woken = [(number, 0, 0, b"") for number in range(touched, len(stepping.units))]
@@ -204,11 +207,11 @@ class Steps:
             rows = session.createDataFrame(woken, "unit int, split int, number int, data binary")
             parts = rows if parts is None else parts.union(rows)
         plan = session.sparkContext.broadcast(stepping)
-        found = parts.mapInArrow(partial(step_units, told, plan), LINES).collect()
+        rows_of_units = parts.mapInArrow(partial(step_units, broadcast, plan), LINES).collect()
         plan.unpersist()
-        lines = [row for row in found if row.stage != ENDED_UNIT]
+        lines = [row for row in rows_of_units if row.stage != ENDED_UNIT]
         lines.sort(key=lambda row: (row.task, row.model, row.number))
-        stepped = [unpacked(bytes(row.line)) for row in found if row.stage == ENDED_UNIT]
+        stepped = [unpacked(bytes(row.line)) for row in rows_of_units if row.stage == ENDED_UNIT]
         return [bytes(row.line) for row in lines], stepped
 
     def _finish(
@@ -219,7 +222,7 @@ class Steps:
         lines: list[bytes],
         rejects: list[Rejected],
     ) -> None:
-        """Write what came of it, commit, and tell."""
+        """Deliver the output, commit the batch, and report it as done."""
         batch = MicroBatch(new.batch, lines, rejects, new.reports + 1, new.turn)
         marks = dict(self.deliver(batch))
         new = replace(new, marks=marks, reports=new.reports + len(lines))
@@ -231,18 +234,18 @@ class Steps:
 
 
 def started_query(session: Any, steps: Steps, most: int, every_seconds: float, once: bool) -> Any:
-    """Begin to read; the running pyspark.sql.streaming.StreamingQuery.
+    """Start reading, and return the running pyspark.sql.streaming.StreamingQuery.
 
     Parameters
     ----------
     session : pyspark.sql.SparkSession
     steps : Steps
     most : int
-        Messages of a batch.
+        The largest number of messages of a batch.
     every_seconds : float
-        From a batch's start to the next one's.
+        The time from the start of a batch to the start of the next one.
     once : bool
-        End when all is read that was there at the start.
+        Whether to end after the messages that exist at the start.
     """
     options = reader_options(steps.stream.source)
     reader = session.readStream.format("kafka").option("maxOffsetsPerTrigger", most).options(**options)
@@ -256,12 +259,12 @@ def started_query(session: Any, steps: Steps, most: int, every_seconds: float, o
 
 @dataclass(slots=True)
 class Quiet:
-    """The stream's clock while nothing comes: it goes on from its last record at the pace of the wall clock.
+    """The clock of a stream without new messages, which runs on from the last record with the wall clock.
 
     Parameters
     ----------
     clock : callable
-        Seconds, never falling.
+        A monotonic clock in seconds.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -270,7 +273,7 @@ class Quiet:
     _from: float = 0.0
 
     def now(self, committed: Committed, lag: int | None) -> float:
-        """The stream's time; infinitely early while messages wait, or may, and before the first record.
+        """Return the stream's time, or -inf while messages may be waiting and before the first record.
 
         Examples
         --------
@@ -290,7 +293,7 @@ class Quiet:
 
 
 def lag_of(query: Any) -> int | None:
-    """Messages that are in Kafka and in no batch yet; None where that is not known."""
+    """Return the number of messages in Kafka that are in no batch yet, or None if unknown."""
     progress = query.lastProgress
     try:
         source = progress["sources"][0]
@@ -311,15 +314,15 @@ def _of_kind(blocks: Any, kind: BlockKind) -> Any:
 def _beyond(
     stream: Stream, rows: Mapping[tuple[str, str], int], known: Mapping[tuple[str, str | None], str]
 ) -> set[tuple[str, str]]:
-    """New models for which a task has no room left, by name; a task computed as a whole sees to it itself."""
-    found = set()
+    """Return the new models for which a task has no room; the engine of a whole task drops its own."""
+    dropped = set()
     for task, settings in stream.settings.tasks.items():
         if settings.refits:
             continue
         held = sum(1 for name, model in known if name == task and model != SEED)
         new = [name for name in rows if name[0] == task and name not in known]
-        found |= set(new[max(settings.max_series - held, 0) :])
-    return found
+        dropped |= set(new[max(settings.max_series - held, 0) :])
+    return dropped
 
 
 def _touched(
@@ -328,20 +331,23 @@ def _touched(
     labelled: set[str],
     known: Mapping[tuple[str, str | None], str],
 ) -> list[Unit]:
-    """Units that have records: of a task with labels all of its models, and the seed of those to come."""
-    found: dict[tuple[str, str | None], int] = {}
+    """Return the units with records.
+
+    Labels are records of all models of their task, and of the unit `SEED` for future models.
+    """
+    rows_of_unit: dict[tuple[str, str | None], int] = {}
     for (task, model), count in rows.items():
         key = (task, None if why_together(stream.settings, task) else model)
-        found[key] = found.get(key, 0) + count
+        rows_of_unit[key] = rows_of_unit.get(key, 0) + count
     for task in sorted(labelled):
         to_come = None if why_together(stream.settings, task) else SEED
         for key in [name for name in known if name[0] == task] + [(task, to_come)]:
-            found.setdefault(key, 0)
-    return [Unit(task, model, count) for (task, model), count in found.items()]
+            rows_of_unit.setdefault(key, 0)
+    return [Unit(task, model, count) for (task, model), count in rows_of_unit.items()]
 
 
 def _due(committed: Committed, clock: float) -> list[Unit]:
-    """Units for which time alone does something by then."""
+    """Return the units that must be computed by then even without records."""
     return [
         Unit(one.task, one.model, 0) for one in committed.units if one.due is not None and one.due < clock
     ]

@@ -1,4 +1,4 @@
-"""Parquet at both ends: whether a file's columns can be used, and the reports' lines as a table."""
+"""Parquet on input and output: the types of the columns of a file, and the lines of reports as a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from monitor.export.sinks.line_file import cannot_write
 _ROWS_AT_ONCE = 1000
 
 _TEXT: tuple[Callable[[Any], bool], ...] = (types.is_string, types.is_large_string)
-_NUMBER = (types.is_integer, types.is_floating, types.is_decimal, *_TEXT)  # text may be a number, as in CSV
+_NUMBER = (types.is_integer, types.is_floating, types.is_decimal, *_TEXT)  # text may be a number, like in CSV
 _NAME = (*_NUMBER, types.is_boolean)
 _TIME = (*_NUMBER, types.is_timestamp, types.is_date)
 
@@ -45,19 +45,19 @@ _ALLOWED: Mapping[str, tuple[tuple[Callable[[Any], bool], ...], str]] = {
 
 
 def refuse_types(path: Path, mapped: Collection[str] = ()) -> None:
-    """Look at the columns of a Parquet file, so that hours of work are not begun for rows of rejects.
+    """Raise a ConfigError for a Parquet file whose rows would all be rejected, before a long job starts.
 
     Parameters
     ----------
     path : Path
-        Any other file is passed over.
+        A file; only Parquet files are checked.
     mapped : collection of str
-        The columns that a mapping reads, whose types are its own affair.
+        The columns that a mapping reads; such files are not checked.
 
     Raises
     ------
     ConfigError
-        A column is of a type of which no row can be used, or none is known.
+        A column has a type of which no row can be used, or no column is known.
     SourceError
         The file cannot be read as Parquet.
     """
@@ -82,8 +82,8 @@ def _refuse_type(path: Path, column: Any) -> None:
     else:
         prefixes = (name for name in _ALLOWED if name.endswith(".") and column.name.startswith(name))
         allowed, what = _ALLOWED.get(next(prefixes, column.name), ((), ""))
-    found = column.type.value_type if types.is_dictionary(column.type) else column.type
-    if allowed and not types.is_null(found) and not any(is_one(found) for is_one in allowed):
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if allowed and not types.is_null(kind) and not any(is_one(kind) for is_one in allowed):
         raise ConfigError(
             f"{path}: its column {column.name} is of type {column.type}, of which no row can be used; "
             f"expected {what}; cast it, or rename the column if it means something else"
@@ -198,7 +198,7 @@ SCHEMA = pyarrow.schema(
             others=_REAL,
             remainder=_REAL,
         ),
-        # Of arenas, whose lines leave out all that is of one model.
+        # The columns of arenas, whose lines omit the fields of single models.
         "kind": _TEXTS,
         "pooled": _WHOLE,
         "comparisons": pyarrow.struct([(name, _WHOLE) for name in ("human", "judge", "both", "none")]),
@@ -209,21 +209,21 @@ SCHEMA = pyarrow.schema(
         "models": _list_of(model=_TEXTS, **_ESTIMATE),
     }
 )
-"""A window's line as columns, named as there; what a line leaves out is null."""
+"""The columns of a window's line, with the names of its fields; an absent field is null."""
 
 
 def _as_pairs(values: dict[str, Any], *names: str) -> None:
-    """Have these, where they are there, as a map takes them."""
+    """Replace these mappings by lists of pairs, the form of a map in pyarrow."""
     values |= {name: list(values[name].items()) for name in names if name in values}
 
 
 class WindowTable:
-    """Writes lines of the reports as a Parquet file.
+    """A writer of the lines of reports to a Parquet file.
 
     Raises
     ------
     SinkError
-        It cannot be written, from any method.
+        The file cannot be written; any method may raise it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -241,11 +241,11 @@ class WindowTable:
             with self._ours():
                 self._writer.close()
         else:
-            with suppress(OSError):  # what went wrong is told already
+            with suppress(OSError):  # the first error is raised already
                 self._writer.close()
 
     def add(self, line: bytes) -> None:
-        """Take a line, as `monitor.reports.window_report.to_json` wrote it."""
+        """Add a line from `monitor.reports.window_report.to_json`."""
         row = msgspec.json.decode(line)
         row["start_time"], row["end_time"] = map(datetime.fromisoformat, (row["start_time"], row["end_time"]))
         _as_pairs(row, "positions")
