@@ -25,16 +25,7 @@ from monitor.engine.planning import Unit
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A replay.
-
-    Parameters
-    ----------
-    config : Config
-    settings : EngineSettings
-        The settings of all tasks.
-    splits : tuple of Split
-        The parts of the input in the order of the stream.
-    """
+    """The settings and the input of a replay."""
 
     config: Config
     settings: EngineSettings
@@ -126,8 +117,8 @@ def begin_task() -> None:
     """Prepare an executor's Python process, which runs one task after another, for the next task.
 
     Before each task Spark makes Python search for modules again, and then each `zipimporter` reads the whole
-    directory of its archive, in Python. Spark's archive has one importer for each package, which takes longer
-    than decoding 20,000 messages. Python makes an importer that is removed here again when it needs it.
+    directory of its archive, in Python. Spark's archive has one importer for each package; together they take
+    longer than decoding 20,000 messages. Python creates a removed importer again when it needs it.
     """
     _tune_once()
     for path, importer in tuple(sys.path_importer_cache.items()):

@@ -221,7 +221,7 @@ class CheckpointLedger:
         self._remove_others()
 
     def intend(self, clock: float) -> Turn:
-        """Save and return the turn up to `clock`, so that it is computed again alike after a crash."""
+        """Save and return the turn up to `clock`, so that a crash does not change its result."""
         turn = Turn(self.committed.batch, self.committed.turn + 1, clock)
         _save(self.folder / _TURN, msgspec.json.encode(turn))
         return turn

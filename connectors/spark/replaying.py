@@ -1,14 +1,14 @@
 """The driver of a replay on Spark: two stages, and the lines of the second in the order of the stream.
 
 1. Executors read and decode each split, and partition the records by model (`reading`); the blocks stay on
-their
-   disks.
-2. The driver computes the start of each split in the stream, and with it the clock at each record. 3. The
-blocks go to the partition of their unit, sorted, and the engine of each unit computes them (`computing`). 4.
-The driver fetches the sorted lines, a partition at a time, and writes its files.
+   their disks.
+2. The driver computes the start of each split in the stream, and with it the clock at each record.
+3. The blocks go to the partition of their unit, sorted, and the engine of each unit computes them
+   (`computing`).
+4. The driver fetches the sorted lines, a partition at a time, and writes its files.
 
-If an executor is lost with its blocks and lines, Spark reads the same splits and computes the same units
-again, with the same bytes as the result.
+If an executor is lost with its blocks and lines, Spark reads the same splits and computes the same units again,
+with the same bytes as the result.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _turned(word: int, by: int) -> int:
 def _overfull(
     job: Job, facts: Sequence[Facts], units: Sequence[Unit], ended: Sequence[Ended], whole: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the tasks that closed more windows than an engine keeps, each with its reason to be whole."""
+    """Return the tasks with more closed windows than an engine keeps, and why each must be computed whole."""
     windows: Counter[str] = Counter()
     rows: Counter[str] = Counter()
     for unit, result in zip(units, ended, strict=True):

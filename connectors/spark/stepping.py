@@ -110,7 +110,7 @@ def lines_of(
         The records in any order; none if only time advances.
     """
     unit, folder, parts = stepping.units[number], Path(stepping.folder), list(parts)
-    engine = begun(stream, unit, folder, stepping.begins.get(number))
+    engine = engine_of(stream, unit, folder, stepping.begins.get(number))
     reports = engine.absorb(in_order(parts, stream.source.label), 0.0) if parts else []
     reports += engine.tick(0.0, stepping.clock)
     for place, report in enumerate(reports):
@@ -135,7 +135,7 @@ def due_of(engine: Engine, clock: float) -> float:
     return min(times)
 
 
-def begun(stream: Stream, unit: Unit, folder: Path, state: str | None) -> Engine:
+def engine_of(stream: Stream, unit: Unit, folder: Path, state: str | None) -> Engine:
     """Return the engine of a unit, restored from a state or new."""
     resume = None if state is None else read_state(folder, state)
     return settings_of(stream.settings, unit).build(resume)

@@ -1,12 +1,12 @@
 """The driver of a stream on Spark, which commits each batch from Kafka once.
 
-1. Spark logs the offsets of a batch first, so that a repeated batch has the same records. 2. Executors decode
-the messages and partition the records by model (`messages`). The engine of each unit continues
-   from its state after the last batch, and writes its new state to another file (`stepping`).
+1. Spark logs the offsets of a batch first, so that a repeated batch has the same records.
+2. Executors decode the messages and partition the records by model (`messages`). The engine of each unit
+   continues from its state after the last batch, and writes its new state to another file (`stepping`).
 3. The windows become one file, named after the batch; then the batch is committed (`ledger`).
 
-An interrupted batch is computed again to the same states and the same file, under the same names. A batch
-that Spark repeats after its commit is ignored.
+An interrupted batch is computed again to the same states and the same file, under the same names. A batch that
+Spark repeats after its commit is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from connectors.spark.ledger import SPARK, CheckpointLedger, Committed, Turn, Un
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
 from connectors.spark.replaying import ROWS_AT_ONCE, by_unit
-from connectors.spark.stepping import Stepped, Stepping, begun, step_units
+from connectors.spark.stepping import Stepped, Stepping, engine_of, step_units
 from monitor.engine.planning import Facts, Unit, rows_of, why_together
 from monitor.export.sinks.destination import Mark
 from monitor.export.sinks.rejects_file import Rejected
@@ -86,7 +86,7 @@ class Steps:
 
     def __post_init__(self) -> None:
         for one in self.ledger.committed.units:
-            engine = begun(self.stream, Unit(one.task, one.model, 0), self.ledger.states, one.state)
+            engine = engine_of(self.stream, Unit(one.task, one.model, 0), self.ledger.states, one.state)
             self.views[one.task, one.model] = engine.view()
         names = chain.from_iterable(map(names_in, self.views.values()))
         self.stream = replace(self.stream, long_names=long_names(names))

@@ -210,9 +210,9 @@ def _label_probabilities(values: Sequence[object], label: Ints, faults: Faults) 
 
 
 def _once_a_record(label: Ints, owner: Ints, key: Keys) -> Ints:
-    """Remove the labels of all but the first answer of a record with an id, which joins them to the others.
+    """Keep the label of a record with an id only on its first answer.
 
-    A label in each row would count as several labels, all but one of them duplicates.
+    The id joins the label to the other answers; a label in each row would count as several labels.
     """
     first = np.diff(owner, prepend=-1) != 0
     return np.where(first | (key == NO_ID), label, -1)

@@ -53,12 +53,13 @@ class Decoder:
         The part of a rejected record in its `Reject`: see `connectors.formats.messages.redaction`. With
         "redacted" and "none", messages quote no value either.
     wire : Wire, optional
-        The format of the records, by default ours; see `connectors.formats.wires.choice.wire_of`.
+        The format of the records, by default that of SPEC section 3; see
+        `connectors.formats.wires.choice.wire_of`.
     clock : callable, optional
         A function that returns seconds since the epoch. Times more than a day ahead of it are rejected;
         without a clock, as in `replay`, no time is.
     secret : bytes, optional
-        The key of pseudonyms: see `connectors.formats.messages.redaction.keeper`.
+        The key of the hashes of unreadable records: see `connectors.formats.messages.redaction.keeper`.
 
     Raises
     ------
@@ -208,7 +209,7 @@ class Decoder:
     def _hint_of(
         self, raws: Sequence[Raw], readings: Sequence[Reading]
     ) -> Callable[[int, bytes, Fault, str], str]:
-        """Return a function that names the sender's likely spelling of a field that a record lacks."""
+        """Return a function that returns a clause on the likely name of a field that a record lacks."""
         ends = np.cumsum([len(reading.records) for reading in readings]).tolist()
         classes = {layout.name: layout.classes for layout in self.layouts}
 

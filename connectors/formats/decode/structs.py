@@ -156,8 +156,8 @@ RejectKind = tuple["RejectReason", str, str, bool, bool]
 class BoundedRejects:
     """The rejects of one read with their places, bounded in memory.
 
-    Each reject is kept until their size exceeds `room` bytes; after that, one reject of each kind is kept and
-    counts the others of its kind.
+    Every reject is kept until all of them exceed `room` bytes. After that, only the first reject of each kind
+    is kept, which counts the others.
 
     Examples
     --------

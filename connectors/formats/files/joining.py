@@ -25,7 +25,8 @@ def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -
     batches : sequence of Batch
         One or more batches of the same task, read with the same layout and partitions.
     columns : collection of str, optional
-        The columns to join. In every other column all rows get the value of the first row, without memory.
+        The columns to join. In every other column all rows get the value of the first row, which
+        takes no memory.
 
     Raises
     ------

@@ -16,8 +16,8 @@ def listed(pattern: str) -> Iterator[tuple[str, os.stat_result]]:
     """Return the plain files of a pattern, each with its `os.stat` result.
 
     Names are those of `glob.glob`; ``**`` matches any number of folders. Below it each folder is visited
-    once, by its own name rather than that of a link, so that circular links end. Folders without permission
-    are skipped.
+    once, by its own name rather than that of a link, so that circular links do no harm. Folders without
+    permission are skipped.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Proposals of a mapping for records in an unknown format, from their names and values; callers try them."""
+"""Proposals of mappings for records in an unknown format, guessed from names and values; callers try them."""
 
 from __future__ import annotations
 
@@ -445,7 +445,7 @@ def _paths_of(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _gain(pairs: Sequence[tuple[str, str]]) -> float:
-    """Return the share of agreeing pairs beyond chance plus four standard errors, at least 0."""
+    """Return the share of agreeing pairs minus chance and four standard errors, at least 0."""
     if not pairs:
         return 0.0
     n = len(pairs)

@@ -57,8 +57,8 @@ def redact(record: bytes, secret: bytes = SECRET) -> bytes:
     """Return a record with each value replaced by its kind, except `task` and `model`, which name no person.
 
     Keys and these two values stay, cut at 60 characters; a secret in a key is not protected. A record that is
-    no JSON object or array, or is longer than 16 kB, is reduced to its length and a keyed hash, which shows
-    equal records as long as the key is the same.
+    not JSON, or is longer than 16 kB, is reduced to its length and a keyed hash; equal records have equal
+    hashes for the same key.
 
     Examples
     --------

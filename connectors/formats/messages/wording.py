@@ -19,7 +19,7 @@ _without: ContextVar[bool] = ContextVar("blindsight_without_values", default=Fal
 
 @contextmanager
 def without_values() -> Iterator[None]:
-    """Within this context, and in this thread alone, messages name kinds in place of values.
+    """Make messages name the kinds of values in place of the values, in this context and thread.
 
     Examples
     --------

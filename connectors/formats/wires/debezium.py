@@ -46,7 +46,7 @@ class DebeziumWire(WithoutHeaders):
     Parameters
     ----------
     mapping : FieldMapping
-        Its paths refer to the row. Without paths, the row is recognised by its shape, and `constants` replace
+        Its paths refer to the row. Without paths, the row is recognised by its shape, and `constants` fill in
         missing fields.
 
     Examples

@@ -35,7 +35,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` replace the model, version and time of the table.
+        Its `constants` override the model, version and time of the table.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class KserveWire(OneByOne):
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` replace values of events. With `id: body`, the ids are made from the response's own
+        Its `constants` override values of events. With `id: body`, the ids are made from the response's own
         id, which the client may have chosen, not from the event's; without such an id, a row has none.
 
     Examples

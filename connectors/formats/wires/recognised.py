@@ -153,7 +153,7 @@ class RecognisedWire(ByShape):
         )
 
     def format_of(self, data: bytes) -> str | None:
-        """Return the only format whose marks a record has, or None, also if it has our fields."""
+        """Return the format of a record by its marks; None for no or several formats, and for our fields."""
         fields = _fields_of(data)
         if fields is None or not ONE_IS_OURS.isdisjoint(fields):
             return None

@@ -44,7 +44,7 @@ class ByShape:
 
 
 class Wire(Protocol):
-    """A reader of records in one format from JSON."""
+    """A reader of JSON records in one format."""
 
     @property
     def reads_labels(self) -> bool:
@@ -102,7 +102,7 @@ class WithoutHeaders:
     """A base of wires that ignore headers."""
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return the value."""
+        """Return the value unchanged."""
         return value
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
