@@ -7,8 +7,8 @@
    (`computing`).
 4. The driver fetches the sorted lines, a partition at a time, and writes its files.
 
-If an executor is lost with its blocks and lines, Spark reads the same splits and computes the same units again,
-with the same bytes as the result.
+If an executor is lost with its blocks and lines, Spark reads the same splits and computes the same units
+again, with the same bytes as the result.
 """
 
 from __future__ import annotations

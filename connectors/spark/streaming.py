@@ -5,7 +5,7 @@
    continues from its state after the last batch, and writes its new state to another file (`stepping`).
 3. The windows become one file, named after the batch; then the batch is committed (`ledger`).
 
-An interrupted batch is computed again to the same states and the same file, under the same names. A batch that
+An interrupted batch is computed again to the same states and file, under the same names. A batch that
 Spark repeats after its commit is ignored.
 """
 
