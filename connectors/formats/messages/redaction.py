@@ -1,4 +1,4 @@
-"""Redaction of rejected records: their structure stays, and the kind of each value replaces it."""
+"""Redaction of rejected records: the structure stays, and each value becomes the name of its kind."""
 
 from __future__ import annotations
 

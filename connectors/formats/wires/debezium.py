@@ -70,7 +70,7 @@ class DebeziumWire(WithoutHeaders):
         return self._inner.reads_labels
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> DebeziumWire:
-        """Return the same wire for these tasks."""
+        """Return a wire of the same kind that knows these tasks."""
         inner = (
             self._inner.for_tasks(layouts) if isinstance(self._inner, MappedWire) else _recognised(layouts)
         )
@@ -108,7 +108,7 @@ class DebeziumWire(WithoutHeaders):
             return False
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the outcomes of the row after a change, None for a change that leaves no row."""
+        """Read the row after a change, and return its outcomes, None for a change that leaves no row."""
         try:
             envelope = _opened(_ENVELOPE.decode(data))
         except ERRORS as error:

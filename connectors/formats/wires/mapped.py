@@ -190,7 +190,7 @@ class MappedWire:
         return not _LABELS.isdisjoint(self.paths)
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> MappedWire:
-        """Return the same wire, which reads scores by class as tuples if all tasks have the same classes.
+        """Return a wire that reads scores by class as tuples if all tasks have the same classes, or this one.
 
         Objects take several times as long. If a class has no score, or the tasks differ, the scores stay an
         object, whose names a message needs.
@@ -250,7 +250,7 @@ class MappedWire:
         return bool(self._where) and self.one(line)[0][1] is None
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the outcome of one value, None if `where` excludes its record."""
+        """Read one value as a record, and return its outcome, None if `where` excludes it."""
         try:
             if self._decoder is None:
                 return [(data, self._again(data, ValueError("not as the mapping says")))]

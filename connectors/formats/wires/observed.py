@@ -67,7 +67,7 @@ class ObservedWire(ByShape):
         self.base, self.sources = base, sources
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> ObservedWire:
-        """Return the same wire for these tasks."""
+        """Return a wire of the same kind that knows these tasks."""
         sources = {name: _for_tasks(wire, layouts) for name, wire in self.sources.items()}
         return ObservedWire(_for_tasks(self.base, layouts), sources)
 
@@ -113,7 +113,7 @@ class ObservedWire(ByShape):
         return self.one(line)[0][1] is None if line.startswith(_BEGIN) else self.base.passes_over(line)
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the outcomes of one value by the wire of its source."""
+        """Read one value with the wire of the source that it names, and return the outcomes."""
         line = _opened(data)
         if line is None:
             return self.base.one(data)

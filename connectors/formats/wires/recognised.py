@@ -65,7 +65,7 @@ class RecognisedWire(ByShape):
         self._doubting: dict[str, Doubting] = {}
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
-        """Return the same wire for these tasks."""
+        """Return a wire of the same kind that knows these tasks."""
         return RecognisedWire(layouts, self._inner)
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
@@ -99,7 +99,7 @@ class RecognisedWire(ByShape):
         return None if records is None or _foreign(records) else records
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the outcomes of one value of any format."""
+        """Read one value of any format, and return an outcome for each record in it."""
         fields = _fields_of(data)
         if fields is None or not ONE_IS_OURS.isdisjoint(fields):
             return PLAIN.one(data)

@@ -60,7 +60,7 @@ class Wire(Protocol):
         ...
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the outcomes of one value, which need not be an object."""
+        """Read one value, an object or not, and return an outcome for each record in it."""
         ...
 
     def reads_rows(self, names: Collection[str]) -> bool:
@@ -94,7 +94,7 @@ class TaskAwareWire(Protocol):
     """A wire that uses the tasks to read records."""
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Wire:
-        """Return the same wire for these tasks."""
+        """Return a wire of the same kind that knows these tasks."""
         ...
 
 
@@ -119,13 +119,13 @@ class OneByOne:
     _layouts: Sequence[TaskLayout] = ()
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Self:
-        """Return the same wire for these tasks."""
+        """Return a wire of the same kind that knows these tasks."""
         wire = copy(self)
         wire._layouts = layouts
         return wire
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the outcomes of one value, one for each row."""
+        """Read one value, and return an outcome for each of its rows."""
         outcomes = self._read(data)
         models = self._layouts[0].models if len(self._layouts) == 1 else ()
         if len(models) == 1:
@@ -203,7 +203,7 @@ class PlainWire(WithoutHeaders):
         return False
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Return the one outcome of these bytes."""
+        """Read one value as a record, and return its outcome."""
         try:
             return [(data, self._decoder.decode(data))]
         except ERRORS as error:
