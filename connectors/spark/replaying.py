@@ -92,9 +92,9 @@ def replayed(session: Any, job: Job) -> SparkReplay:
     """Run a replay, and return its result; the lines stay on the executors until they are read."""
     from pyspark import StorageLevel
 
-    broadcast = session.sparkContext.broadcast(job)
+    shared = session.sparkContext.broadcast(job)
     numbers = session.range(0, len(job.splits), 1, max(len(job.splits), 1))
-    blocks = numbers.mapInArrow(partial(read_splits, broadcast), BLOCKS).persist(StorageLevel.DISK_ONLY)
+    blocks = numbers.mapInArrow(partial(read_splits, shared), BLOCKS).persist(StorageLevel.DISK_ONLY)
     facts = _facts(blocks, len(job.splits))
     starts = tuple(begins([each.stretch for each in facts], lambda number: _times(blocks, number)))
     whole = why_whole(job.settings, facts)
@@ -106,7 +106,7 @@ def replayed(session: Any, job: Job) -> SparkReplay:
             sorted_blocks = by_unit(
                 session, blocks, units, rows_of(facts), max(each.largest for each in facts)
             )
-            computed = sorted_blocks.mapInArrow(partial(compute_units, broadcast, computing), LINES)
+            computed = sorted_blocks.mapInArrow(partial(compute_units, shared, computing), LINES)
             lines = computed.persist(StorageLevel.DISK_ONLY)
             ended = _ended(lines)
         more = _overfull(job, facts, units, ended, whole)

@@ -105,11 +105,9 @@ class Steps:
         if self.ledger.is_done(number):
             return
         session = messages.sparkSession
-        broadcast = session.sparkContext.broadcast(self.stream)
+        shared = session.sparkContext.broadcast(self.stream)
         messages_at_once = session.conf.get(ROWS_AT_ONCE)
-        blocks = messages.mapInArrow(partial(read_messages, broadcast), BLOCKS).persist(
-            StorageLevel.DISK_ONLY
-        )
+        blocks = messages.mapInArrow(partial(read_messages, shared), BLOCKS).persist(StorageLevel.DISK_ONLY)
         try:
             with self._one:
                 facts = [unpacked(bytes(row.data)) for row in _of_kind(blocks, BlockKind.FACTS).collect()]
@@ -118,13 +116,13 @@ class Steps:
                 stepping = self._stepping(new, touched)
                 largest = max((each.largest for each in facts), default=0)
                 parts = by_unit(session, blocks, stepping.units, rows, largest) if touched else None
-                lines, stepped = self._computed(session, broadcast, stepping, parts, len(touched))
+                lines, stepped = self._computed(session, shared, stepping, parts, len(touched))
                 rejected = [one for row in rejects for one in unpacked(bytes(row.data))]
                 self._finish(new, stepping, stepped, lines, rejected)
         finally:
             session.conf.set(ROWS_AT_ONCE, messages_at_once)  # the session is used again for the next batch
             blocks.unpersist()
-            broadcast.unpersist()
+            shared.unpersist()
 
     def pass_time(self, session: Any, clock: float) -> bool:
         """Advance the stream's time without records, and compute and commit the units that are due by then.
@@ -152,10 +150,10 @@ class Steps:
 
     def _turned(self, session: Any, turn: Turn) -> bool:
         new = replace(self.ledger.committed, turn=turn.turn, clock=turn.clock, time=time.time())
-        broadcast = session.sparkContext.broadcast(self.stream)
+        shared = session.sparkContext.broadcast(self.stream)
         stepping = self._stepping(new, [])
-        lines, stepped = self._computed(session, broadcast, stepping, None, 0)
-        broadcast.unpersist()
+        lines, stepped = self._computed(session, shared, stepping, None, 0)
+        shared.unpersist()
         self._finish(new, stepping, stepped, lines, [])
         return True
 
@@ -197,7 +195,7 @@ class Steps:
         return Stepping(new.batch, tuple(units), begins, str(self.ledger.states), clock, new.turn)
 
     def _computed(
-        self, session: Any, broadcast: Any, stepping: Stepping, parts: Any, touched: int
+        self, session: Any, shared: Any, stepping: Stepping, parts: Any, touched: int
     ) -> tuple[list[bytes], list[Stepped]]:
         """Return the lines and states of all units, of which the first `touched` have `parts`."""
         if not stepping.units:
@@ -207,7 +205,7 @@ class Steps:
             rows = session.createDataFrame(woken, "unit int, split int, number int, data binary")
             parts = rows if parts is None else parts.union(rows)
         plan = session.sparkContext.broadcast(stepping)
-        rows_of_units = parts.mapInArrow(partial(step_units, broadcast, plan), LINES).collect()
+        rows_of_units = parts.mapInArrow(partial(step_units, shared, plan), LINES).collect()
         plan.unpersist()
         lines = [row for row in rows_of_units if row.stage != ENDED_UNIT]
         lines.sort(key=lambda row: (row.task, row.model, row.number))

@@ -20,7 +20,7 @@ from blindsight_client.posting import Poster, Reply
 log = logging.getLogger("blindsight_client")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0  # seconds between two tries of a post, doubled each time, with jitter
-_LONGEST_RETRY_AFTER = 3600.0  # limit of Retry-After in seconds
+_LONGEST_RETRY = 3600.0  # limit of Retry-After in seconds
 _SAY_SECONDS = 60.0
 _RETRIED = frozenset({401, 404, 408, 425, 429})
 """The statuses below 500 after which a post may succeed later, such as with a new token or with room."""
@@ -111,7 +111,7 @@ class _Queue:
         self.retries += 1
         spread = self.wait * random.uniform(0.5, 1.0)
         self.not_before = now + (
-            spread if retry_after is None else min(max(retry_after, 0.0), _LONGEST_RETRY_AFTER)
+            spread if retry_after is None else min(max(retry_after, 0.0), _LONGEST_RETRY)
         )
         self.wait = min(2 * self.wait, _LONGEST_WAIT)
 
@@ -251,15 +251,9 @@ class Client:
         time : float, optional
             Seconds since the epoch, by default now.
         """
-        others = {
-            "model": model,
-            "task": task,
-            "version": version,
-            "prediction": prediction,
-            "groups": groups,
-        }
-        others["features"] = features
-        self._add(self._predictions, {"id": id, "scores": scores, "time": time}, others)
+        extra = {"model": model, "task": task, "version": version, "prediction": prediction, "groups": groups}
+        extra["features"] = features
+        self._add(self._predictions, {"id": id, "scores": scores, "time": time}, extra)
 
     def label(
         self,
@@ -290,15 +284,9 @@ class Client:
         time : float, optional
             Seconds since the epoch, by default now.
         """
-        of_model = self._named.get("model") if correct is not None and model is None else model
-        others = {
-            "label": label,
-            "correct": correct,
-            "model": of_model,
-            "task": task,
-            "probability": probability,
-        }
-        self._add(self._labels, {"id": id, "time": time}, others, but="model")
+        named = self._named.get("model") if correct is not None and model is None else model
+        extra = {"label": label, "correct": correct, "model": named, "task": task, "probability": probability}
+        self._add(self._labels, {"id": id, "time": time}, extra, but="model")
 
     def counts(self) -> dict[str, Counts]:
         """Return the counts of ``"predictions"`` and of ``"labels"`` so far, in this process."""
@@ -348,11 +336,11 @@ class Client:
     def _pending(self) -> int:
         return sum(queue.pending for queue in self._queues)
 
-    def _add(self, queue: _Queue, record: dict[str, Any], others: Mapping[str, Any], but: str = "") -> None:
+    def _add(self, queue: _Queue, record: dict[str, Any], extra: Mapping[str, Any], but: str = "") -> None:
         if record["time"] is None:
             record["time"] = time.time()
         record.update((key, value) for key, value in self._named.items() if key != but)
-        record.update((key, value) for key, value in others.items() if value is not None)
+        record.update((key, value) for key, value in extra.items() if value is not None)
         try:
             line = json.dumps(record, separators=(",", ":"), default=_plain).encode()
         except (TypeError, ValueError, RecursionError) as error:

@@ -136,26 +136,20 @@ class Decoder:
         self._add_unread(readings, rejects)
 
         task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.compares)
-        names = (
-            *(layout.name for layout in self.layouts),
-            "",
-        )  # the last one is for index -1, an unknown task
+        names = (*(layout.name for layout in self.layouts), "")  # index -1 is an unknown task
         rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
         usable = faults.good()
         batches, labels, ids = [], [], {}
         for i, layout in enumerate(self.layouts):
             here = usable & (task == i)
-            answers, sent_labels = (
-                np.flatnonzero(here & ~columns.is_label),
-                np.flatnonzero(here & columns.is_label),
-            )
+            answers, truth = np.flatnonzero(here & ~columns.is_label), np.flatnonzero(here & columns.is_label)
             if len(answers):
                 read = read_comparisons if layout.arena else read_answers
                 batches.append(read(layout, columns, answers, places, rejects))
-            if len(sent_labels):
-                read_sent = read_verdicts if layout.arena else read_labels
-                labels.append(read_sent(layout, columns, sent_labels, places, rejects))
-            ids[layout.name] = SampleIds(first_id(columns.id, answers), first_id(columns.id, sent_labels))
+            if len(truth):
+                read_truth = read_verdicts if layout.arena else read_labels
+                labels.append(read_truth(layout, columns, truth, places, rejects))
+            ids[layout.name] = SampleIds(first_id(columns.id, answers), first_id(columns.id, truth))
         chunk = Chunk(
             source=self.source,
             batches=tuple(batch for batch in batches if batch is not None),

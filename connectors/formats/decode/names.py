@@ -375,9 +375,7 @@ def encode_features(values: Sequence[object], layout: TaskLayout, faults: Faults
         column = [each.get(name) if isinstance(each, dict) else None for each in values]
         if absent(column):
             continue
-        features[:, j] = (
-            _text_codes(column, name, faults) if kind == "text" else _numbers(column, name, faults)
-        )
+        features[:, j] = _codes(column, name, faults) if kind == "text" else _numbers(column, name, faults)
     return features
 
 
@@ -402,7 +400,7 @@ def _number(value: Any, row: int, name: str, faults: Faults) -> float:
         return np.nan
 
 
-def _text_codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
+def _codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
     """Return the codes of the texts of a column, (n,), NaN for absent and faulty ones."""
     index: dict[str, int] = {}
     places = np.full(len(column), -1, dtype=np.int64)
@@ -410,9 +408,7 @@ def _text_codes(column: Sequence[object], name: str, faults: Faults) -> Floats:
         if isinstance(value, TooLarge) or (isinstance(value, float) and not isfinite(value)):
             continue
         if isinstance(value, str | int | float):
-            whole = (
-                isinstance(value, float) and value.is_integer()
-            )  # tables with gaps store integers as floats
+            whole = isinstance(value, float) and value.is_integer()  # an integer in a column with gaps
             text = text_of(int(value) if whole else value)
             if text not in index and not is_unicode(text):
                 faults.add(row, *unicode_fault(text, f"$.features.{name}"))

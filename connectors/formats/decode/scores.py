@@ -161,9 +161,7 @@ def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[Re
     if value is None or value == {}:
         return RejectReason.NO_SCORES, f"{path}: expected a probability for each class ({classes}), got none"
     if isinstance(value, dict):
-        known = frozenset(
-            layout.classes
-        )  # with thousands of classes, searching a tuple for each takes seconds
+        known = frozenset(layout.classes)  # searching a tuple of thousands takes seconds
         unknown = next((name for name in value if name not in known), None)
         if unknown is not None:
             return RejectReason.UNKNOWN_CLASS, unknown_class(path, unknown, layout)

@@ -191,9 +191,7 @@ class Folder:
         self._places = {name: _place(at) for name, at in positions.items()}
         self._seen: dict[str, tuple[str, float]] = {}
         self._ready: deque[str] = deque()
-        self._later: deque[tuple[float, str]] = (
-            deque()
-        )  # time until which a file must not change, and its name
+        self._later: deque[tuple[float, str]] = deque()  # end of the time to settle, and name
         self._gone: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._failing: dict[str, _Failing] = {}

@@ -441,9 +441,7 @@ def _search(path: Path, place: Place, make_cutter: MakeCutter) -> tuple[OpenFile
             if candidate is not None and candidate.is_at(place):
                 return candidate.begin(place.at, place.modified), missed
         except DAMAGED as error:
-            if file.id == ours and getattr(
-                error, "errno", None
-            ):  # an error of the system; gzip's errors have no errno
+            if file.id == ours and getattr(error, "errno", None):  # gzip's own errors have no errno
                 raise SourceError(f"{file.path} cannot be read: {error}") from error
             continue
         if candidate is None:

@@ -164,9 +164,7 @@ def propose(
         keys["time_unit"] = unit
     if isinstance(time, str) and _WITHOUT_OFFSET.fullmatch(time):
         keys["time_zone"] = "UTC"
-    if (
-        "model" not in keys and scores and constants
-    ):  # without scores: a label that names a model joins no answer of another one
+    if "model" not in keys and scores and constants:  # a label of one model joins no other answers
         keys["constants"] = dict(constants)
     try:
         return FieldMapping(**keys)

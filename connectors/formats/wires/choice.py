@@ -40,10 +40,8 @@ def wire_of(settings: HasWire) -> Wire:
     base = own_wire(settings)
     if not isinstance(settings, HttpSourceConfig):
         return base
-    built_in = {tag: FieldMapping(format=tag) for tag, entry in FORMATS.items() if entry.needs_no_mapping}
-    return ObservedWire(
-        base, {name: compiled(each) for name, each in {**built_in, **settings.observe}.items()}
-    )
+    known = {tag: FieldMapping(format=tag) for tag, entry in FORMATS.items() if entry.needs_no_mapping}
+    return ObservedWire(base, {name: compiled(each) for name, each in {**known, **settings.observe}.items()})
 
 
 def compiled(mapping: FieldMapping) -> Wire:

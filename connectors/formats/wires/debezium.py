@@ -22,13 +22,7 @@ from monitor.config.mapping import FieldMapping
 
 _WITH_A_ROW = ("c", "r", "u")
 _WITHOUT = ("d", "t", "m")  # deletes, truncations, messages
-_TEXTS = (
-    "scores",
-    "models",
-    "groups",
-    "features",
-    "draw",
-)  # databases without arrays store them as JSON text
+_TEXTS = ("scores", "models", "groups", "features", "draw")  # JSON text in databases without arrays
 
 
 class _Envelope(msgspec.Struct, gc=False):

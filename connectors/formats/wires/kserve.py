@@ -231,9 +231,7 @@ def _body(event: Mapping[str, Any]) -> dict[str, Any] | Fault:
         return body
     place = "$.data_base64" if "data_base64" in event else "$.data"
     try:
-        if isinstance(
-            body, str
-        ):  # some brokers store a body as text if they do not know its content type as JSON
+        if isinstance(body, str):  # some brokers store a body of an unknown content type as text
             return read_body(body.encode("utf-8", "replace"))
         return read_body(base64.b64decode(event.get("data_base64") or "", validate=True))
     except (ValueError, TypeError, RecursionError) as error:

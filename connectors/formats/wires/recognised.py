@@ -25,9 +25,7 @@ from monitor.base.registry import FORMATS, load
 from monitor.config.mapping import FieldMapping
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_BENTOML = frozenset(
-    {"timestamp", "request_id", "trace_id"}
-)  # the other columns have names that the user chose
+_BENTOML = frozenset({"timestamp", "request_id", "trace_id"})  # users name the other columns
 _EVENTS = "kserve"  # the format of events in headers
 
 
