@@ -71,7 +71,7 @@ class RowRecord(Record, gc=False):
 
 
 class OneOfRows(Record, gc=False):
-    """A record for the one row that a mapping reads of several."""
+    """A record that a mapping reads from one of several rows, with the number of the other rows."""
 
     left: int = 0  # number of the other rows
 

@@ -57,6 +57,9 @@ _UNREADABLE = "%s: the rotated file %s cannot be read (%s): this counts as one g
 class Following:
     """A reader of one plain file that grows and is rotated; see `connectors.files.FileSource`.
 
+    After a rotation the former file is the late file: it stays open for `late_seconds`, because its writer
+    may still add to it.
+
     Parameters
     ----------
     path : Path

@@ -194,7 +194,7 @@ def written(mapping: FieldMapping) -> dict[str, Any]:
 
 
 def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
-    """Return the fields that may hold scores by their name and length, with any numbers.
+    """Return the values of the fields that look like scores by name and length, whatever the numbers are.
 
     An array holds a number for each class, and an object a number by class; with two classes, the scores may
     be one number.

@@ -102,7 +102,7 @@ class DebeziumWire(WithoutHeaders):
             return False
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Read the row after a change, and return its outcomes, None for a change that leaves no row."""
+        """Read the row after a change, and return its outcomes; a change without a row gives None."""
         try:
             envelope = _opened(_ENVELOPE.decode(data))
         except ERRORS as error:

@@ -30,7 +30,7 @@ class InferenceTableWire(OneByOne, WithoutHeaders):
     The id of an answer is the `client_request_id`, which the client chose, or else the
     `databricks_request_id`, a colon, and the row number from 0. Model and version come from
     `request_metadata`. A failed request (`status_code` other than 200) holds no answer. A record without
-    `response` is read with our fields.
+    `response` is one with the fields of SPEC section 3.
 
     Parameters
     ----------

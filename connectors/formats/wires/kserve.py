@@ -74,7 +74,8 @@ class KserveWire(OneByOne):
     The id of an answer is the id of the event (Seldon: of the request), a colon, and the row number from 0.
     The model is a constant of the mapping, or else the event's `inferenceservicename` (Seldon: `modelid`), or
     else the body's `model_name`. A value without `specversion` is no event: with `outputs` or `predictions`
-    it is a response with its own `id`, and otherwise a record with our fields, such as a label.
+    it is a response with its own `id`, and otherwise a record with the fields of SPEC section 3, such as a
+    label.
 
     Parameters
     ----------

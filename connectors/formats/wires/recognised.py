@@ -1,8 +1,8 @@
 """Records of any format, recognised by their fields: the wire of a source without a mapping.
 
-Records with our fields are read together in one call. Only a record without a field of an answer or of a
-label is checked for the marks of formats (`monitor.base.registry`). A record that fits two formats is
-rejected with a message that names both.
+Records with our fields (SPEC section 3) are read together in one call. Only a record without a field of an
+answer or of a label is checked for the marks of formats (`monitor.base.registry`). A record that fits two
+formats is rejected with a message that names both.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Doubting(Protocol):
 
 
 class RecognisedWire(ByShape):
-    """A wire for records with our fields, and for those of every format that has marks.
+    """A wire for records with the fields of SPEC section 3, and for those of every format with marks.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class Mixed(list[Record | None]):
 
 
 class ByShape:
-    """A wire that recognises records with our fields by their shape, whatever the headers of the message."""
+    """A wire that recognises records of SPEC section 3 by their shape, whatever the message headers are."""
 
 
 class Wire(Protocol):
