@@ -71,8 +71,8 @@ class Columns:
         self.prediction = none if "prediction" in lacking else [r.prediction for r in records]
         self.version = none if "version" in lacking else [r.version for r in records]
         self.groups = none if "groups" in lacking else [r.groups for r in records]
-        self.label = none if "label" in lacking else known([r.label for r in records], no_label)
-        self.correct = none if "correct" in lacking else known([r.correct for r in records], no_label)
+        self.label = none if "label" in lacking else cleaned([r.label for r in records], no_label)
+        self.correct = none if "correct" in lacking else cleaned([r.correct for r in records], no_label)
         self.probability = none if "probability" in lacking else [r.probability for r in records]
         self.draw = none if "draw" in lacking else [r.draw for r in records]
         self.features = none if "features" in lacking else [r.features for r in records]
@@ -124,12 +124,12 @@ class Columns:
         return weights
 
 
-def known(labels: list[Any], no_label: Collection[str]) -> list[Any]:
+def cleaned(labels: list[Any], no_label: Collection[str]) -> list[Any]:
     """Replace labels that stand for a missing label, such as NaN, by None.
 
     Examples
     --------
-    >>> known(["toxic", "NULL", None, float("nan")], {"null"})
+    >>> cleaned(["toxic", "NULL", None, float("nan")], {"null"})
     ['toxic', None, None, None]
     """
     try:
