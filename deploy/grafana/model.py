@@ -161,7 +161,8 @@ def _alarms() -> list[Any]:
     return [
         chart(
             "Active alarms",
-            "1 while a control chart's alarm is active: until eight windows in a row are in control.",
+            "1 while an alarm is active, by labels where they decide on it, else by the control chart of the "
+            "estimates: until eight windows in a row are in control.",
             "bool_on_off",
             [
                 Query(over("out_of_control", by="task, model, metric"), "{{metric}}"),
@@ -170,7 +171,8 @@ def _alarms() -> list[Any]:
         ),
         chart(
             "Improvements",
-            "1 while a control chart shows a change for the better: until eight windows in a row show none.",
+            "1 while labels, or else the control chart of the estimates, show a change for the better: until "
+            "eight windows in a row show none.",
             "bool_on_off",
             [
                 Query(over("improved", by="task, model, metric"), "{{metric}}"),

@@ -94,6 +94,12 @@ def test_every_panel_says_what_it_shows_and_asks_the_chosen_data_source(name: st
         assert variable["type"] == "datasource" or variable["datasource"]["uid"] == "${datasource}"
 
 
+def test_panels_of_alarms_say_that_labels_may_decide() -> None:
+    said = {panel["title"]: panel["description"] for panel in panels("model")}
+    for title in ("Active alarms", "Improvements"):
+        assert "labels" in said[title], title
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_dashboards_can_be_found_linked_and_not_edited_in_place(name: str) -> None:
     found = shipped(name)

@@ -23,21 +23,21 @@ from tests.harness import kept
 STREAMS = 12
 
 
-def test_labels_cost_a_stream_without_change_no_width() -> None:
-    """Two standard errors of the mean over streams, and a tenth of a point for single suspicious streams."""
+def test_labels_cost_a_stream_without_change_a_tenth_of_its_width_at_most() -> None:
+    """Two standard errors of the mean over streams more: 0.35 points of 3.5."""
     wider, error = widening(lives(STREAMS, seed=7))
-    assert wider <= 2 * error + 0.1
+    assert wider <= 2 * error + 0.35
 
 
 def test_the_kept_table_says_so_of_two_hundred_streams() -> None:
     found = re.search(
-        r"^ +200 stable +[\d.]+ +[\d.]+ +([+-][\d.]+) ± ([\d.]+) +([\d.]+) ± ([\d.]+) +([\d.]+) ± ([\d.]+)$",
+        r"^ +200 stable +([\d.]+) +[\d.]+ +([+-][\d.]+) ± [\d.]+ +([\d.]+) ± [\d.]+ +([\d.]+) ± ([\d.]+)$",
         kept(table, "models"),
         re.MULTILINE,
     )
     assert found is not None
-    wider, error, plain, _, told, error_held = map(float, found.groups())
-    assert wider <= 2 * error
+    width, wider, plain, told, error_held = map(float, found.groups())
+    assert wider <= 0.1 * width
     assert told >= min(plain, 95) - 2 * error_held
 
 

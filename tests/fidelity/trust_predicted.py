@@ -6,9 +6,14 @@ Simulated rows (Kivimäki et al., Table 2) whose logits carry a bias, after a re
 with an isotonic calibration, through the checks of the agent: each label is held against its confidence, and
 against what the correction predicted from the labels that were known when the newest window closed. `stable`
 has no bias; `drift` is an Ornstein–Uhlenbeck process of 0.3 logits that is forgotten over 2,000 rows, `fast
-drift` has one of 0.7 logits over 200 rows beside it. `5 points` and `20 points` fall by so much at the
-6,000th row and stay there; `every window` falls by 2.5 logits in every second window from there on, which no
-prediction follows. Windows of 500 rows, 1,000 where all rows are labelled.
+drift` has one of 0.7 logits over 200 rows beside it. `5 points`, `10 points` and `20 points` fall by so much
+at the 6,000th row and stay there, `gone` ones until the 16,000th; `every window` falls by 2.5 logits in every
+second window from there on, which no prediction follows. Windows of 500 rows, 1,000 where all rows are
+labelled.
+
+`until lost` are the windows from the change until the first one without trust, `until back` those from there
+until trust is back: means over the lives that lose it, and the windows within which 9 of 10 are back. Trust
+that is lost again after it was back is a flap; where a bias goes, that is a second change.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from tests.fidelity.trust import shift_of
 from tests.harness import run
 
 CHANGE_AT = 6000
+GONE_AT = 16_000
 
 
 class Case(NamedTuple):
@@ -56,6 +62,12 @@ class Case(NamedTuple):
     late: int = 1
     window: int = 500
 
+    @property
+    def changed(self) -> int:
+        """The first window after the change; none of the stream where it has none."""
+        changes = "points" in self.stream or self.stream == "every window"
+        return (CHANGE_AT if changes else self.rows) // self.window
+
 
 CASES = (
     Case("stable", 1000, 50_000, 0.2),
@@ -66,17 +78,54 @@ CASES = (
     Case("fast drift", 5000, 50_000, 0.2),
     Case("5 points", 5000, 40_000, 0.05),
     Case("5 points", 5000, 40_000, 0.2),
-    Case("20 points", 5000, 20_000, 0.2),
+    Case("10 points", 5000, 40_000, 0.2),
+    Case("20 points", 5000, 40_000, 0.05),
+    Case("20 points", 5000, 40_000, 0.2),
+    Case("20 points", 5000, 40_000, 1.0),
+    Case("20 points gone", 5000, 40_000, 0.05),
+    Case("20 points gone", 5000, 40_000, 0.2),
+    Case("20 points gone", 5000, 40_000, 1.0),
     Case("every window", 5000, 20_000, 0.2),
 )
 
 
 class Outcome(NamedTuple):
-    """What became of one life: losses of trust, share of windows without it, and whether it was biased."""
+    """What became of one life.
 
-    losses: int
-    untrusted: float
+    Parameters
+    ----------
+    trusted : (windows,) bool
+        As each window closed.
+    changed : int
+        The first window after the change, as in `Case`.
+    biased : bool
+        Whether labels have contradicted the confidences.
+    """
+
+    trusted: NDArray[np.bool_]
+    changed: int
     biased: bool
+
+    @property
+    def losses(self) -> Ints:
+        """The windows at which trust was lost."""
+        before = np.append(True, self.trusted[:-1])
+        return np.flatnonzero(before & ~self.trusted)
+
+    @property
+    def until_lost(self) -> float:
+        """Windows from the change until trust is lost; NaN where it never is, or was before."""
+        if not len(self.losses):
+            return np.nan
+        return float(self.losses[0] - self.changed) if self.losses[0] >= self.changed else np.nan
+
+    @property
+    def until_back(self) -> float:
+        """Windows from the first loss until trust is back, or until the end; NaN where it is never lost."""
+        if not len(self.losses):
+            return np.nan
+        later = np.flatnonzero(self.trusted[self.losses[0] :])
+        return float(later[0] if len(later) else len(self.trusted) - self.losses[0])
 
 
 def bias_of(rng: np.random.Generator, case: Case) -> Floats:
@@ -88,7 +137,8 @@ def bias_of(rng: np.random.Generator, case: Case) -> Floats:
     if case.stream == "fast drift":
         bias += ornstein_uhlenbeck(rng, many, 200.0, 0.7)
     if "points" in case.stream:
-        bias[at:] = -shift_of(int(case.stream.split()[0]) / 100)
+        end = case.reference + GONE_AT if "gone" in case.stream else many
+        bias[at:end] = -shift_of(int(case.stream.split()[0]) / 100)
     if case.stream == "every window":
         bias[at:] = np.where(np.arange(many - at) // case.window % 2 == 0, -2.5, 0.0)
     return bias
@@ -110,18 +160,17 @@ def life(case: Case, seed: int) -> Outcome:
     checks.inherit_tolerance(epsilon_of(confidence[old]))
     confidence, hits = confidence[case.reference :], hits[case.reference :]
     picked = np.flatnonzero(rng.random(case.rows) < case.share)
-    losses, trusted, biased = 0, [], False
+    trusted, biased = [], False
     for window in range(case.rows // n):
         fresh = picked[picked // n == window - case.late]
         place = fresh // n * n + fresh % n // block_rows(n) * block_rows(n)
         matches = matches_of(fresh, fresh // n, place, confidence, hits)
         biased |= bool(compare_with_labels([checks], matches, audited=True))
         checks.correction.add(place, confidence[fresh], hits[fresh])
-        losses += checks.prediction.lost
         trusted.append(checks.trusted)
         checks.correction.close(window, confidence[window * n : (window + 1) * n])
         checks.predict()
-    return Outcome(losses, 1 - float(np.mean(trusted)), biased)
+    return Outcome(np.array(trusted), case.changed, biased)
 
 
 def matches_of(rows: Ints, window: Ints, block: Ints, confidence: Floats, hits: NDArray[np.bool_]) -> Matches:
@@ -148,17 +197,26 @@ def matches_of(rows: Ints, window: Ints, block: Ints, confidence: Floats, hits: 
 def table(lives: int = 40) -> Iterator[str]:
     """All of it, a line at a time."""
     yield f"Trust in the corrected accuracy, {lives} lives a row (python -m tests.fidelity.trust_predicted)"
-    yield "stream        reference   labels       late   lose trust   losses a life   untrusted   biased"
+    yield "                    labels in         lose   until  until back    flaps in        untrusted"
+    yield "stream           ref a window  late  trust    lost  mean  90 % 100 windows  most   windows  biased"
     for case in CASES:
-        found = [life(case, seed) for seed in range(lives)]
-        losses, untrusted, biased = (
-            np.array(column, dtype=np.float64) for column in zip(*found, strict=True)
-        )
-        yield (
-            f"{case.stream:14s}{case.reference:9,} {case.share * case.rows:8,.0f} {case.late:10d}"
-            f"{100 * (losses > 0).mean():11.1f} %{losses.mean():16.2f}{100 * untrusted.mean():10.1f} %"
-            f"{100 * biased.mean():7.1f} %"
-        )
+        yield row_of(case, [life(case, seed) for seed in range(lives)])
+
+
+def row_of(case: Case, lived: list[Outcome]) -> str:
+    """One line of the table."""
+    lost = [one for one in lived if len(one.losses)]
+    after = [one.until_lost for one in lost if not np.isnan(one.until_lost)]
+    back = np.array([one.until_back for one in lost])
+    until = f"{back.mean():6.1f}{np.quantile(back, 0.9):6.1f}" if lost else f"{'-':>6}{'-':>6}"
+    again = np.array([max(len(one.losses) - 1, 0) for one in lived])
+    untrusted = np.mean([~one.trusted for one in lived])
+    return (
+        f"{case.stream:15s}{case.reference:5,}{case.share * case.window:9.0f}{case.late:6d}"
+        f"{100 * len(lost) / len(lived):5.0f} %{f'{np.mean(after):.1f}' if after else '-':>8}{until}"
+        f"{100 * again.mean() / len(lived[0].trusted):12.2f}{again.max():6d}{100 * untrusted:8.1f} %"
+        f"{100 * np.mean([one.biased for one in lived]):6.0f} %"
+    )
 
 
 if __name__ == "__main__":

@@ -35,10 +35,13 @@ first label on is found within 1.5 times the labels of the ideal test, which kno
 
 **Trust is lost** as E reaches 20, and stays lost: `untrusted`. It does not come back because the evidence
 sinks, only through a fresh test after a recalibration (`recalibrated`), of another prediction (`predicted`)
-or for another version (`begin_anew`): on the labels that follow, the likelihood ratio of no bias to the bias
-that had cost the trust (the shift of the strongest bet) must reach 20 as well; so the chance that trust
-comes back to an estimate that is as wrong as before is at most 5 %, and to a prediction at most 5 % at each
-close. Meanwhile the first test runs anew too; if it alarms first, another recalibration has to come.
+or for another version (`begin_anew`). Both tests ask the same question of the bet that cost the trust (the
+strongest one): losing takes odds of 20 to 1 for its shift, δ beyond what is excused, against the edge of what
+is excused, and regaining takes 20 to 1 for the edge against the shift, on the labels that follow and by what
+the new calibration or prediction excuses. So trust comes back wherever the estimate lies within what is
+excused, and not only where its bias has gone; the chance that it comes back to an estimate that is still off
+by δ beyond it is at most 5 %, and to a prediction at most 5 % at each close. Meanwhile the first test runs
+anew too; if it alarms first, another recalibration has to come.
 
 **What it assumes:** that rows are picked for labelling without regard to whether the answer was right,
 given its score; and that ε covers the error of what is announced. `epsilon_of` takes it from the reference.
@@ -179,21 +182,32 @@ class TrustState(msgspec.Struct, frozen=True):
         What is excused; as the settings say where it is not set.
     since, seen : int
     bets : (8,) float64
-    found : float or None
-        The shift that cost the trust.
+    beyond : float or None
+        The shift that cost the trust, beyond what is excused: δ, negative downwards; None while trusted.
     regained : float or None
         Evidence that it is gone; None: not asked yet.
     confidence, right : (n,) array
+    found : float or None
+        In states of older versions: the shift that cost the trust, with what was excused then.
     """
 
     epsilon: float | msgspec.UnsetType = msgspec.UNSET
     since: int = 0
     seen: int = 0
     bets: Floats = msgspec.field(default_factory=lambda: _AT_ONCE)
-    found: float | None = None
+    beyond: float | None = None
     regained: float | None = None
     confidence: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
     right: NDArray[np.bool_] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    found: float | None = None
+
+    def shift_beyond(self) -> float | None:
+        """Return `beyond`, in a state of an older version too: the bet that is nearest to its shift."""
+        if self.beyond is not None or self.found is None:
+            return self.beyond
+        excused = 0.0 if self.epsilon is msgspec.UNSET else self.epsilon
+        away = abs(self.found) - excused
+        return math.copysign(min(SHIFTS, key=lambda shift: abs(shift - away)), self.found)
 
     def begun_anew(self, window: int) -> TrustState:
         """That of a test that begins anew with this window, by whatever ε its settings then say."""
@@ -212,19 +226,19 @@ class TrustLogic:
         self._odds: tuple[float, Floats, Floats] | None = None  # of the shifts, and by which ε they are
         self._since, self._seen = state.since, state.seen
         self._bets = state.bets.copy()
-        self._found, self._regained = state.found, state.regained
+        self._beyond, self._regained = state.shift_beyond(), state.regained
         self._confidence, self._right = state.confidence, state.right
         self._last: Trust | None = None
 
     @property
     def trusted(self) -> bool:
         """Whether labels have not contradicted the estimate, or no longer do."""
-        return self._found is None
+        return self._beyond is None
 
     @property
     def lost(self) -> bool:
         """Whether trust is lost and no fresh test has begun: another calibration has to come."""
-        return self._found is not None and self._regained is None
+        return self._beyond is not None and self._regained is None
 
     @property
     def epsilon(self) -> float:
@@ -299,14 +313,14 @@ class TrustLogic:
         """
         if epsilon is not None:
             self._epsilon = TrustTest(epsilon).epsilon
-        if self._found is not None and self._regained is None:
+        if self._beyond is not None and self._regained is None:
             self.begin_anew(window)
 
     def begin_anew(self, window: int) -> None:
         """A fresh test, on rows of windows from this one on; lost trust must be regained in it."""
         self._since = window
         self._seen, self._bets = 0, _AT_ONCE.copy()
-        self._regained = None if self._found is None else 1.0
+        self._regained = None if self._beyond is None else 1.0
         self._confidence, self._right = self._confidence[:0], self._right[:0]
         self._last = None
 
@@ -329,7 +343,7 @@ class TrustLogic:
             since=self._since,
             seen=self._seen,
             bets=self._bets.copy(),
-            found=self._found,
+            beyond=self._beyond,
             regained=self._regained,
             confidence=self._confidence.copy(),
             right=self._right.copy(),
@@ -343,16 +357,17 @@ class TrustLogic:
         if self.trusted or self._regained is not None:
             taken = _first(alarmed, taken)
         if self._regained is not None:
-            assert self._found is not None
-            regained = _along(self._regained, ratio(confidence, right, self._found, 0.0))
+            edge, shift = self._contested()
+            regained = _along(self._regained, ratio(confidence, right, shift, edge))
             taken = min(taken, _first(regained >= ALARM, taken))
         self._take(path[taken - 1], confidence[:taken], right[:taken])
         if (self.trusted or self._regained is not None) and alarmed[taken - 1]:
-            self._found, self._regained = self._shifts()[int(self._bets.argmax())][1], None
+            edge, shift = self._shifts()[int(self._bets.argmax())]
+            self._beyond, self._regained = shift - edge, None
         elif regained is not None:
             self._regained = float(regained[taken - 1])
             if self._regained >= ALARM:
-                self._found = self._regained = None
+                self._beyond = self._regained = None
         return taken
 
     def _take(self, bets: Floats, confidence: Floats, right: NDArray[np.bool_]) -> None:
@@ -368,6 +383,12 @@ class TrustLogic:
         return [
             (sign * self._epsilon, sign * (self._epsilon + shift)) for sign in (-1.0, 1.0) for shift in SHIFTS
         ]
+
+    def _contested(self) -> tuple[float, float]:
+        """The edge of what is excused now, and the shift beyond it of the bet that cost the trust."""
+        assert self._beyond is not None
+        edge = math.copysign(self._epsilon, self._beyond)
+        return edge, edge + self._beyond
 
     def _shift_odds(self) -> tuple[Floats, Floats]:
         """The odds ratios of `_shifts`, (8,) and (8,): of the nearer edges, and of the shifts."""
@@ -404,9 +425,7 @@ class TrustLogic:
 
         From the one on from which the bet that won would have won most.
         """
-        assert self._found is not None
-        edge = math.copysign(self._epsilon, self._found)
-        gains = np.log(ratio(self._confidence, self._right, edge, self._found))
+        gains = np.log(ratio(self._confidence, self._right, *self._contested()))
         from_here = gains[::-1].cumsum()[::-1]
         start = int(from_here.argmax()) if from_here.max() > 0 else 0
         return self._confidence[start:], self._right[start:]

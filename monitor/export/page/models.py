@@ -355,7 +355,8 @@ def _limits(one: SeriesView, metric: str) -> str:
 
 def _moved(chart: ChartView) -> str:
     """Describe a change of the confidences that raises no alarm because labels decide."""
-    return f"<br>{word('confidences_moved')}" if chart.confidences_moved else ""
+    raises_none = chart.confidences_moved and not chart.verdict.out_of_control
+    return f"<br>{word('confidences_moved')}" if raises_none else ""
 
 
 def _objective(one: SeriesView, metric: str) -> str:

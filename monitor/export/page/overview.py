@@ -362,7 +362,7 @@ def _alarm(one: SeriesView, now: WorstState) -> str:
     """Return since when the oldest alarm is on, even if another state is worse."""
     if one.state is SeriesState.UNTRUSTED:
         return f'<span class="soft">, chart {NOT_MEANINGFUL}</span>'
-    moved = any(chart.confidences_moved for chart in one.charts)
+    moved = any(chart.confidences_moved and not chart.verdict.out_of_control for chart in one.charts)
     beside = '<span class="soft">, confidences moved</span>' if moved else ""
     if not any(chart.verdict.out_of_control for chart in one.charts):
         better = ", ".join(text(chart.metric) for chart in one.charts if chart.verdict.improved)

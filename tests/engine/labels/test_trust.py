@@ -15,7 +15,16 @@ from scipy.stats import binom
 
 from monitor.base.errors import ConfigError
 from monitor.engine.labels.bias import bias
-from monitor.engine.labels.trust import ALARM, ROWS_KEPT, SHIFTS, TrustTest, add_together, epsilon_of, ratio
+from monitor.engine.labels.trust import (
+    ALARM,
+    ROWS_KEPT,
+    SHIFTS,
+    TrustState,
+    TrustTest,
+    add_together,
+    epsilon_of,
+    ratio,
+)
 from monitor.reports.trust import Bias
 from tests.examples import examples
 from tests.fidelity.simulated import ORIGINAL, confidences
@@ -165,7 +174,8 @@ def test_a_recalibration_that_mends_nothing_does_not_bring_it_back():
     back = 0
     for seed in range(60):
         test = examined(*rows(1000, [seed, 8], shift=-1.2))
-        shift = test.snapshot().found
+        beyond = test.snapshot().beyond
+        shift = beyond + math.copysign(EPSILON, beyond)
         test.recalibrated(0)
         for start in range(0, 3000, 100):
             test.add(*rows(100, [seed, 9, start], shift=shift))
@@ -329,13 +339,56 @@ def test_another_prediction_gives_a_fresh_test_that_forgets_what_spoke_against_t
     assert test.lost
     test.predicted(1.0)
     assert (test.lost, test.trusted, test.epsilon) == (False, False, 1.0)
-    test.add(*rows(200, seed=2, shift=-1.0))
+    test.add(*rows(20, seed=2, shift=-2.5))
     against = test.snapshot().regained
     assert against < 1
     test.predicted(0.3)
     assert test.snapshot().regained == 1.0
-    assert test.snapshot().seen == 200, "the fresh test goes on"
+    assert test.snapshot().seen == 20, "the fresh test goes on"
     test.add(*rows(600, seed=3))
+    assert test.trusted
+
+
+def test_trust_comes_back_where_a_bias_is_left_that_is_excused():
+    """20 lives with a bias of a logit, of which 1.5 are excused: a test against no bias never ended."""
+    needed = []
+    for seed in range(20):
+        test = examined(*rows(600, [seed, 8], shift=-1.0))
+        test.predicted(1.5)
+        for many in range(1, 31):
+            test.add(*rows(10, [seed, 9, many], shift=-1.0))
+            if test.trusted:
+                break
+        needed.append(10 * many)
+        assert test.trusted, seed
+    assert np.median(needed) <= 100
+
+
+def test_the_slow_form_of_what_brings_trust_back():
+    """Witness: odds of the edge of what is excused now to the shift beyond it, row by row."""
+    test = lost()
+    beyond = test.snapshot().beyond
+    assert -beyond in SHIFTS
+    test.predicted(0.4)
+    window, confidence, right = rows(15, seed=2, shift=-1.0)
+    evidence = 1.0
+    for i in range(15):
+        test.add(window[i : i + 1], confidence[i : i + 1], right[i : i + 1])
+        edge, shift = (expit(logit(confidence[i]) - 0.4 + each) for each in (0.0, beyond))
+        evidence *= edge / shift if right[i] else (1 - edge) / (1 - shift)
+        assert test.snapshot().regained == pytest.approx(evidence, rel=1e-9)
+    assert evidence < ALARM
+
+
+@pytest.mark.parametrize(
+    ("excused", "found", "beyond"), [(0.1, -1.3, -1.2), (2.0, -1.3, -0.15), (0.1, 0.4, 0.3)]
+)
+def test_a_state_of_an_older_version_that_has_lost_trust_goes_on(excused, found, beyond):
+    """It kept the whole shift, and what was excused may have changed since."""
+    old = TrustState(epsilon=excused, found=found, regained=1.0)
+    test = TrustTest(EPSILON).build(through_msgpack(old))
+    assert (test.trusted, test.snapshot().beyond) == (False, beyond)
+    test.add(*rows(3000, seed=2))
     assert test.trusted
 
 

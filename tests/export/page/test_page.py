@@ -92,6 +92,10 @@ def test_what_labels_decide_stands_beside_the_limits() -> None:
     text = read(of(dataclasses.replace(MODEL, charts=(below,)))).text
     assert f"|92.0 to 96.0 %\nout of control\n{said}|" in text
     assert "confidences moved" not in text
+    both = dataclasses.replace(below, by_labels=AlarmByLabels(0.9, 0.92, 0.96, 1200, True))
+    assert "confidences moved" not in read(of(dataclasses.replace(MODEL, charts=(both,)))).text, (
+        "an alarm is on"
+    )
     calm = dataclasses.replace(
         chart,
         verdict=dataclasses.replace(chart.verdict, out_of_control=False),

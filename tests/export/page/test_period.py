@@ -284,7 +284,7 @@ def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport])
     assert "14 windows from 2023-11-14 22:36:39 UTC until" in late, (
         "the window that ends at this moment counts"
     )
-    unknown = "objective breached , out of control , confidences moved 1 of 1 group"
+    unknown = "objective breached , out of control 1 of 1 group"
     assert unknown in late, "since when is not known: it may be older"
     assert "No window closed in this period." in words(page_of(reports, since=2e9))
 

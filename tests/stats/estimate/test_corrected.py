@@ -492,3 +492,53 @@ def test_a_forecast_changes_nothing_of_later_windows():
 def test_a_chance_is_shifted_in_logits():
     found = shifted(np.array([0.5, 1.0]), np.array([2.0, 1.0]), np.array([1.0, 0.0]))
     assert found == pytest.approx([expit(1.0), 1 - 1e-6])
+
+
+@pytest.mark.parametrize("rows", [(100,), (100, 100, 100), (100, 25, 60)])
+def test_blocks_without_labels_together_are_what_they_are_one_by_one(rows):
+    """Witness: `_after_block` at the middle of each, and the drift between them."""
+    confidence, right = stream(4)
+    logic = fed(
+        Correction.from_reference(*(each.ravel() for each in stream(8, seed=4)), N),
+        confidence,
+        right,
+        picked((4, N), 0.1),
+    )
+    logic.estimate(3, pooled=3)
+    belief = logic._passed[3].counted
+    unlabelled = np.stack(
+        [each.sum(axis=0) for each in np.split(corrected._expected(confidence[0]), [150, 290])]
+    )
+    unlabelled = unlabelled[: len(rows)].astype(np.int64)
+    slow, places = belief, np.cumsum(rows) - np.array(rows) / 2
+    for at, many, expected in zip(places, rows, unlabelled, strict=True):
+        slow = corrected._moved(slow, belief.at + at - places[0], belief.weight, 1.0)
+        slow = corrected._after_block(slow, many, None, expected)
+    counts = corrected._after_unlabelled(belief, rows, unlabelled)
+    assert counts.shape == (5, 3, len(HYPOTHESES))
+    assert counts == pytest.approx(slow.state[:, 3:], rel=1e-9, abs=1e-9)
+
+
+def test_a_revision_works_out_the_blocks_from_its_first_new_label_on_alone(monkeypatch):
+    """Labels of a window that come block by block, each followed by a revision."""
+    confidence, right = stream(4)
+    labelled = picked((4, N), 0.2)
+    labelled[2:] = False
+    logic, worked_out = fed(STEADY, confidence, right, labelled), []
+    block_by_block = corrected._after_block
+
+    def counting(belief, *block):
+        worked_out.append(block)
+        return block_by_block(belief, *block)
+
+    monkeypatch.setattr(corrected, "_after_block", counting)
+    logic.estimate(2)
+    blocks = 2 * N + np.arange(N) // 100 * 100
+    for first in range(0, N, 100):
+        worked_out.clear()
+        rows = slice(first, first + 20)
+        logic.push(blocks[rows], confidence[2][rows], right[2][rows])
+        logic.estimate(2)
+        assert len(worked_out) == 1, first
+    resumed = STEADY.build(restored(unpack(pack(logic.snapshot())), CorrectionState))
+    assert resumed.estimate(2) == logic.estimate(2)
