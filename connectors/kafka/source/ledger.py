@@ -117,10 +117,19 @@ class PositionLedger:
                 return None
             return place.read if place.read is not None else place.resume
 
+    def drop(self, name: str) -> None:
+        """Forget a partition, whose log is gone."""
+        with self._lock:
+            self._places.pop(name, None)
+
+    def names(self) -> list[str]:
+        """Return the partitions of which anything is known."""
+        with self._lock:
+            return [*self._places]
+
     def topics(self) -> set[str]:
         """The topics of which any partition has been read, here or by whoever kept the positions."""
-        with self._lock:
-            return {partition_of(name).topic for name in self._places}
+        return {partition_of(name).topic for name in self.names()}
 
     def known(self, name: str) -> LogPosition:
         """As `resume`, with what is known of the log; position 0 where none is."""
@@ -209,5 +218,5 @@ class PositionLedger:
     def committed(self, positions: Mapping[str, int]) -> None:
         """The group's brokers have these positions now."""
         with self._lock:
-            for name, position in positions.items():
-                self._places[name].committed = position
+            for name in positions.keys() & self._places.keys():
+                self._places[name].committed = positions[name]
