@@ -28,6 +28,7 @@ from connectors.kafka.drivers.base import (
 )
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.ledger import PositionLedger
+from connectors.kafka.source.pace import Looks
 from monitor.base.errors import SourceError
 from monitor.base.source import ShardOwner, SourceCounts
 
@@ -43,9 +44,6 @@ MAX_OWNERS = 50
 
 CHECK_SECONDS = 1.0
 """How often the brokers are asked whether the topics are still the same."""
-
-LOOKING = 20
-"""A look that takes long, as at 100,000 partitions, is made again after so many times its processor time."""
 
 ABSENT_SECONDS = 5.0
 """How long brokers must not know a topic or a partition to be believed: one that has just started may not."""
@@ -126,7 +124,7 @@ class Placement:
         self._absent: dict[str, float] = {}  # since when, monotonic
         self._removed: dict[str, float] = {}  # partitions, likewise
         self._dropped: list[str] = []
-        self._next_check = 0.0
+        self._checks = Looks(CHECK_SECONDS)
         self._handed_out: dict[str, float] = {}
         self._looked_back: set[str] = set()
         self._after_others: set[str] = set()
@@ -185,9 +183,11 @@ class Placement:
         NoOffsetForPartitionError
             One is not, and `start` is none.
         """
-        if time.monotonic() < self._next_check:
-            return
-        began = time.thread_time()
+        if self._checks.due:
+            with self._checks.one():
+                self._check(driver, topics, placed)
+
+    def _check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
         # Seen before the brokers are asked: then an end is one of the log that they name.
         ends = {name: driver.highwater(name) for name in placed}
         try:
@@ -206,7 +206,6 @@ class Placement:
                     self._go_on_in(driver, name)
                 elif self._id(name):  # else the end may be one of another log
                     self._ledger.told(name, self._id(name), end or 0)
-        self._next_check = time.monotonic() + max(CHECK_SECONDS, LOOKING * (time.thread_time() - began))
 
     def _hear(self, there: Mapping[str, Topic]) -> None:
         for topic, (current, _) in there.items():
@@ -381,44 +380,53 @@ class Placement:
         if self._start == "none":
             raise error
         self._hear(driver.describe({partition_of(name).topic for name in error.places}, ASK_SECONDS))
-        for name, divergence in error.places.items():
-            at = driver.position(name) if name in driver.assigned() else None
-            if at is None:
-                continue
-            if self._is_other(name):
-                self._go_on_in(driver, name)
-                continue
-            first = self._end(driver, name, "earliest")
-            known = self._ledger.known(name).at
-            if name in self._looked_back and at < first <= known:
-                driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
-                continue
-            if at < first:
-                self._fell_behind(name, known if name in self._looked_back else at, first)
-                divergence = first
-            elif not error.truncated and self._id(name) and at <= self._end(driver, name, "latest"):
+        here = driver.assigned()
+        gone = {
+            name: at for name in error.places if name in here and (at := driver.position(name)) is not None
+        }
+        for name in [name for name in gone if self._is_other(name)]:
+            self._go_on_in(driver, name)
+            del gone[name]
+        first = driver.ends(gone, "earliest", ASK_SECONDS) if gone else {}
+        for name in [name for name in first if gone[name] < first[name]]:
+            self._go_behind_gap(driver, name, gone.pop(name), first[name])
+        behind = {name: at for name, at in gone.items() if name in first}
+        last = driver.ends(behind, "latest", ASK_SECONDS) if behind else {}
+        for name in last:
+            at = gone.pop(name)
+            if not error.truncated and self._id(name) and at <= last[name]:
                 driver.seek(name, at)  # the word is of the log before, which had this topic's name
-                continue
             else:
-                log.warning(
-                    "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
-                    "topic was created again, or its brokers lost records; reading continues at %s",
-                    self._source,
-                    *partition_of(name),
-                    at,
-                    self._start if divergence is None else divergence,
-                )
-                if divergence is None:
-                    divergence = self._end(driver, name, self._start)
-            self._ledger.begun(name, divergence)
-            self._go(driver, name, divergence)
+                start = first[name] if self._start == "earliest" else last[name]
+                self._go_back(driver, name, at, error.places[name], start)
+        if gone:
+            raise KafkaTimeoutError(
+                f"the leaders of {len(gone)} partitions did not name the ends of their logs"
+            )
 
-    @staticmethod
-    def _end(driver: Driver, name: str, end: End) -> int:
-        found = driver.ends([name], end, ASK_SECONDS)
-        if name not in found:
-            raise KafkaTimeoutError(f"the leader of {name} did not name the {end} offset of its log in time")
-        return found[name]
+    def _go_behind_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
+        """Go on at the first record that retention has left, and count those before it."""
+        known = self._ledger.known(name).at
+        if name in self._looked_back and first <= known:
+            driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
+            return
+        self._fell_behind(name, known if name in self._looked_back else at, first)
+        self._ledger.begun(name, first)
+        self._go(driver, name, first)
+
+    def _go_back(self, driver: Driver, name: str, at: int, divergence: int | None, start: int) -> None:
+        """Go on where our log and theirs part, which ends before our position; else at `start`."""
+        log.warning(
+            "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
+            "topic was created again, or its brokers lost records; reading continues at %s",
+            self._source,
+            *partition_of(name),
+            at,
+            self._start if divergence is None else divergence,
+        )
+        position = start if divergence is None else divergence
+        self._ledger.begun(name, position)
+        self._go(driver, name, position)
 
     def _larger(
         self, name: str, own: int | None, told: CommittedPosition | None, began: tuple[int, ...]
