@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +22,7 @@ import fsspec
 import pyarrow
 import pyarrow.parquet
 import pytest
+from dateutil.parser import isoparse
 from fsspec import register_implementation
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -304,10 +305,21 @@ def test_a_bucket_of_s3_is_read_as_it_fills(new: New, monkeypatch: pytest.Monkey
         with files.open("labels/b.parquet", "wb") as file:
             parquet(file, "b1")
         reader.until("a1", "a2", "b1")
+        monkeypatch.setattr("dateutil.parser.parse", refuse)  # it takes most of a listing
         Reader(new("s3://labels/*.parquet", options=options), reader.positions).until()
         assert set(reader.positions) == {"s3://labels/a.parquet", "s3://labels/b.parquet"}
+        with closing(RemoteFiles("s3://labels/*.parquet", options)) as remote_files:
+            wait_until(lambda: remote_files.marks(0.1), "they are listed")
+            assert remote_files._store._system is not None
+            assert not remote_files._store._system[0].dircache, "the store's listing stays in memory"
     finally:
         server.stop()
+
+
+def refuse(text: str, **options: Any) -> Any:
+    """Parse for moto, and refuse to parse for s3fs."""
+    assert threading.current_thread().name != "fsspecIO", f"{text} is parsed slowly"
+    return isoparse(text)
 
 
 def test_what_an_address_cannot_do_is_said(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
