@@ -644,7 +644,7 @@ class OneAtATime(MemoryFileSystem):
 
     protocol = "alone"
     busy = threading.Lock()
-    full = False
+    full = cut = False
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -668,6 +668,8 @@ class OneAtATime(MemoryFileSystem):
             super().get(names, paths, **options)
             if self.full:
                 raise OSError("the disk is full")
+            for path in paths if self.cut else ():
+                os.truncate(path, os.path.getsize(path) // 2)
 
 
 @pytest.fixture
@@ -677,7 +679,28 @@ def one_at_a_time() -> Iterator[OneAtATime]:
     system.makedirs("/labels")
     yield system
     system.rm("/labels", recursive=True)
-    OneAtATime.full = False
+    OneAtATime.full = OneAtATime.cut = False
+
+
+def test_a_file_of_which_only_a_part_came_is_fetched_again(
+    new: New, monkeypatch: pytest.MonkeyPatch, one_at_a_time: OneAtATime
+) -> None:
+    monkeypatch.setattr(folder, "_WAIT_LONGEST", 0.01)
+    one_at_a_time.pipe_file("/labels/a.csv", b"id,label\n1,yes\n2,yes\n3,yes\n4,yes\n")
+    OneAtATime.cut = True
+    reader = Reader(new("alone://labels/*.csv"))
+
+    def is_told() -> bool:
+        try:
+            reader.once(0.05)
+        except SourceError as error:
+            return str(error).endswith("/labels/a.csv cannot be fetched: only 16 of its 33 bytes came")
+        return False
+
+    wait_until(is_told, "it is told")
+    assert reader.ids == []
+    OneAtATime.cut = False
+    reader.until("1", "2", "3", "4")
 
 
 def test_a_store_that_takes_one_call_at_a_time_gets_one_at_a_time(

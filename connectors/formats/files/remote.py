@@ -283,11 +283,14 @@ class RemoteFiles:
         folder.mkdir()
         # Under a number, as files of one name may stand in several folders; the end says what a file is.
         here = {name: folder / f"{i}{_end(name)}" for i, name in enumerate(names)}
-        store = self._store
+        store, sizes = self._store, {name: self._known.get(name, ("", 0))[1] for name in names}
 
         def fetch() -> dict[str, Path]:
             with store.connected() as (system, _):
                 system.get([system._strip_protocol(name) for name in here], [*map(str, here.values())])
+            for name, path in here.items():
+                if (size := path.stat().st_size) < sizes[name]:  # some stores do not notice
+                    raise SourceError(f"only {size} of its {sizes[name]} bytes came")
             return here
 
         return _Call(fetch, lambda: _bytes_in(folder))
