@@ -78,6 +78,8 @@ class Reader:
             if isinstance(raw, RawPosition):
                 assert raw.after is None, "a position alone is dropped"
                 self.positions.pop(raw.partition)
+                if self.absorb:
+                    self.source.acknowledge({raw.partition: None})
                 continue
             assert isinstance(raw, RawMessages)
             assert len(raw.values) == len(raw.offsets)

@@ -182,17 +182,19 @@ class PositionLedger:
             log, end = (old.log, old.end) if log is None else (log, 0)
             self._places[name] = _Place(position, position, position, position, log=log, end=end)
 
-    def absorb(self, positions: Mapping[str, Stored]) -> None:
+    def absorb(self, positions: Mapping[str, Stored | None]) -> None:
         """Everything before these positions has been used.
 
-        A position outside of what was handed out is left aside: a store also names partitions that
-        another member of the group has taken further in the meantime, and logs that are gone.
+        One that is None was dropped. A position outside of what was handed out is left aside: a store also
+        names partitions that another member of the group has taken further in the meantime, and logs that
+        are gone.
         """
         with self._lock:
             for name, stored in positions.items():
-                place, (position, log, *_) = self._places.get(name), log_position(stored)
-                if place is None or place.first is None or place.read is None:
+                place = self._places.get(name)
+                if stored is None or place is None or place.first is None or place.read is None:
                     continue
+                position, log, *_ = log_position(stored)
                 if log in ("", place.log) and place.first <= position <= place.read:
                     place.absorbed = position
 
