@@ -92,7 +92,7 @@ class Polled:
         return replace(self, values=self.values[1:], offsets=self.offsets[1:], headers=headers)
 
 
-class Topic(NamedTuple):
+class TopicDescription(NamedTuple):
     """What the brokers say of a topic.
 
     Parameters
@@ -195,7 +195,7 @@ class Driver(ABC):
         """Numbers of a topic's partitions; empty where the brokers have told of none."""
 
     @abstractmethod
-    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, Topic]:
+    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
         """Ask the brokers for the ids and the partitions of topics. A topic that does not exist is left out.
 
         Raises

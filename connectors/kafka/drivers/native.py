@@ -32,7 +32,7 @@ from connectors.kafka.drivers.base import (
     PositionGoneError,
     RebalanceListener,
     Stamp,
-    Topic,
+    TopicDescription,
     partition_of,
 )
 from connectors.kafka.drivers.errors import passes
@@ -160,7 +160,7 @@ class NativeDriver(Driver):
         """Numbers of a topic's partitions."""
         return self._partitions.get(topic, set())
 
-    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, Topic]:
+    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
         """Ask the brokers for topics, by a client of its own: consumers of the library learn no ids."""
         with raised():
             asked = self._admin.describe_topics(TopicCollection([*topics]), request_timeout=timeout_seconds)
@@ -174,7 +174,7 @@ class NativeDriver(Driver):
                 continue
             uuid = uuid_of(described.topic_id)
             numbers = {partition.id for partition in described.partitions}
-            found[topic] = Topic(str(uuid) if uuid.int else "", numbers)
+            found[topic] = TopicDescription(str(uuid) if uuid.int else "", numbers)
         return found
 
     def connected(self) -> bool:

@@ -32,7 +32,7 @@ from connectors.kafka.drivers.base import (
     PositionGoneError,
     RebalanceListener,
     Stamp,
-    Topic,
+    TopicDescription,
     name_of,
     partition_of,
 )
@@ -123,7 +123,7 @@ class PythonDriver(Driver):
         knows = self._consumer if self._rebalances is None else self._connection.client.cluster
         return set(knows.partitions_for_topic(topic) or ())
 
-    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, Topic]:
+    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
         """Ask the brokers for the ids and the partitions of topics."""
         client = self._connection.client
         request = MetadataRequest(
@@ -139,7 +139,9 @@ class PythonDriver(Driver):
         found = client._net.run(ask).topics
         there = [each for each in found if each.error_code != UnknownTopicOrPartitionError.errno]
         return {
-            each.name: Topic(str(each.topic_id or ""), {part.partition_index for part in each.partitions})
+            each.name: TopicDescription(
+                str(each.topic_id or ""), {part.partition_index for part in each.partitions}
+            )
             for each in there
         }
 

@@ -23,7 +23,7 @@ from connectors.kafka.drivers.base import (
     End,
     Polled,
     PositionGoneError,
-    Topic,
+    TopicDescription,
     partition_of,
 )
 from connectors.kafka.drivers.errors import passes
@@ -71,7 +71,7 @@ def _used_twice(own: int, began: tuple[int, ...]) -> int:
     return own - max((position for position in began if position <= own), default=own)
 
 
-def _lacks(there: Mapping[str, Topic], name: str) -> bool:
+def _lacks(there: Mapping[str, TopicDescription], name: str) -> bool:
     """Whether the topic of a partition is there, without the partition."""
     topic, number = partition_of(name)
     numbers = there[topic].partitions if topic in there else ()
@@ -207,7 +207,7 @@ class Placement:
                 elif self._id(name):  # else the end may be one of another log
                     self._ledger.told(name, self._id(name), end or 0)
 
-    def _hear(self, there: Mapping[str, Topic]) -> None:
+    def _hear(self, there: Mapping[str, TopicDescription]) -> None:
         for topic, (current, _) in there.items():
             if current:
                 if self._ids.get(topic, current) != current:
@@ -219,7 +219,7 @@ class Placement:
         read = self._ledger.topics() if absent else ()
         self._absent = {topic: self._absent.get(topic, now) for topic in absent if topic in read}
 
-    def _drop_removed(self, there: Mapping[str, Topic], placed: Collection[str]) -> None:
+    def _drop_removed(self, there: Mapping[str, TopicDescription], placed: Collection[str]) -> None:
         """Count what is lost of partitions that their topic no longer has, and drop their positions.
 
         The number of a topic's partitions never falls, so the topic was created again with fewer.
