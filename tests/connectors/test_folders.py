@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pyarrow
 import pyarrow.parquet
 import pytest
+from dateutil.parser import isoparse
+from fsspec import register_implementation
+from fsspec.implementations.memory import MemoryFileSystem
 
 from connectors.files import FileSource
 from connectors.formats.files import folder, remote, tables
@@ -298,10 +305,21 @@ def test_a_bucket_of_s3_is_read_as_it_fills(new: New, monkeypatch: pytest.Monkey
         with files.open("labels/b.parquet", "wb") as file:
             parquet(file, "b1")
         reader.until("a1", "a2", "b1")
+        monkeypatch.setattr("dateutil.parser.parse", refuse)  # it takes most of a listing
         Reader(new("s3://labels/*.parquet", options=options), reader.positions).until()
         assert set(reader.positions) == {"s3://labels/a.parquet", "s3://labels/b.parquet"}
+        with closing(RemoteFiles("s3://labels/*.parquet", options)) as remote_files:
+            wait_until(lambda: remote_files.marks(0.1), "they are listed")
+            assert remote_files._store._system is not None
+            assert not remote_files._store._system[0].dircache, "the store's listing stays in memory"
     finally:
         server.stop()
+
+
+def refuse(text: str, **options: Any) -> Any:
+    """Parse for moto, and refuse to parse for s3fs."""
+    assert threading.current_thread().name != "fsspecIO", f"{text} is parsed slowly"
+    return isoparse(text)
 
 
 def test_what_an_address_cannot_do_is_said(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -566,6 +584,170 @@ def test_a_store_that_accepts_and_never_answers_is_told_and_its_answer_has_a_lim
         wait_until(is_told, "it is told")
         assert not reader.source.up
         wait_until(lambda: fails(reader), "the request is given up")
+
+
+class HalfOpen(SimpleHTTPRequestHandler):
+    """A server that never answers the first request of each address, as through a half-open connection."""
+
+    asked: ClassVar[set[str]] = set()
+    shut = threading.Event()
+
+    def do_GET(self) -> None:
+        if self.path not in self.asked:
+            self.asked.add(self.path)
+            self.shut.wait()
+            return
+        super().do_GET()
+
+    def log_message(self, *words: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def half_open(tmp_path: Path) -> Iterator[str]:
+    HalfOpen.asked.clear()
+    HalfOpen.shut.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(HalfOpen, directory=str(tmp_path))) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        HalfOpen.shut.set()
+        server.shutdown()
+        serving.join()
+
+
+def test_a_call_of_any_store_that_hangs_is_given_up_and_made_again(
+    new: New, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, half_open: str
+) -> None:
+    monkeypatch.setattr(remote, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "LOST_SECONDS", 1.0)
+    csv(tmp_path / "a.csv", "1", "2")
+    reader, said = Reader(new(f"{half_open}/*.csv")), set[str]()
+
+    def has_come() -> bool:
+        before = time.monotonic()
+        try:
+            reader.once(0.05)
+        except SourceError as error:
+            said.add(re.sub(r"\d+ seconds", "N seconds", str(error)))
+        assert time.monotonic() - before < 10, "a read waits"
+        return reader.ids == ["1", "2"]
+
+    wait_until(has_come, "the file comes")
+    assert HalfOpen.asked == {"/", "/a.csv"}
+    assert said == {f"{half_open}/*.csv has not answered for N seconds; it is asked again"}
+    wait_until(lambda: reader.once(0.05) is None and reader.source.up, "it is up")
+
+
+class OneAtATime(MemoryFileSystem):
+    """A store whose connection serves one call at a time, and whose fetches fail at times."""
+
+    protocol = "alone"
+    busy = threading.Lock()
+    full = cut = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("alone://")))
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        assert self.busy.acquire(blocking=False), "two calls at once"
+        try:
+            time.sleep(0.02)
+            yield
+        finally:
+            self.busy.release()
+
+    def glob(self, path: str, **options: Any) -> Any:
+        with self.used():
+            return super().glob(path, **options)
+
+    def get(self, names: Any, paths: Any, **options: Any) -> None:
+        with self.used():
+            super().get(names, paths, **options)
+            if self.full:
+                raise OSError("the disk is full")
+            for path in paths if self.cut else ():
+                os.truncate(path, os.path.getsize(path) // 2)
+
+
+@pytest.fixture
+def one_at_a_time() -> Iterator[OneAtATime]:
+    register_implementation("alone", OneAtATime, clobber=True)
+    system = OneAtATime()
+    system.makedirs("/labels")
+    yield system
+    system.rm("/labels", recursive=True)
+    OneAtATime.full = OneAtATime.cut = False
+
+
+def test_a_file_of_which_only_a_part_came_is_fetched_again(
+    new: New, monkeypatch: pytest.MonkeyPatch, one_at_a_time: OneAtATime
+) -> None:
+    monkeypatch.setattr(folder, "_WAIT_LONGEST", 0.01)
+    one_at_a_time.pipe_file("/labels/a.csv", b"id,label\n1,yes\n2,yes\n3,yes\n4,yes\n")
+    OneAtATime.cut = True
+    reader = Reader(new("alone://labels/*.csv"))
+
+    def is_told() -> bool:
+        try:
+            reader.once(0.05)
+        except SourceError as error:
+            return str(error).endswith("/labels/a.csv cannot be fetched: only 16 of its 33 bytes came")
+        return False
+
+    wait_until(is_told, "it is told")
+    assert reader.ids == []
+    OneAtATime.cut = False
+    reader.until("1", "2", "3", "4")
+
+
+def test_a_store_that_takes_one_call_at_a_time_gets_one_at_a_time(
+    new: New, monkeypatch: pytest.MonkeyPatch, one_at_a_time: OneAtATime
+) -> None:
+    monkeypatch.setattr(RemoteFiles, "look_seconds", 0.0)
+    monkeypatch.setattr(folder, "_LOOKING", 0)
+    monkeypatch.setattr(remote, "_BYTES_AT_ONCE", 0)
+    ids = [str(number) for number in range(20)]
+    for each in ids:
+        one_at_a_time.pipe_file(f"/labels/{each:>02}.csv", f"id,label\n{each},yes\n".encode())
+    Reader(new("alone://labels/*.csv")).until(*ids)
+
+
+def test_fetches_that_fail_leave_nothing_on_the_disk(
+    new: New, monkeypatch: pytest.MonkeyPatch, one_at_a_time: OneAtATime, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(folder, "_WAIT_LONGEST", 0.01)
+    OneAtATime.full = True
+    one_at_a_time.pipe_file("/labels/a.csv", b"id,label\n1,yes\n")
+    reader, failed = Reader(new("alone://labels/*.csv")), 0
+    while failed < 5:
+        try:
+            reader.once(0.05)
+        except SourceError as error:
+            failed += str(error).endswith("/labels/a.csv cannot be fetched: the disk is full")
+    assert len([*tmp_path.rglob("*.csv")]) <= 1
+    OneAtATime.full = False
+    reader.until("1")
+    assert [*tmp_path.rglob("*.csv")] == []
+
+
+def test_a_store_that_is_away_at_the_start_is_waited_for(new: New, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    reader = Reader(new(f"ftp://127.0.0.1:{port}/*.csv"))
+
+    def is_told() -> bool:
+        try:
+            reader.once(0.05)
+        except SourceError as error:
+            return f"ftp://127.0.0.1:{port}/*.csv cannot be listed: " in str(error)
+        return False
+
+    wait_until(is_told, "it is told")
+    assert not reader.source.up
 
 
 def fails(reader: Reader) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from connectors.kafka import KafkaSource
 from monitor.base.codec import pack, unpack
-from monitor.base.source import RawMessages
+from monitor.base.source import RawMessages, RawPosition
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.services.process import PATIENCE_SECONDS, Driver
 
@@ -75,6 +75,12 @@ class Reader:
         """One read; how many messages it brought."""
         before = self.count
         for raw in self.source.read(timeout_seconds):
+            if isinstance(raw, RawPosition):
+                assert raw.after is None, "a position alone is dropped"
+                self.positions.pop(raw.partition)
+                if self.absorb:
+                    self.source.acknowledge({raw.partition: None})
+                continue
             assert isinstance(raw, RawMessages)
             assert len(raw.values) == len(raw.offsets)
             self.offsets[raw.partition].extend(raw.offsets)

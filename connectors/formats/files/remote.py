@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.registry import Extra
 
+log = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer")
 
 ANSWER_SECONDS = 20.0
-"""The time without an answer after which a store counts as down; the agent keeps waiting."""
+"""A store that has not answered for so long is down; its answer is waited for all the same."""
+LOST_SECONDS, LOST_LONGEST = 300.0, 3600.0
+"""A call is given up after so long without an answer or a byte, the next one in a row after twice as long."""
+_OPEN_SECONDS, _PROGRESS_SECONDS = 2.0, 1.0
 FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
 _EXTRAS = {
     **dict.fromkeys(("s3", "s3a"), Extra("s3", ("fsspec", "s3fs"))),
@@ -29,13 +40,21 @@ def is_address(path: str) -> bool:
 
 
 class _Call(Generic[Answer]):
-    """A call of a library in a thread of its own, so that a call that hangs delays nothing else."""
+    """A call of a library in a thread of its own, so that a call that hangs delays nothing else.
 
-    def __init__(self, function: Callable[[], Answer]) -> None:
+    Parameters
+    ----------
+    function : callable
+    progress : callable, optional
+        Returns a value that changes while the call moves on.
+    """
+
+    def __init__(self, function: Callable[[], Answer], progress: Callable[[], object] = int) -> None:
         self._function = function
+        self._progress = progress
+        self._state = (progress(), time.monotonic())
         self._answer: Answer | None = None
         self._error: Exception | None = None
-        self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="fetches files", daemon=True)
         self._thread.start()
 
@@ -46,9 +65,12 @@ class _Call(Generic[Answer]):
             self._error = error
 
     @property
-    def seconds(self) -> float:
-        """The time since the start of the call."""
-        return time.monotonic() - self._began
+    def silent_seconds(self) -> float:
+        """Return for how long the call has not moved on."""
+        value, since = self._state
+        if time.monotonic() - since >= _PROGRESS_SECONDS and (now := self._progress()) != value:
+            self._state = now, time.monotonic()
+        return time.monotonic() - self._state[1]
 
     def ended(self, timeout_seconds: float) -> bool:
         """Wait for the end of the call, and return whether it ended in time."""
@@ -60,6 +82,61 @@ class _Call(Generic[Answer]):
         if self._error is not None:
             raise self._error
         return self._answer  # type: ignore[return-value]
+
+
+class _Store:
+    """A file system of fsspec, connected by the first call. Its calls run in any thread.
+
+    No other source shares it: a call that hangs may hold its connection.
+    """
+
+    def __init__(self, pattern: str, options: Mapping[str, Any]) -> None:
+        self._pattern, self._options = pattern, options
+        self._lock = threading.Lock()
+        self._system: tuple[Any, str] | None = None
+
+    @contextmanager
+    def connected(self) -> Iterator[tuple[Any, str]]:
+        """Use the file system and the path of the pattern, alone unless it allows several calls at once.
+
+        Raises
+        ------
+        SourceError
+            fsspec knows no such address, or not these options.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self._lock)
+            self._system = self._system or self._connect()
+            if self._system[0].async_impl:
+                stack.close()
+            yield self._system
+
+    def _connect(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs
+
+        try:
+            system, root = url_to_fs(self._pattern, skip_instance_cache=True, **self._options)
+        except (ImportError, ValueError, TypeError) as error:
+            raise SourceError(f"{self._pattern}: {error}; correct path or options") from error
+        if getattr(system, "session", system) is None:
+            system.session = _make_session(system.kwargs)
+        return system, root
+
+
+def _make_session(settings: Mapping[str, Any]) -> Any:
+    """Return a session of S3 that parses the time of each file quickly: botocore takes most of a listing."""
+    from aiobotocore.session import AioSession
+    from botocore.utils import parse_timestamp
+
+    def parse(text: Any) -> Any:
+        try:
+            return datetime.fromisoformat(text)
+        except (TypeError, ValueError):
+            return parse_timestamp(text)
+
+    session = AioSession(**settings)
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse)
+    return session
 
 
 class RemoteFiles:
@@ -80,40 +157,72 @@ class RemoteFiles:
         protocol = pattern.partition("://")[0]
         if protocol in _EXTRAS:
             _EXTRAS[protocol].require(f"Reading {protocol}://")
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError as error:
-            raise MissingExtraError(f"Reading {protocol}://", "s3") from error
-        try:
-            self._fs, self._root = url_to_fs(pattern, **options)
-        except (ImportError, ValueError, TypeError) as error:
-            raise SourceError(f"{pattern}: {error}; correct path or options") from error
-        self._pattern, self._fetched = (
-            pattern,
-            tempfile.TemporaryDirectory(prefix="blindsight-", ignore_cleanup_errors=True),
-        )
-        self._known: dict[str, tuple[str, int]] = {}  # mark and size of each file
+        if find_spec("fsspec") is None:
+            raise MissingExtraError(f"Reading {protocol}://", "s3")
+        self._pattern, self._options = pattern, options
+        self._store = _Store(pattern, options)
+        self._open()
+        self._fetched = tempfile.TemporaryDirectory(prefix="blindsight-", ignore_cleanup_errors=True)
+        self._known: dict[str, tuple[str, int]] = {}  # the mark of each file, and its size
         self._listing: _Call[dict[str, tuple[str, int]]] | None = None
         self._fetching: _Call[dict[str, Path]] | None = None
         self._here: dict[str, Path] = {}
         self._at_once = FILES_AT_ONCE
-        self._count = 0
+        self._folder = Path(self._fetched.name) / "0"
+        self._count = self._lost = 0
+
+    def _open(self) -> None:
+        """Connect, and leave a store that is away, or does not answer at once, to the first listing."""
+
+        def connect() -> None:
+            with self._store.connected():
+                pass
+
+        call = _Call(connect)
+        if call.ended(_OPEN_SECONDS):
+            try:
+                call.answer()
+            except SourceError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever the library raises, the store may come back
+                log.warning("%s cannot be connected, and is tried again: %s", self._pattern, _told(error))
 
     @property
     def trouble(self) -> str | None:
         """The reason for which no file comes, if the store does not answer."""
         seconds = max(
-            (call.seconds for call in (self._listing, self._fetching) if call is not None), default=0.0
+            (call.silent_seconds for call in (self._listing, self._fetching) if call is not None), default=0.0
         )
-        if seconds < ANSWER_SECONDS:
-            return None
+        return self._silent(seconds) if seconds >= ANSWER_SECONDS else None
+
+    def _silent(self, seconds: float) -> str:
         return f"{self._pattern} has not answered for {seconds:.0f} seconds; it is waited for"
+
+    def _has_ended(self, call: _Call[Any], timeout_seconds: float) -> bool:
+        """Return whether a call ends within the time limit.
+
+        Raises
+        ------
+        SourceError
+            It is given up, with the connection, because it has been silent for too long.
+        """
+        if call.ended(timeout_seconds):
+            self._lost = 0
+            return True
+        seconds = call.silent_seconds
+        if seconds < min(LOST_SECONDS * 2.0 ** min(self._lost, 20), LOST_LONGEST):
+            return False
+        self._lost += 1
+        self._store = _Store(self._pattern, self._options)
+        self._listing = self._fetching = None
+        raise SourceError(f"{self._pattern} has not answered for {seconds:.0f} seconds; it is asked again")
 
     def marks(self, timeout_seconds: float) -> dict[str, str] | None:
         """Return the mark of each file from a new listing, or None if the listing has not ended in time."""
         if self._listing is None:
-            self._listing = _Call(self._list)
-        if not self._listing.ended(timeout_seconds):
+            store = self._store
+            self._listing = _Call(lambda: self._list(store))
+        if not self._has_ended(self._listing, timeout_seconds):
             return None
         listing, self._listing = self._listing, None
         try:
@@ -122,14 +231,17 @@ class RemoteFiles:
             raise SourceError(f"{self._pattern} cannot be listed: {_message_of(error)}") from error
         return {name: mark for name, (mark, _) in self._known.items()}
 
-    def _list(self) -> dict[str, tuple[str, int]]:
-        self._fs.invalidate_cache()
-        entries = self._fs.glob(self._root, detail=True)
-        files = {name: info for name, info in entries.items() if info.get("type") == "file"}
-        return {
-            self._fs.unstrip_protocol(name): (_mark(info), int(info.get("size") or 0))
-            for name, info in files.items()
-        }
+    @staticmethod
+    def _list(store: _Store) -> dict[str, tuple[str, int]]:
+        with store.connected() as (system, root):
+            system.invalidate_cache()
+            files = system.glob(root, detail=True)
+            system.invalidate_cache()  # else all that the store said of each file stays in memory
+            return {
+                system.unstrip_protocol(name): (_mark(info), int(info.get("size") or 0))
+                for name, info in files.items()
+                if info.get("type") == "file"
+            }
 
     def mark(self, name: str) -> str | None:
         """Return the mark of a file in the last listing, or None."""
@@ -140,10 +252,8 @@ class RemoteFiles:
         name = names[0]
         if name not in self._here:
             if self._fetching is None:
-                self._remove_all()
-                several = self._some(names)
-                self._fetching = _Call(lambda: self._fetch(several))
-            if not self._fetching.ended(timeout_seconds):
+                self._fetching = self._fetch(self._some(names))
+            if not self._has_ended(self._fetching, timeout_seconds):
                 return None
             fetching, self._fetching = self._fetching, None
             try:
@@ -166,14 +276,26 @@ class RemoteFiles:
             several.append(name)
         return several
 
-    def _fetch(self, names: Sequence[str]) -> dict[str, Path]:
+    def _fetch(self, names: Sequence[str]) -> _Call[dict[str, Path]]:
+        """Begin to fetch files into a new folder, in place of all that was fetched before."""
+        self._here = {}
+        shutil.rmtree(self._folder, ignore_errors=True)
         self._count += 1
-        folder = Path(self._fetched.name) / str(self._count)
+        self._folder = folder = Path(self._fetched.name) / str(self._count)
         folder.mkdir()
         # Numbered, because several folders may hold the same name; the extension shows the kind of a file.
         here = {name: folder / f"{i}{_end(name)}" for i, name in enumerate(names)}
-        self._fs.get([self._fs._strip_protocol(name) for name in here], [str(path) for path in here.values()])
-        return here
+        store, sizes = self._store, {name: self._known.get(name, ("", 0))[1] for name in names}
+
+        def fetch() -> dict[str, Path]:
+            with store.connected() as (system, _):
+                system.get([system._strip_protocol(name) for name in here], [*map(str, here.values())])
+            for name, path in here.items():
+                if (size := path.stat().st_size) < sizes[name]:  # some stores do not notice
+                    raise SourceError(f"only {size} of its {sizes[name]} bytes came")
+            return here
+
+        return _Call(fetch, lambda: _bytes_in(folder))
 
     def release(self, name: str) -> None:
         """Remove a downloaded file."""
@@ -181,13 +303,18 @@ class RemoteFiles:
         if path is not None:
             path.unlink(missing_ok=True)
 
-    def _remove_all(self) -> None:
-        for name in [*self._here]:
-            self.release(name)
-
     def close(self) -> None:
         """Remove the temporary folder."""
         self._fetched.cleanup()
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the size of what has come so far."""
+    try:
+        with os.scandir(folder) as entries:
+            return sum(entry.stat().st_size for entry in entries)
+    except OSError:
+        return 0
 
 
 def _end(name: str) -> str:

@@ -383,6 +383,13 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
     SourceError
         The file is no Parquet file, or is damaged.
     """
+    with _open_measured(path, packed) as (file, _):
+        yield file
+
+
+@contextmanager
+def _open_measured(path: Path, packed: bool) -> Iterator[tuple[Any, int]]:
+    """Open a file as `open_parquet` does, and measure how many bytes its rows can take at most."""
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
@@ -393,10 +400,11 @@ def open_parquet(path: Path, packed: bool = False) -> Iterator[Any]:
         with pyarrow.OSFile(os.fsencode(path)) as source:
             # Filling a buffer in advance takes another thread, and longer than reading a small file.
             file = ParquetFile(source, pre_buffer=False)
-            if _most_bytes(file.metadata) > _SMALL_BYTES:
+            most = _most_bytes(file.metadata)
+            if most > _SMALL_BYTES:
                 texts = _packed_texts(file) if packed and not _is_small(file.metadata) else []
                 file = ParquetFile(source, metadata=file.metadata, read_dictionary=texts or None)
-            yield file
+            yield file, most
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet: {error}") from error
 
@@ -499,12 +507,12 @@ def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
 def _tables(
     path: Path, partition: str, start: int, mapped: Collection[str], max_line_bytes: int, table_bytes: int
 ) -> Iterator[RawTable]:
-    with open_parquet(path, packed=True) as file:
+    with _open_measured(path, packed=True) as (file, most):
         names = file.schema_arrow.names
         wanted = _wanted(path, names, mapped)
         # Other columns stay by name, so that a message can suggest one.
         columns = {name: name in wanted for name in names}
-        if start == 0 and _most_bytes(file.metadata) <= min(max_line_bytes, table_bytes, _SMALL_BYTES):
+        if start == 0 and most <= min(max_line_bytes, table_bytes, _SMALL_BYTES):
             yield from _whole(file, columns, partition)
             return
         groups, first = _row_groups_from(file.metadata, start)
@@ -669,8 +677,8 @@ def _first(name: str) -> str:
 
 
 def _cells(column: Any) -> list[object]:
-    """Return the cells of a column; a value that Python cannot represent becomes text."""
-    if "map<" not in str(column.type):
+    """Return the cells of a column, those that Python cannot hold as text: they cost their rows alone."""
+    if not column.type.num_fields or "map<" not in str(column.type):
         try:
             values: list[object] = column.to_pylist()
             return values

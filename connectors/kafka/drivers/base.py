@@ -92,6 +92,21 @@ class Polled:
         return replace(self, values=self.values[1:], offsets=self.offsets[1:], headers=headers)
 
 
+class TopicDescription(NamedTuple):
+    """What the brokers say of a topic.
+
+    Parameters
+    ----------
+    id : str
+        It is another one after the topic was deleted and created again. Empty for brokers before 2.8.
+    partitions : collection of int
+        Their numbers; empty while the brokers do not know them.
+    """
+
+    id: str
+    partitions: Collection[int]
+
+
 class PositionGoneError(Exception):
     """The brokers hold no records at the positions that are read.
 
@@ -180,10 +195,13 @@ class Driver(ABC):
         """Numbers of a topic's partitions; empty where the brokers have told of none."""
 
     @abstractmethod
-    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
-        """Ask the brokers for the ids of topics: one that was created again has another.
+    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
+        """Ask the brokers for the ids and the partitions of topics. A topic that does not exist is left out.
 
-        A topic that does not exist is left out. Brokers before 2.8 have no ids: there each is empty.
+        Raises
+        ------
+        KafkaTimeoutError
+            The brokers did not answer in time.
         """
 
     @abstractmethod

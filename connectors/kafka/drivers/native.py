@@ -32,6 +32,7 @@ from connectors.kafka.drivers.base import (
     PositionGoneError,
     RebalanceListener,
     Stamp,
+    TopicDescription,
     partition_of,
 )
 from connectors.kafka.drivers.errors import passes
@@ -159,8 +160,8 @@ class NativeDriver(Driver):
         """Numbers of a topic's partitions."""
         return self._partitions.get(topic, set())
 
-    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
-        """Ask the brokers for the ids of topics, by a client of its own: consumers of the library cannot."""
+    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
+        """Ask the brokers for topics, by a client of its own: consumers of the library learn no ids."""
         with raised():
             asked = self._admin.describe_topics(TopicCollection([*topics]), request_timeout=timeout_seconds)
         found = {}
@@ -172,7 +173,8 @@ class NativeDriver(Driver):
                 self._partitions[topic] = set()  # once it is there again, `refresh` subscribes to it
                 continue
             uuid = uuid_of(described.topic_id)
-            found[topic] = str(uuid) if uuid.int else ""
+            numbers = {partition.id for partition in described.partitions}
+            found[topic] = TopicDescription(str(uuid) if uuid.int else "", numbers)
         return found
 
     def connected(self) -> bool:

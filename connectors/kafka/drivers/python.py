@@ -32,6 +32,7 @@ from connectors.kafka.drivers.base import (
     PositionGoneError,
     RebalanceListener,
     Stamp,
+    TopicDescription,
     name_of,
     partition_of,
 )
@@ -122,8 +123,8 @@ class PythonDriver(Driver):
         knows = self._consumer if self._rebalances is None else self._connection.client.cluster
         return set(knows.partitions_for_topic(topic) or ())
 
-    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
-        """Ask the brokers for the ids of topics."""
+    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
+        """Ask the brokers for the ids and the partitions of topics."""
         client = self._connection.client
         request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
@@ -137,7 +138,12 @@ class PythonDriver(Driver):
 
         found = client._net.run(ask).topics
         there = [each for each in found if each.error_code != UnknownTopicOrPartitionError.errno]
-        return {each.name: str(each.topic_id or "") for each in there}
+        return {
+            each.name: TopicDescription(
+                str(each.topic_id or ""), {part.partition_index for part in each.partitions}
+            )
+            for each in there
+        }
 
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected."""

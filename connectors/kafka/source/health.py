@@ -8,7 +8,7 @@ import time
 from connectors.kafka.drivers.base import Driver, partition_of
 from connectors.kafka.drivers.connection import why_away
 from connectors.kafka.source.membership import Membership
-from connectors.kafka.source.placement import LOOKING
+from connectors.kafka.source.pace import Looks
 from connectors.kafka.source.stalls import Stall, StallWatch
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
@@ -55,7 +55,7 @@ class Health:
         self._missing: set[str] = set()
         self._said_missing: set[str] = set()
         self._deleted: set[str] = set()
-        self._next_look = 0.0
+        self._looks = Looks(LOOK_SECONDS)
         self._next_ask = 0.0
         self._asked: dict[str, int] = {}
         self._watch = StallWatch(settings.stall_seconds)
@@ -86,11 +86,10 @@ class Health:
         self._note_deleted(membership.deleted)
         there = membership.settled and connected and not (missing and not assigned)
         self._judge(there, connected, assigned)
-        if time.monotonic() < self._next_look:
+        if not self._looks.due:
             return []
-        self._next_look, began = time.monotonic() + LOOK_SECONDS, time.thread_time()
-        found = self._look(driver, assigned, reading) if membership.settled else []
-        self._next_look = time.monotonic() + max(LOOK_SECONDS, LOOKING * (time.thread_time() - began))
+        with self._looks.one():
+            found = self._look(driver, assigned, reading) if membership.settled else []
         if (missing or self._deleted) and connected:
             driver.refresh()
             self._say_missing(missing - membership.absent)

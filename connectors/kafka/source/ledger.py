@@ -117,10 +117,19 @@ class PositionLedger:
                 return None
             return place.read if place.read is not None else place.resume
 
+    def drop(self, name: str) -> None:
+        """Forget a partition, whose log is gone."""
+        with self._lock:
+            self._places.pop(name, None)
+
+    def names(self) -> list[str]:
+        """Return the partitions of which anything is known."""
+        with self._lock:
+            return [*self._places]
+
     def topics(self) -> set[str]:
         """The topics of which any partition has been read, here or by whoever kept the positions."""
-        with self._lock:
-            return {partition_of(name).topic for name in self._places}
+        return {partition_of(name).topic for name in self.names()}
 
     def known(self, name: str) -> LogPosition:
         """As `resume`, with what is known of the log; position 0 where none is."""
@@ -173,17 +182,19 @@ class PositionLedger:
             log, end = (old.log, old.end) if log is None else (log, 0)
             self._places[name] = _Place(position, position, position, position, log=log, end=end)
 
-    def absorb(self, positions: Mapping[str, Stored]) -> None:
+    def absorb(self, positions: Mapping[str, Stored | None]) -> None:
         """Everything before these positions has been used.
 
-        A position outside of what was handed out is left aside: a store also names partitions that
-        another member of the group has taken further in the meantime, and logs that are gone.
+        One that is None was dropped. A position outside of what was handed out is left aside: a store also
+        names partitions that another member of the group has taken further in the meantime, and logs that
+        are gone.
         """
         with self._lock:
             for name, stored in positions.items():
-                place, (position, log, *_) = self._places.get(name), log_position(stored)
-                if place is None or place.first is None or place.read is None:
+                place = self._places.get(name)
+                if stored is None or place is None or place.first is None or place.read is None:
                     continue
+                position, log, *_ = log_position(stored)
                 if log in ("", place.log) and place.first <= position <= place.read:
                     place.absorbed = position
 
@@ -209,5 +220,5 @@ class PositionLedger:
     def committed(self, positions: Mapping[str, int]) -> None:
         """The group's brokers have these positions now."""
         with self._lock:
-            for name, position in positions.items():
-                self._places[name].committed = position
+            for name in positions.keys() & self._places.keys():
+                self._places[name].committed = positions[name]

@@ -23,10 +23,12 @@ from connectors.kafka.drivers.base import (
     End,
     Polled,
     PositionGoneError,
+    TopicDescription,
     partition_of,
 )
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.ledger import PositionLedger
+from connectors.kafka.source.pace import Looks
 from monitor.base.errors import SourceError
 from monitor.base.source import ShardOwner, SourceCounts
 
@@ -43,11 +45,8 @@ MAX_OWNERS = 50
 CHECK_SECONDS = 1.0
 """How often the brokers are asked whether the topics are still the same."""
 
-LOOKING = 20
-"""A look that takes long, as at 100,000 partitions, is made again after so many times its processor time."""
-
 ABSENT_SECONDS = 5.0
-"""How long brokers must not know a topic to be believed: one that has just started may not know it yet."""
+"""How long brokers must not know a topic or a partition to be believed: one that has just started may not."""
 
 _NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=([0-9a-f-]{36}).*)?", re.DOTALL)
 """What a commit notes. Behind an id, whose length is known, confluent-kafka may add what memory held."""
@@ -72,6 +71,13 @@ def _used_twice(own: int, began: tuple[int, ...]) -> int:
     return own - max((position for position in began if position <= own), default=own)
 
 
+def _lacks(there: Mapping[str, TopicDescription], name: str) -> bool:
+    """Whether the topic of a partition is there, without the partition."""
+    topic, number = partition_of(name)
+    numbers = there[topic].partitions if topic in there else ()
+    return bool(numbers) and number not in numbers
+
+
 class Placement:
     """Sets positions, and counts what was missed or used twice on the way. Outlives consumers.
 
@@ -82,7 +88,8 @@ class Placement:
 
     Positions name the id of their topic. One that was deleted and created again has another id, and is read
     from its start, whatever `start` says. Between two looks at the ids, records of the new log may be taken
-    for the old one's: then they are read twice, and none is skipped.
+    for the old one's: then they are read twice, and none is skipped. The positions of partitions that the new
+    topic does not have are dropped.
 
     Brokers before 2.8 have no ids. There positions hold the epoch and the time of the record before them, and
     what comes after a start or a pause of a second is handed out only after this record has been read once
@@ -115,7 +122,9 @@ class Placement:
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
         self._absent: dict[str, float] = {}  # since when, monotonic
-        self._next_check = 0.0
+        self._removed: dict[str, float] = {}  # partitions, likewise
+        self._dropped: list[str] = []
+        self._checks = Looks(CHECK_SECONDS)
         self._handed_out: dict[str, float] = {}
         self._looked_back: set[str] = set()
         self._after_others: set[str] = set()
@@ -152,7 +161,7 @@ class Placement:
         """
         if self._shards is not None:
             self._refuse_uneven({topic: len(driver.partitions_of(topic)) for topic in topics})
-        self._hear(driver.topic_ids(topics, ASK_SECONDS))
+        self._hear(driver.describe(topics, ASK_SECONDS))
         for topic in topics:
             self._known.setdefault(topic, driver.partitions_of(topic))
 
@@ -174,33 +183,72 @@ class Placement:
         NoOffsetForPartitionError
             One is not, and `start` is none.
         """
-        if time.monotonic() < self._next_check:
-            return
-        began = time.thread_time()
+        if self._checks.due:
+            with self._checks.one():
+                self._check(driver, topics, placed)
+
+    def _check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
         # Seen before the brokers are asked: then an end is one of the log that they name.
         ends = {name: driver.highwater(name) for name in placed}
         try:
-            there = driver.topic_ids(topics, CHECK_SECONDS)
+            there = driver.describe(topics, CHECK_SECONDS)
         except Exception as error:
             if not passes(error):
                 raise
         else:
             self._hear(there)
             self._note_absent({*topics} - there.keys())
+            self._drop_removed(there, ends.keys())
             for name, end in ends.items():
+                if name in self._removed:
+                    continue
                 if self._is_other(name):
                     self._go_on_in(driver, name)
                 elif self._id(name):  # else the end may be one of another log
                     self._ledger.told(name, self._id(name), end or 0)
-        self._next_check = time.monotonic() + max(CHECK_SECONDS, LOOKING * (time.thread_time() - began))
 
-    def _hear(self, ids: Mapping[str, str]) -> None:
-        self._ids |= {topic: each for topic, each in ids.items() if each}
+    def _hear(self, there: Mapping[str, TopicDescription]) -> None:
+        for topic, (current, _) in there.items():
+            if current:
+                if self._ids.get(topic, current) != current:
+                    self._known[topic] = set()  # all partitions of the topic that was created again are new
+                self._ids[topic] = current
 
     def _note_absent(self, absent: Collection[str]) -> None:
         now = time.monotonic()
         read = self._ledger.topics() if absent else ()
         self._absent = {topic: self._absent.get(topic, now) for topic in absent if topic in read}
+
+    def _drop_removed(self, there: Mapping[str, TopicDescription], placed: Collection[str]) -> None:
+        """Count what is lost of partitions that their topic no longer has, and drop their positions.
+
+        The number of a topic's partitions never falls, so the topic was created again with fewer.
+        """
+        now = time.monotonic()
+        self._removed = {
+            name: self._removed.get(name, now) for name in self._ledger.names() if _lacks(there, name)
+        }
+        for name in [name for name, since in self._removed.items() if now - since >= ABSENT_SECONDS]:
+            if name in placed:  # until the group has heard of it
+                continue
+            old = self._ledger.known(name)
+            lost = max(old.end - old.at, 0)
+            self._gap += lost
+            log.warning(
+                "source %s: topic %s was deleted and created again without partition %d: of the old topic, "
+                "%d records are lost, as far as its end was known",
+                self._source,
+                *partition_of(name),
+                lost,
+            )
+            self._ledger.drop(name)
+            self._known.get(partition_of(name).topic, set()).discard(partition_of(name).partition)
+            self._dropped.append(name)
+
+    def dropped(self) -> list[str]:
+        """Return the partitions whose positions were dropped since the last call."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     @property
     def absent(self) -> set[str]:
@@ -331,45 +379,54 @@ class Placement:
         """
         if self._start == "none":
             raise error
-        self._hear(driver.topic_ids({partition_of(name).topic for name in error.places}, ASK_SECONDS))
-        for name, divergence in error.places.items():
-            at = driver.position(name) if name in driver.assigned() else None
-            if at is None:
-                continue
-            if self._is_other(name):
-                self._go_on_in(driver, name)
-                continue
-            first = self._end(driver, name, "earliest")
-            known = self._ledger.known(name).at
-            if name in self._looked_back and at < first <= known:
-                driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
-                continue
-            if at < first:
-                self._fell_behind(name, known if name in self._looked_back else at, first)
-                divergence = first
-            elif not error.truncated and self._id(name) and at <= self._end(driver, name, "latest"):
+        self._hear(driver.describe({partition_of(name).topic for name in error.places}, ASK_SECONDS))
+        here = driver.assigned()
+        gone = {
+            name: at for name in error.places if name in here and (at := driver.position(name)) is not None
+        }
+        for name in [name for name in gone if self._is_other(name)]:
+            self._go_on_in(driver, name)
+            del gone[name]
+        first = driver.ends(gone, "earliest", ASK_SECONDS) if gone else {}
+        for name in [name for name in first if gone[name] < first[name]]:
+            self._go_behind_gap(driver, name, gone.pop(name), first[name])
+        behind = {name: at for name, at in gone.items() if name in first}
+        last = driver.ends(behind, "latest", ASK_SECONDS) if behind else {}
+        for name in last:
+            at = gone.pop(name)
+            if not error.truncated and self._id(name) and at <= last[name]:
                 driver.seek(name, at)  # the word is of the log before, which had this topic's name
-                continue
             else:
-                log.warning(
-                    "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
-                    "topic was created again, or its brokers lost records; reading continues at %s",
-                    self._source,
-                    *partition_of(name),
-                    at,
-                    self._start if divergence is None else divergence,
-                )
-                if divergence is None:
-                    divergence = self._end(driver, name, self._start)
-            self._ledger.begun(name, divergence)
-            self._go(driver, name, divergence)
+                start = first[name] if self._start == "earliest" else last[name]
+                self._go_back(driver, name, at, error.places[name], start)
+        if gone:
+            raise KafkaTimeoutError(
+                f"the leaders of {len(gone)} partitions did not name the ends of their logs"
+            )
 
-    @staticmethod
-    def _end(driver: Driver, name: str, end: End) -> int:
-        found = driver.ends([name], end, ASK_SECONDS)
-        if name not in found:
-            raise KafkaTimeoutError(f"the leader of {name} did not name the {end} offset of its log in time")
-        return found[name]
+    def _go_behind_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
+        """Go on at the first record that retention has left, and count those before it."""
+        known = self._ledger.known(name).at
+        if name in self._looked_back and first <= known:
+            driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
+            return
+        self._fell_behind(name, known if name in self._looked_back else at, first)
+        self._ledger.begun(name, first)
+        self._go(driver, name, first)
+
+    def _go_back(self, driver: Driver, name: str, at: int, divergence: int | None, start: int) -> None:
+        """Go on where our log and theirs part, which ends before our position; else at `start`."""
+        log.warning(
+            "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
+            "topic was created again, or its brokers lost records; reading continues at %s",
+            self._source,
+            *partition_of(name),
+            at,
+            self._start if divergence is None else divergence,
+        )
+        position = start if divergence is None else divergence
+        self._ledger.begun(name, position)
+        self._go(driver, name, position)
 
     def _larger(
         self, name: str, own: int | None, told: CommittedPosition | None, began: tuple[int, ...]

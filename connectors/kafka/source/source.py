@@ -18,7 +18,7 @@ from connectors.kafka.source.ledger import PositionLedger, Stored
 from connectors.kafka.source.membership import Membership
 from connectors.kafka.source.placement import Placement
 from monitor.base.errors import BlindsightError, ConfigError
-from monitor.base.source import Raw, RawMessages, ShardOwner, Source, SourceCounts
+from monitor.base.source import Raw, RawMessages, RawPosition, ShardOwner, Source, SourceCounts
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -58,8 +58,9 @@ class KafkaSource(Source[Stored]):
 
     A topic that was deleted and created again is another log, known by the topic's id: it is read from its
     start, which is logged, and what of the old one was not read is counted as a gap, as far as its end was
-    known. Between two looks at the ids, a second, records of the new log may be handed out twice. Brokers
-    before 2.8 have no ids: there the last record that was read is looked at again after each pause.
+    known, also of partitions that the new one does not have. Between two looks at the ids, a second, records
+    of the new log may be handed out twice. Brokers before 2.8 have no ids: there the last record that was
+    read is looked at again after each pause.
 
     A partition that delivers nothing for `stall_seconds` while its lag grows makes the source not `up`,
     with the reason in `trouble`, until it moves: the consumer is made anew and goes on where it was.
@@ -294,7 +295,7 @@ class KafkaSource(Source[Stored]):
         log.debug("source %s: %s", self.name, error)
 
     def _hand_out(self, driver: Driver, polled: list[Polled]) -> list[Raw]:
-        found: list[Raw] = []
+        found: list[Raw] = [RawPosition(name, None) for name in self._placement.dropped()]
         count = size = 0
         for part in filter(None, [self._placement.checked(driver, each) for each in polled]):
             values = [b"" if value is None else value for value in part.values]

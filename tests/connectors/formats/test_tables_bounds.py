@@ -200,3 +200,19 @@ def write_shared(path: Path, rows: int, size: int, encoding: str) -> None:
             file.write_table(
                 pyarrow.table({names[0]: ids * part, names[1]: second}, schema), row_group_size=part
             )
+
+
+def test_a_small_file_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    measured: list[Any] = []
+    pyarrow.parquet.write_table(pyarrow.table({"id": ["1"], "label": ["yes"]}), path)
+    most_bytes = tables_module._most_bytes
+
+    def measure(metadata: Any) -> int:
+        measured.append(metadata)
+        return most_bytes(metadata)
+
+    monkeypatch.setattr(tables_module, "_most_bytes", measure)
+    [table] = read_parquet(path, "a", 0)
+    assert table.columns == {"id": ["1"], "label": ["yes"]}
+    assert len(measured) == 1

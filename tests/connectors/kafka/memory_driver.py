@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from connectors.kafka.drivers.base import CommittedPosition, Driver, End, Polled, RebalanceListener
+from connectors.kafka.drivers.base import (
+    CommittedPosition,
+    Driver,
+    End,
+    Polled,
+    RebalanceListener,
+    TopicDescription,
+)
 
 
 class MemoryDriver(Driver):
@@ -52,9 +59,9 @@ class MemoryDriver(Driver):
         """Return the numbers."""
         return self.numbers
 
-    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
-        """Return one id."""
-        return dict.fromkeys(topics, "00000000-0000-0000-0000-000000000001")
+    def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
+        """Return one id and the numbers."""
+        return dict.fromkeys(topics, TopicDescription("00000000-0000-0000-0000-000000000001", self.numbers))
 
     def connected(self) -> bool:
         """Return True."""

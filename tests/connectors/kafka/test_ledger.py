@@ -74,3 +74,14 @@ def test_where_reading_begins_is_committed_before_any_record_came() -> None:
     ledger.handed_out("t-0", 15, 20)
     ledger.absorb({"t-0": 20})
     assert ledger.to_commit(["t-0"]) == {"t-0": 20}
+
+
+def test_what_is_told_of_a_partition_after_it_was_dropped_is_left_aside() -> None:
+    ledger = PositionLedger({})
+    for name in ("t-0", "t-1"):
+        ledger.handed_out(name, 0, 10)
+    ledger.drop("t-0")
+    ledger.absorb({"t-0": None, "t-1": 10})
+    ledger.committed({"t-0": 10})
+    assert ledger.names() == ["t-1"]
+    assert ledger.to_commit(["t-0", "t-1"]) == {"t-1": 10}

@@ -5,19 +5,22 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
+from kafka.errors import KafkaTimeoutError, OffsetOutOfRangeError
 from kafka.net.manager import KafkaConnectionManager
 
 from connectors.kafka.drivers import native
+from connectors.kafka.drivers.base import End, PositionGoneError
 from connectors.kafka.source import source as source_module
 from connectors.kafka.source.ledger import PositionLedger
 from connectors.kafka.source.membership import MAX_ASKED
+from connectors.kafka.source.placement import Placement
 from connectors.kafka.source.source import KafkaSource
 from monitor.base.source import SourceCounts
 from tests.connectors.kafka.memory_driver import MemoryDriver
@@ -67,6 +70,29 @@ def test_a_hundred_thousand_partitions_take_ten_times_as_long_as_ten_thousand(
     assert many < MOST_TIMES_AS_LONG * few
     assert driver.asked["told"] == MANY / MAX_ASKED
     assert driver.asked["ends"] <= 2 * MANY / MAX_ASKED, "where they begin, and a look at the lag"
+
+
+def test_the_ends_of_all_logs_that_lost_their_positions_are_asked_for_at_once() -> None:
+    driver = Trimmed(1000)
+    driver.places = dict.fromkeys(driver.names, 3)
+    ledger = PositionLedger(dict.fromkeys(driver.names, 3))
+    placement = Placement("kafka", ledger, "earliest")
+    gone = PositionGoneError(dict.fromkeys(driver.names), OffsetOutOfRangeError())
+    with pytest.raises(KafkaTimeoutError, match="the leaders of 1 partitions did not name the ends"):
+        placement.mend(driver, gone)
+    assert driver.places == {**dict.fromkeys(driver.names, 10), "clicks-0": 1, "clicks-999": 3}
+    assert placement.counts(0) == SourceCounts(gap_records=7 * 998)
+    assert driver.asked["ends"] == 2, "where they begin, and where one of them ends"
+
+
+class Trimmed(MemoryDriver):
+    """Logs from 10 to 20, but the first, which ends at 1, and the last, whose leader is away."""
+
+    def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
+        """Return the ends."""
+        super().ends(names, end, timeout_seconds)
+        ends = {name: 10 if end == "earliest" else 20 for name in names if name != self.names[-1]}
+        return ends | dict.fromkeys({*names} & {self.names[0]}, 1)
 
 
 @pytest.mark.slow

@@ -140,6 +140,48 @@ def test_what_of_the_old_log_was_not_read_is_counted_as_far_as_its_end_was_known
     assert said(caplog)[0].endswith(f"{100 - at} records are lost, as far as its end was known")
 
 
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "reading"])
+def test_with_fewer_partitions_what_was_not_read_of_the_others_is_counted_and_their_positions_go(
+    kafka_broker: KafkaBroker, kafka_source: Sources, caplog: pytest.LogCaptureFixture, stopped: bool
+) -> None:
+    topic, old, new = f"fewer-{stopped}", numbers(0, 360), numbers(360, 410)
+    kafka_broker.create_topic(topic, 3)
+    kafka_broker.produce(topic, old, partitions=3)
+    few: dict[str, Any] = {"group": topic, "max_poll_records": 10, "metadata_max_age_ms": 500}
+    source = kafka_source(kafka_broker.address, topic, **few)
+    source.open({})
+    reader = Reader(source)
+
+    def ends_are_known() -> bool:
+        reader.once()
+        return [reader.positions.get(f"{topic}-{n}", {}).get("end") for n in range(3)] == [120] * 3
+
+    wait_until(ends_are_known, "the ends are known", pause=0.05)
+    if stopped:
+        source.close()
+    kafka_broker.recreate_topic(topic, 1)
+    kafka_broker.produce(topic, new)
+    if stopped:
+        source = kafka_source(kafka_broker.address, topic, **few)
+        source.open(reader.positions)
+        reader.source = source
+    wait_until(lambda: reader.once() >= 0 and reader.positions.keys() == {f"{topic}-0"}, "two positions go")
+    assert reader.values[f"{topic}-0"][-50:] == new
+    reader.quiet(0.5)
+    lost = {*old}.difference(*reader.values.values())
+    assert lost
+    assert source.counts == SourceCounts(gap_records=len(lost))
+    gone = {f"topic {topic} was deleted and created again without partition {n}" for n in (1, 2)}
+    assert gone == {line.split(": ")[1] for line in said(caplog) if "without" in line}
+    # A partition that the topic gains later is a new one.
+    kafka_broker.add_partitions(topic, 2)
+    kafka_broker.produce(topic, numbers(0, 20), partition=1)
+    reader.until(reader.count + 20)
+    assert reader.offsets[f"{topic}-1"][-20:] == [*range(20)]
+    assert reader.positions[f"{topic}-1"]["at"] == 20
+    assert source.counts == SourceCounts(gap_records=len(lost))
+
+
 def test_a_position_of_an_older_version_is_taken_for_one_of_the_same_log(
     kafka_broker: KafkaBroker, kafka_source: Sources
 ) -> None:

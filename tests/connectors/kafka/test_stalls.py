@@ -9,7 +9,7 @@ import pytest
 
 from connectors.kafka import KafkaSource
 from connectors.kafka.drivers.base import End
-from connectors.kafka.source import health
+from connectors.kafka.source import health, pace
 from connectors.kafka.source import source as source_module
 from connectors.kafka.source.stalls import Stall, StallWatch
 from monitor.base.source import SourceCounts
@@ -78,7 +78,7 @@ def test_records_of_an_open_transaction_are_no_stall_if_the_brokers_do_not_answe
 ) -> None:
     driver = OpenTransaction(1)
     monkeypatch.setattr(health, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(health, "LOOKING", 0.0)
+    monkeypatch.setattr(pace, "LOOKING", 0.0)
     monkeypatch.setattr(source_module, "make_driver", lambda *given: driver)
     source = make_source("unused:9092", "clicks", stall_seconds=6)
     source.open({})
