@@ -185,7 +185,8 @@ class RemoteFiles:
             except SourceError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever the library raises, the store may come back
-                log.warning("%s cannot be connected, and is tried again: %s", self._pattern, _told(error))
+                message = _message_of(error)
+                log.warning("%s cannot be connected, and is tried again: %s", self._pattern, message)
 
     @property
     def trouble(self) -> str | None:
