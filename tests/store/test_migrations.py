@@ -115,6 +115,12 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
                 series.pop("prediction", None)  # which that version did not test
                 if group:  # what its calibration excuses, by which its labels are tested now
                     del series["trust"]["epsilon"]
+        trusts = (
+            [series["trust"] for *_, series in state["tasks"][name]["series"]] for state in (found, expected)
+        )
+        for now, before in zip(*trusts, strict=True):  # what cost the trust has another name
+            assert (now.pop("beyond") is None) == (before.pop("found") is None)
+            now.pop("found")
         for column in ("replaced", "block"):
             assert not found["tasks"][name]["join"]["answers"]["columns"].pop(column, np.zeros(1)).any()
     refits = found["tasks"]["pooled"]["refits"]
