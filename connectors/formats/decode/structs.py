@@ -34,10 +34,11 @@ MAX_NAME = 200
 
 
 class Record(msgspec.Struct, gc=False):
-    """A record with the fields of SPEC section 3, each optional; the columns report missing fields later.
+    """The typed fields of a record of SPEC section 3, each of which may be missing.
 
-    The decoder skips other fields. A record cannot be part of a reference cycle, so the garbage collector
-    does not track it (`gc=False`), which speeds up decoding.
+    Columns that are made of records report missing fields later. The decoder skips fields with other names. A
+    record cannot be part of a reference cycle, so the garbage collector does not track it (`gc=False`), which
+    speeds up decoding.
     """
 
     id: str | int | None = None
@@ -65,13 +66,21 @@ class Record(msgspec.Struct, gc=False):
 
 
 class RowRecord(Record, gc=False):
-    """A row of a request; its id is the request's id, a colon and the row number, which starts at 0."""
+    """A record that is one row of a request with several rows.
+
+    Its id is the request's id, a colon and the row number, which starts at 0. `rows` is the number of rows of
+    the request.
+    """
 
     rows: int = 0  # number of rows in the request
 
 
 class OneOfRows(Record, gc=False):
-    """A record that a mapping reads from one of several rows, with the number of the other rows."""
+    """A record that the mapping's paths read from one row, though the message holds several rows.
+
+    A mapping may name a row by its index, as in ``$.rows[0].score``. Then `left` is the number of the other
+    rows, which are not read, and of which the agent warns.
+    """
 
     left: int = 0  # number of the other rows
 

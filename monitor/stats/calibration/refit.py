@@ -1,4 +1,4 @@
-"""Refits of a calibration on new labels, which decide the weight of the reference."""
+"""Fits a calibration again on new labels, which decide how much the older reference still counts."""
 
 from __future__ import annotations
 
