@@ -47,7 +47,7 @@ Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """The outcome of the last reload of the configuration."""
+    """The outcome of the last reload of the configuration: whether it succeeded, and when it was."""
 
     successful: bool
     time: float
@@ -136,7 +136,7 @@ class Agent:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin to stop: end reading, absorb the chunks that were read, close or save the open windows."""
+        """Begin to stop: end reading, process the chunks that were read, and close or save open windows."""
         for feeder in self._feeders:
             feeder.stop()
         self._stop.set()

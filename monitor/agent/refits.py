@@ -44,10 +44,10 @@ class RefittedEngine(Protocol):
     """The methods of an engine that a `Refitter` uses; `monitor.engine.engine.Engine` has them."""
 
     def refits(self) -> list[Job]:
-        """Return the jobs that have come due."""
+        """Return the jobs that are due."""
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a job."""
+        """Use the result of a job, and return False if no job waits for it."""
 
 
 class Refitter:
@@ -83,7 +83,7 @@ class Refitter:
         self._thread.start()
 
     def step(self, engine: RefittedEngine, now: float, owner: Hashable = None) -> None:
-        """Publish the results of an engine's jobs, and queue its jobs that have come due.
+        """Publish the results of an engine's jobs, and queue its jobs that are due.
 
         Parameters
         ----------

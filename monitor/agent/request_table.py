@@ -33,7 +33,7 @@ _BOUND = (
 
 
 class RequestTable:
-    """The table of requests, from the side of a command.
+    """The table of requests in PostgreSQL, as a command uses it to send a request and get the answer.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class RequestTable:
 
 
 class PolledRequests:
-    """The table of requests, from the agent's side: a `RequestBox`.
+    """The table of requests in PostgreSQL, as the agent uses it: a `RequestBox` with a thread of its own.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class PolledRequests:
         self._thread.start()
 
     def waiting(self) -> list[str]:
-        """Return the ids of the requests at the last look, also if an answer waits to be written."""
+        """Return the ids of the requests at the last reading of the table, answered ones included."""
         with self._lock:
             return sorted(self._there)
 

@@ -105,7 +105,7 @@ def read_request(number: str, content: bytes) -> OperatorRequest:
 
 
 class RequestBox(Protocol):
-    """The agent's side of waiting requests; its methods wait at most for a disk."""
+    """The interface by which the agent reads and answers requests; its methods wait at most for a disk."""
 
     @property
     def path(self) -> object:
@@ -128,7 +128,7 @@ class RequestBox(Protocol):
 
 
 class RequestFolder:
-    """The folder of requests and answers.
+    """The folder in a store through which commands send requests, and the agent answers.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ _MOST_AT_ONCE = 50
 
 
 class RequestHandler:
-    """The loop that handles waiting requests, used only by the engine's thread.
+    """The part of the agent that handles waiting requests, used only by the engine's thread.
 
     A request goes through four steps: it is handled; its effect, its id and its answer are saved with the
     next checkpoint; the answer is written; the request is deleted. A process that is killed after one of them
@@ -270,6 +270,7 @@ class RequestHandler:
     Parameters
     ----------
     folder : RequestBox
+        The waiting requests.
     handlers : mapping of str to Handler
         The handler of each kind of request.
     clock : callable

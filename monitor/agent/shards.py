@@ -34,7 +34,7 @@ _AWAY_SECONDS = 1.0
 
 
 class Sinks(Protocol):
-    """The destinations of an agent's output; no method blocks."""
+    """The interface of the destinations of an agent's output; no method blocks."""
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
         """Write closed windows."""
@@ -53,7 +53,7 @@ class Sinks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The durable side of an agent: its checkpoints and its requests.
+    """The means by which an agent saves its state: its checkpoints and its requests.
 
     Parameters
     ----------
@@ -84,12 +84,13 @@ class Kept:
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """An engine with its output, used only by the engine's thread.
+    """An engine with its output and its requests, used only by the engine's thread.
 
     Parameters
     ----------
     engine : Engine
     delivery : OutputPolicy
+        Outputs the windows and positions of the engine.
     desk : RequestHandler, optional
         Handles requests; without it there are none.
     """
@@ -101,13 +102,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class OpenedShard:
-    """The opened state of one partition number.
+    """The engine of one partition number, opened from its saved state, with its output.
 
     Parameters
     ----------
     engine : Engine
         The engine, resumed from the state.
     kept : Kept
+        The means to save its state.
     sinks : Sinks
         The sinks of the shard's windows, already started.
     close : callable
@@ -122,7 +124,7 @@ class OpenedShard:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MovingShard(Shard):
-    """A shard that may move between agents.
+    """A shard that may move between agents, with the facts that its two threads share.
 
     Parameters
     ----------
@@ -208,13 +210,13 @@ class Shards:
         return {name for name, shard in there.items() if not (shard.leaving or shard.ended)}
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """Begin to save and release the shards of these partitions."""
+        """Begin to save and release the shards of these partitions, so that another agent can open them."""
         for name in partitions:
             if (shard := self._by_partition.get(name)) is not None:
                 shard.leaving = True
 
     def given_up(self, partitions: Collection[str]) -> bool:
-        """Return whether the shards of these partitions are released."""
+        """Return whether the shards of these partitions are released, and other agents may open them."""
         known = [shard for name in partitions if (shard := self._by_partition.get(name)) is not None]
         return all(self._here.get(shard.number) is not shard for shard in known)
 

@@ -130,7 +130,8 @@ class LabelChecks:
         Parameters
         ----------
         window, block, predicted : (n,) int64
-            The number of each row's window, its block of neighbouring rows, and its predicted class.
+            The number of each row's window; the first row of its block, the neighbouring rows for which the
+            correction has one bias, or -1 if unknown; and its predicted class.
         confidence : (n,) float64
         right : (n,) bool
             Whether the predicted class is the label.

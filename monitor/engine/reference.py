@@ -1,6 +1,6 @@
-"""The reference of one model: the labelled rows for its calibration and for the baselines of its charts.
+"""The reference of one model: labelled rows for its calibration and for the baselines of its charts.
 
-It is also used to detect that a task's two classes are configured in the wrong order.
+The reference also shows whether a task's two classes are configured in the wrong order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FEWEST_WINDOWS = 5
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Labelled answers of one model in order of time, n rows.
+    """The labelled reference of one model: n answers in order of time.
 
     Parameters
     ----------
@@ -352,7 +352,10 @@ def reference_parts(
 
 
 class Point(NamedTuple):
-    """A window's contribution to a baseline: its estimate, its rows, and one row's standard deviation."""
+    """A window's contribution to a baseline.
+
+    It has the window's estimate, its number of rows, and the standard deviation of one row.
+    """
 
     value: float
     size: int
@@ -360,7 +363,7 @@ class Point(NamedTuple):
 
 
 def baseline(points: Sequence[Point]) -> Baseline:
-    """Return the baseline of these windows."""
+    """Return the baseline of a chart from the contributions of several windows."""
     values, sizes, row_sd = np.array(points, dtype=np.float64).T
     return Baseline(values, sizes, float(np.sqrt(np.average(row_sd**2, weights=sizes))))
 

@@ -49,7 +49,7 @@ _FEWEST_WINDOWS_TALLIED = 100
 
 @dataclass(frozen=True, slots=True)
 class SeriesSettings:
-    """The settings of a series.
+    """The settings of a series, which is one model of a task, or one group of its answers.
 
     Parameters
     ----------
@@ -149,7 +149,10 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
 
 
 class Series:
-    """A running series: `push`, `tick` and `end` return closed windows; `close` makes the report of each."""
+    """A running series: the windows, checks, charts and reports of one model, or of one of its groups.
+
+    `push`, `tick` and `end` return closed windows, and `close` makes the report of each.
+    """
 
     def __init__(
         self, settings: SeriesSettings, reference: Reference | None, resume: SeriesSnapshot | None = None
@@ -271,20 +274,21 @@ class Series:
         names: tuple[str, ...],
         numbers: Ints,
     ) -> list[ClosedWindow]:
-        """Add this series' rows of a batch, at least one; return the windows that closed.
+        """Add this series' rows of a batch, at least one, and return the windows that closed.
 
         Parameters
         ----------
         rows : AnswerRows
-            The m rows of the batch, sorted by series; `piece` selects this series' rows.
+            The m rows of the batch, sorted by series.
         piece : slice
+            The rows of this series.
         partitions : tuple of str
             The names that the rows' `partition` indexes.
         version : (m,) int64
             The index into `names` of each row's version; not read if there is only one name.
         names : tuple of str
         numbers : (m,) int64
-            Output: the number of the window of each row of the piece.
+            Receives the number of the window of each of this series' rows.
         """
         self.changed = True
         self._last_arrival, self._silent = float(rows.arrival[piece.stop - 1]), False
@@ -305,7 +309,7 @@ class Series:
             self.changed = True
 
     def tick(self, now: float) -> ClosedWindow | None:
-        """Close the open window if it is too old; note whether the model has fallen silent."""
+        """Close the open window if it is too old, and check whether the model has stopped answering."""
         if self._last_arrival == -np.inf:
             self._last_arrival = now  # a model that never answered is silent from the start on
         silent = now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
@@ -471,12 +475,12 @@ class Series:
         return self._output.corrected(window)
 
     def take_revision(self, window: int) -> None:
-        """Show a window's newest revision, whose report has just been made."""
+        """Update the view with a window's newest revision, whose report has just been made."""
         self._output.take_revision(window)
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the calibration's error from the reference in advance; return whether it was missing."""
+        """Compute the calibration's error in advance, and return whether it was missing."""
         learnt = self.active.learn(), self.checks.correction.learn()
         return any(learnt)
 

@@ -1,4 +1,4 @@
-"""Index of a task's series: assigns each row the series of its model and the series of its groups."""
+"""Assigns each row of a task the series of its model and the series of its groups."""
 
 from __future__ import annotations
 

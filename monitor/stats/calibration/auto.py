@@ -1,4 +1,4 @@
-"""The choice of a calibration method by its loss on rows outside the fit."""
+"""Chooses a calibration method by its loss on rows outside the fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIMPLEST_FIRST: tuple[type[Calibrator], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen method and the losses of all methods.
+    """The calibration method that `choose` selects, with the losses of all methods.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ _FLOORS = np.array([0.0, 0.0, -np.inf])
 
 
 class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
-    """The curve 1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)) with a, b ≥ 0.
+    """The beta curve from a score s to a probability, 1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)) with a, b ≥ 0.
 
     The identity has a = b = 1 and c = 0.
     """
@@ -35,7 +35,7 @@ class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibration(Calibration):
-    """A fitted beta map.
+    """The result of a beta calibration: a beta curve for each column of the scores that needs one.
 
     Parameters
     ----------

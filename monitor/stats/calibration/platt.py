@@ -18,7 +18,7 @@ _FLOORS = np.array([0.0, -np.inf])
 
 
 class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
-    """The curve 1 / (1 + exp(−slope·logit(s) − intercept)) with slope ≥ 0.
+    """The curve from a score s to a probability, 1 / (1 + exp(−slope·logit(s) − intercept)) with slope ≥ 0.
 
     The identity has slope 1 and intercept 0.
     """
@@ -34,7 +34,7 @@ class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibration(Calibration):
-    """A fitted sigmoid map.
+    """The result of Platt's calibration: a sigmoid for each column of the scores that needs one.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class LabelledRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Refitted:
-    """A calibration fitted on the reference and on newer labels.
+    """The result of `refitted`: a calibration, with the weight of the reference and its losses.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True)
 class TemperatureCalibration(Calibration):
-    """A fitted temperature.
+    """The result of temperature scaling: one factor for the logarithms of all scores.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorCalibration(Calibration):
-    """A fitted vector scaling.
+    """The result of vector scaling: a slope and an intercept for the logarithm of each class's score.
 
     Parameters
     ----------

@@ -34,7 +34,10 @@ class Spread(StrEnum):
 
 
 class Detector(ABC):
-    """A pattern of standardised windows that raises an alarm, without the centre and the sigma of a chart.
+    """A kind of pattern in standardised windows that raises an alarm.
+
+    A standardised window is the estimate's distance from the centre in sigmas. So a detector knows neither
+    the centre nor the sigma of a chart.
 
     Attributes
     ----------

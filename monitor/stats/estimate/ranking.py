@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Rows in order of their scores, with ties joined.
+    """The order of rows by their scores, in which tied rows share a rank.
 
     Parameters
     ----------
