@@ -1,4 +1,7 @@
-"""The field `draw` of labels, which says how their rows were drawn for labelling."""
+"""Reads the field `draw` of labels, which says how their rows were drawn for labelling.
+
+Rows may be drawn one after another, without replacement and with known probabilities (active testing).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of NDJSON blocks, and of messages that hold one record, an array or NDJSON.
+"""Reads records from blocks of NDJSON, and from messages that hold one record, an array or NDJSON.
 
 One call decodes a whole block. If it fails, the block is halved until the bad lines are alone, so that one
 bad line among thousands costs a few more calls and no other record.

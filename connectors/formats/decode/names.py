@@ -1,4 +1,4 @@
-"""Encode columns of names (models, versions, classes, groups) as indices, and ids as keys."""
+"""Encodes columns of names (models, versions, classes, groups) as indices, and ids as keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record as the decoders read it, with types, before its values go into columns."""
+"""The records, faults and rejects that the decoders exchange, before values go into columns."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ Fault = tuple["RejectReason", str]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The records of one raw block, list of messages or table.
+    """The records that were read from one raw block, list of messages or table, with its unreadable parts.
 
     Parameters
     ----------
@@ -163,10 +163,15 @@ RejectKind = tuple["RejectReason", str, str, bool, bool]
 
 
 class BoundedRejects:
-    """The rejects of one read with their places, bounded in memory.
+    """The rejects of one read, with a limit of memory. A reject is a record that cannot be used.
 
     Every reject is kept until all of them exceed `room` bytes. After that, only the first reject of each kind
     is kept, which counts the others.
+
+    Parameters
+    ----------
+    room : int
+        The limit in bytes.
 
     Examples
     --------
@@ -189,7 +194,21 @@ class BoundedRejects:
     def add(
         self, place: Any, kind: RejectKind, answers: int, make: Callable[[], Reject], records: int = 1
     ) -> None:
-        """Add a reject; `make` is called only if the reject is kept."""
+        """Add a reject.
+
+        Parameters
+        ----------
+        place : object
+            Its place, which `items` returns with it.
+        kind : RejectKind
+            The key by which rejects beyond the limit are counted.
+        answers : int
+            The number of answers that it counts as.
+        make : callable
+            Returns the reject; it is called only if the reject is kept.
+        records : int
+            The number of records that it counts as.
+        """
         if (counts := self._counts.get(kind)) is not None:
             counts[1] += records
             counts[2] += answers
@@ -210,7 +229,7 @@ class BoundedRejects:
 
 
 class Faults:
-    """The first fault of each row of a column.
+    """The faults of the values in a column: the first one of each row.
 
     Parameters
     ----------

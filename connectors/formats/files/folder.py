@@ -65,7 +65,7 @@ class Files(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """The reason for which no file comes, as a sentence without its full stop."""
+        """The reason why no file comes, as a sentence without its full stop; None if there is no problem."""
         ...
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str] | None:
@@ -235,7 +235,7 @@ class Folder:
 
     @property
     def trouble(self) -> str | None:
-        """The reason for which a file is not read, as a sentence without its full stop."""
+        """The reason why a file is not read, as a sentence without its full stop; None without one."""
         return self._files.trouble or next(iter([*self._unreadable.values()]), None)
 
     def read(self, timeout_seconds: float) -> list[Raw]:

@@ -159,7 +159,7 @@ class Following:
         return now - self._missing_since >= seconds
 
     def poll(self) -> list[Raw]:
-        """Return the raw input that is available now.
+        """Return the lines that can be read now, without waiting.
 
         One result never holds records of two files, because positions must rise within it.
         """
@@ -171,7 +171,7 @@ class Following:
         return self._read_on(self._main) or self._read_late()
 
     def begin(self) -> bool:
-        """Open the file with the current position unless a file is open, and return whether one is open.
+        """Open the file at the current position, if no file is open, and return whether one is open now.
 
         Raises
         ------
@@ -454,7 +454,7 @@ class Following:
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def rest(self) -> None:
-        """Close the open files until the file changes."""
+        """Close the open files until the file changes, so that few files of a pattern are open."""
         main, seen = self._main, self._look()  # read first: later additions change it
         if main is None:
             return

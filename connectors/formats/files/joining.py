@@ -1,4 +1,4 @@
-"""Concatenation of batches of one task, and selection of rows."""
+"""Concatenates batches of one task, and selects rows of a batch."""
 
 from __future__ import annotations
 

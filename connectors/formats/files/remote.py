@@ -1,4 +1,4 @@
-"""Tables at addresses of fsspec, which are downloaded into a temporary folder and read from there."""
+"""Reads tables at addresses of fsspec, which are downloaded into a temporary folder."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class RemoteFiles:
 
     @property
     def trouble(self) -> str | None:
-        """The reason for which no file comes, if the store does not answer."""
+        """The reason why no file comes, if the store does not answer; None if there is no problem."""
         seconds = max(
             (call.silent_seconds for call in (self._listing, self._fetching) if call is not None), default=0.0
         )

@@ -1,4 +1,7 @@
-"""Proposals of mappings for records in an unknown format, guessed from names and values; callers try them."""
+"""Proposes mappings for records in an unknown format, guessed from names and values.
+
+A proposal is a guess: the caller decodes the records with it before it shows it.
+"""
 
 from __future__ import annotations
 

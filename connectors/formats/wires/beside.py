@@ -1,4 +1,4 @@
-"""The key, time and headers of a Kafka message as fields of its records: `$key`, `$timestamp`, `$headers`.
+"""Adds the key, time and headers of a Kafka message to its records, as `$key`, `$timestamp`, `$headers`.
 
 They are added to the JSON after the record's own fields, so that mappings read them like other fields and
 rejected records show them.

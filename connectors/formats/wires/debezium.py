@@ -35,7 +35,9 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class DebeziumWire(WithoutHeaders):
-    """A wire for the row after a change; deletes and truncations hold no record.
+    """A reader of Debezium's change events, whose record is the row after the change.
+
+    Deletes and truncations hold no record.
 
     Parameters
     ----------

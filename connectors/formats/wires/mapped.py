@@ -139,7 +139,7 @@ def _inside(value: Any, path: FieldPath) -> object:
 
 
 class MappedWire:
-    """A wire for records whose fields are at the paths of a mapping.
+    """A reader of records whose fields are at the paths of a mapping.
 
     Examples
     --------

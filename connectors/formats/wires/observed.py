@@ -43,7 +43,7 @@ def observed_line(name: str, line: bytes) -> bytes:
 
 
 class ObservedWire(ByShape):
-    """A wire that reads each line by the wire of the source that the line names.
+    """A reader of lines that name their source, each by the reader (wire) of that source.
 
     Parameters
     ----------
