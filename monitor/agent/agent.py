@@ -142,11 +142,16 @@ class Agent:
         self._stop.set()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the agent has ended, after `stop` or the end of every source; return whether it has."""
+        """Wait until the agent has ended, and return whether it has.
+
+        It ends after `stop`, or after the end of every source.
+        """
         return self._finished.wait(timeout_seconds)
 
     def reconfigure(self, swap: Swap, config: str | None = None) -> Future[None]:
-        """Replace the engine between two chunks; several swaps happen in the order of the calls.
+        """Replace the engine between two chunks.
+
+        Several swaps happen in the order of the calls.
 
         Parameters
         ----------

@@ -247,7 +247,9 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
-        """Process the outcome of a checkpoint and begin one that is due; called between two chunks.
+        """Process the outcome of a checkpoint, and begin one that is due.
+
+        The engine's thread calls this between two chunks.
 
         Raises
         ------

@@ -186,7 +186,10 @@ class Decoders:
         return None
 
     def take(self, process: DecoderProcess) -> Chunk | None:
-        """Wait for the chunk of the read that was sent to a process; return None if the process is lost."""
+        """Wait for the chunk of the read that was sent to a process, and return it.
+
+        Return None if the process is lost.
+        """
         try:
             answer = process.receive(SILENT_SECONDS)
         except (EOFError, OSError):

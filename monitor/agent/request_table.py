@@ -64,7 +64,7 @@ class RequestTable:
         return number
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete and return it; return None if none came in time."""
+        """Wait for an answer, delete it and return it, or return None if none came in time."""
         deadline = time.monotonic() + timeout_seconds
         query = "SELECT answer FROM request WHERE id = ? AND answer IS NOT NULL"
         with (

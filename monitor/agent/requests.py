@@ -172,7 +172,7 @@ class RequestFolder:
         return number
 
     def waiting(self) -> list[str]:
-        """Return the ids of the waiting requests, oldest first; put aside files with other names."""
+        """Return the ids of the waiting requests, oldest first, and put aside files with other names."""
         try:
             names = [entry.name for entry in os.scandir(self.path)]
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class RequestFolder:
         self._bound("*.refused")
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete and return it; return None if none came in time."""
+        """Wait for an answer, delete it and return it, or return None if none came in time."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             with suppress(FileNotFoundError):

@@ -168,7 +168,9 @@ class _Past:
 
 
 class Shards:
-    """The shards of an agent, by the numbers of their partitions; a `monitor.base.source.ShardOwner`.
+    """The shards of an agent, by the numbers of their partitions.
+
+    It is the `monitor.base.source.ShardOwner` of the source with these partitions.
 
     Parameters
     ----------
@@ -227,7 +229,10 @@ class Shards:
         return "; ".join(f"partition {number} waits: {why}" for number, why in sorted(there.items())) or None
 
     def split(self, raws: Sequence[Raw]) -> list[tuple[MovingShard, list[Raw]]]:
-        """Divide a read by shard, and drop records of shards that are leaving; for the reading thread."""
+        """Divide a read by shard, and drop records of shards that are leaving.
+
+        The reading thread calls this.
+        """
         parts: dict[int, tuple[MovingShard, list[Raw]]] = {}
         for raw in raws:
             shard = self._by_partition.get(raw.partition)

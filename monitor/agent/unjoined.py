@@ -26,7 +26,10 @@ class UnjoinedLabels:
             self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
 
     def check(self, view: EngineView, ended: bool = False) -> None:
-        """Log the warning for each task that needs it; after the end of the input, also for few labels."""
+        """Log the warning for each task that needs it.
+
+        Before the end of the input, it waits until there are many labels.
+        """
         for task in self._ids.keys() - self._done:
             ids = self._ids[task]
             if view.labels.get((task, LabelOutcome.MATCHED), 0):

@@ -41,12 +41,21 @@ class TimedBatch:
 
     @classmethod
     def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
-        """Return answers with their clock; a missing time, or one a day ahead, becomes the arrival's."""
+        """Return answers with their clock.
+
+        A missing time, or one more than a day ahead, is replaced by the time of arrival.
+        """
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
 
     def rows(self, sequence: Ints) -> AnswerRows:
-        """Return the answers as rows for windows; `sequence` is each one's number in the stream."""
+        """Return the answers as rows for windows.
+
+        Parameters
+        ----------
+        sequence : (n,) int64
+            The number of each answer's record in the stream.
+        """
         batch = self.batch
         return AnswerRows(
             scores=batch.scores,
@@ -181,7 +190,9 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
 
 
 def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
-    """Return the latest possible clock at each answer and label, in the chunk's order; (answers + labels,).
+    """Return the latest possible clock at each answer and label, in the chunk's order.
+
+    The result has the shape (answers + labels,).
 
     Parameters
     ----------

@@ -192,7 +192,7 @@ class Engine:
         held.update({partition: revise(position) for partition, position in held.items()})
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        """Process a chunk; return its reports in order.
+        """Process a chunk, and return its reports in order.
 
         A report is of a window that closed, or a revision of an earlier window that labels have changed.
 
@@ -205,7 +205,7 @@ class Engine:
         return [ordered.report for ordered in self.take(chunk, now)]
 
     def take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
-        """Process a chunk like `absorb`; return the reports with their positions in the stream."""
+        """Process a chunk as `absorb` does, and return the reports with their positions in the stream."""
         reports: list[OrderedReport] = []
         rest: Chunk | None = chunk
         while rest is not None:
@@ -279,7 +279,9 @@ class Engine:
         return any(task.learn() for task in self._tasks.values())
 
     def refits(self) -> list[Job]:
-        """Return the jobs that are due, at most one of each kind per task; answer each by `publish`.
+        """Return the jobs that are due, at most one of each kind per task.
+
+        Answer each by `publish`.
 
         They use the records absorbed so far. The engine does not wait for the answers: the last fit stays in
         use.
@@ -318,7 +320,7 @@ class Engine:
         return [ordered.report for ordered in self.end()]
 
     def end(self) -> list[OrderedReport]:
-        """End the input like `finish`; return the reports with their positions in the stream."""
+        """End the input as `finish` does, and return the reports with their positions in the stream."""
         outputs = [(task, task.end()) for task in self._tasks.values()]
         reports = [*reports_of(outputs, self._now), *self._arenas.close()]
         for task in self._tasks.values():

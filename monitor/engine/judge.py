@@ -157,7 +157,7 @@ class Judge:
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
-        """Make charts from these baselines; if there are none, wait for the stream's windows.
+        """Make charts from these baselines, or wait for the stream's windows if there are none.
 
         The baseline of the accuracy by labels stays, unless there are no baselines.
         """
@@ -172,11 +172,11 @@ class Judge:
             self._by_labels = self._settings.label_alarm()
 
     def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
-        """Judge the accuracy by labels against this baseline; with None, wait for the stream's windows."""
+        """Judge the accuracy by labels against this baseline, or with None wait for the stream's windows."""
         self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
 
     def rebaseline(self, metric: str) -> int:
-        """Drop a metric's baseline, chart and alarm; return the number of windows of its next baseline.
+        """Drop a metric's baseline, chart and alarm, and return the number of windows of its next baseline.
 
         Other metrics and all objectives stay. The next baseline is made from the stream's windows even if a
         reference made the old one: the request means that the reference no longer holds.
@@ -216,7 +216,7 @@ class Judge:
     def judge(
         self, evaluation: Evaluation, window: ClosedWindow, rows: PartRows, correction: Correcting
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
-        """Judge a closed window by its charts and objectives; return both results.
+        """Judge a closed window by its charts and objectives, and return both results.
 
         A window of fewer than `min_size` rows is not judged: its distribution is too far from the normal one
         that the limits assume.

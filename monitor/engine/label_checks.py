@@ -185,7 +185,7 @@ class LabelChecks:
             self._has_no_tolerance = False
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
-        """Adapt the checks to a new calibration, which came while the open window held `pending` rows.
+        """Adapt the checks to a new calibration, which came while the open window had `pending` rows.
 
         Parameters
         ----------

@@ -277,7 +277,10 @@ class ObjectiveLogic:
         return k_low / total.n, k_high / total.n
 
     def clear(self) -> None:
-        """Drop all windows, for instance for a new version of the model; the next window is the first."""
+        """Drop all windows, for instance for a new version of the model.
+
+        The next window is the first one of the pool.
+        """
         self._items.clear()
         self._exposures.clear()
         self._place = 0

@@ -194,7 +194,7 @@ class Unit:
 
 
 def configured(settings: EngineSettings) -> dict[str, list[str]]:
-    """Return by task the configured models; ``""`` stands for all models of an arena."""
+    """Return the configured models by task, where ``""`` stands for all models of an arena."""
     models = {name: list(task.models) for name, task in settings.tasks.items()}
     return models | {name: [""] for name in settings.arenas}
 

@@ -68,7 +68,7 @@ class LabelReplay:
         self._stops = [0] * len(self._tasks)
 
     def count_until(self, sequence: int) -> list[OrderedReport]:
-        """Count the labels up to and including this record; return the reports that became due meanwhile."""
+        """Count the labels up to and including this record, and return the reports that became due."""
         waiting = self._take_until(sequence)
         if waiting is None:  # the usual case before a window
             return []

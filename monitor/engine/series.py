@@ -389,7 +389,18 @@ class Series:
     def recalibrate(
         self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
     ) -> None:
-        """Use a calibration fitted on answers up to `time`; for `epsilon` see `LabelChecks.recalibrated`."""
+        """Use a new calibration, fitted on answers up to a time.
+
+        Parameters
+        ----------
+        calibration : Calibration
+        time : float
+            The time of the newest answer in the fit, seconds since the epoch.
+        rows : RestsOn or None
+            The rows of the fit, which show the calibration's error.
+        epsilon : float
+            As in `LabelChecks.recalibrated`.
+        """
         fits = max(self._fits, self.active.view.version)
         self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
 
@@ -512,7 +523,10 @@ class Series:
         self._judged_version = version
 
     def view(self) -> SeriesView:
-        """Return an immutable view for exporters; it is the same object until something in it changes."""
+        """Return an immutable view for exporters.
+
+        It is the same object until something in it changes.
+        """
         if self._view is None:
             self._view = self._seen()
         return self._view

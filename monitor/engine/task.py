@@ -423,7 +423,7 @@ class TaskEngine:
         return None if self.recalibrations is None else self.recalibrations.begin(self.series, among)
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of the job under way; return False if no job waits for it."""
+        """Use the result of the job under way, and return False if no job waits for it."""
         if isinstance(result, RecalibrationResult):
             return self.recalibrations is not None and self.recalibrations.end(result, self.series)
         published = None if self.refits is None else self.refits.end(result, now)

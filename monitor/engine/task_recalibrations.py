@@ -160,7 +160,7 @@ class TaskRecalibrations:
         return None
 
     def end(self, result: RecalibrationResult, series: Sequence[Series]) -> bool:
-        """Use the result of the recalibration under way; return False if no job waits for it.
+        """Use the result of the recalibration under way, and return False if no job waits for it.
 
         Parameters
         ----------

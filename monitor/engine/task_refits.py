@@ -210,7 +210,7 @@ class TaskRefits:
         return replace(rounds, pool=of_known.pool)
 
     def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:
-        """Use the result of the refit under way; return its estimates and calibrations by model.
+        """Use the result of the refit under way, and return its estimates and calibrations by model.
 
         Returns
         -------

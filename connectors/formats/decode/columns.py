@@ -165,7 +165,7 @@ def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The time, key and position of each record, (n,) each; they do not depend on its task.
+    """The time, key and position of each of n records, which do not depend on its task.
 
     Parameters
     ----------
@@ -275,7 +275,10 @@ class RejectList:
             self.add(record, fault, int(weight[record]), task(record))
 
     def in_order(self) -> tuple[Reject, ...]:
-        """Return the rejects in the order of the records; beyond the limit, one reject of each kind."""
+        """Return the rejects in the order of the records.
+
+        Beyond the limit of memory, one reject of each kind counts the others.
+        """
         return tuple(reject for _, reject in sorted(self._rejects.items(), key=lambda item: item[0]))
 
     def _kept(self, reject: Reject) -> Reject:

@@ -326,7 +326,9 @@ def rotation_bases(name: str) -> set[str]:
 
 
 def rotated_beside(path: Path) -> list[Rotated]:
-    """Return the rotated files of a path, the oldest first; a file being compressed counts as the plain one.
+    """Return the rotated files of a path, the oldest first.
+
+    A file that is being compressed counts as the plain one.
 
     The number 1 is the newest, and dates rise. If both kinds of names occur, the time of change decides.
     """

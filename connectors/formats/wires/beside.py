@@ -29,7 +29,9 @@ def beside(headers: Headers, key: bytes | None, milliseconds: int) -> Headers:
 
 
 def with_fields(value: bytes, headers: Headers, wanted: Collection[FieldPath]) -> bytes:
-    """Return a message with fields added to its records; a message without records stays unchanged.
+    """Return a message with fields added to its records.
+
+    A message without records stays unchanged.
 
     Parameters
     ----------

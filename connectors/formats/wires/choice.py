@@ -36,7 +36,10 @@ def own_wire(settings: HasWire) -> Wire:
 
 
 def wire_of(settings: HasWire) -> Wire:
-    """Return the wire of a source; that of `http` also reads posts to the names of `observe`."""
+    """Return the wire of a source, which is the reader of its records' format.
+
+    The wire of `http` also reads posts to the names of `observe`.
+    """
     base = own_wire(settings)
     if not isinstance(settings, HttpSourceConfig):
         return base

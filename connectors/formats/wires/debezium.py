@@ -104,7 +104,10 @@ class DebeziumWire(WithoutHeaders):
             return False
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Read the row after a change, and return its outcomes; a change without a row gives None."""
+        """Read the row after a change, and return its outcomes.
+
+        A change without a row gives the outcome None.
+        """
         try:
             envelope = _opened(_ENVELOPE.decode(data))
         except ERRORS as error:

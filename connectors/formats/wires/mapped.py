@@ -323,7 +323,10 @@ class MappedWire:
         return self.note(message)
 
     def table(self, raw: RawTable) -> RawTable:
-        """Return a table with our columns; a path is the name of a column or leads into its cells."""
+        """Return a table with our columns, made from the columns that the mapping names.
+
+        A path is the name of a column, or leads into its cells.
+        """
         rows = max(map(len, raw.columns.values()), default=0)
         columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
         for name, written in self.mapping.paths.items():

@@ -105,7 +105,10 @@ class ObservedWire(ByShape):
         return self.base.message(value, headers)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return a post as a line of JSON by the base wire; posts to a source use its own wire."""
+        """Return a post as a line of JSON by the base wire.
+
+        Posts to a source use its own wire.
+        """
         return self.base.posted(headers, body)
 
     def passes_over(self, line: bytes) -> bool:

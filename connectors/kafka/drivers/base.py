@@ -57,7 +57,9 @@ class Stamp(NamedTuple):
     time: int = -1
 
     def differs(self, other: Stamp) -> bool:
-        """Return whether two stamps cannot belong to one record; an unknown number fits any other.
+        """Return whether two stamps cannot belong to one record.
+
+        An unknown number fits any other.
 
         Examples
         --------
@@ -205,7 +207,9 @@ class Driver(ABC):
 
     @abstractmethod
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """Return at most `most` messages, and wait for the first of them; the listener is called meanwhile.
+        """Return at most `most` messages, and wait for the first of them.
+
+        The driver may call the listener meanwhile.
 
         Raises
         ------

@@ -681,7 +681,9 @@ def raised() -> Iterator[None]:
 def end_of_spoilt(
     consumer: Consumer, name: str, start: int, high: int, ours: Callable[[], bool]
 ) -> int | None:
-    """Return the offset after a damaged batch; the consumer stays assigned to this partition alone.
+    """Return the offset after a damaged batch.
+
+    The consumer stays assigned to this partition alone.
 
     Parameters
     ----------

@@ -130,7 +130,9 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def check_files(options: Mapping[str, Any]) -> None:
-    """Check that the files of certificates and passwords exist; without them a client would only try again.
+    """Check that the files of certificates and passwords exist.
+
+    Without them a client would only try to connect again and again.
 
     Raises
     ------

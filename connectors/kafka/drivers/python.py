@@ -153,7 +153,10 @@ class PythonDriver(Driver):
         return any(client.connected(broker.node_id) for broker in client.cluster.brokers())
 
     def refresh(self) -> None:
-        """Ask the brokers which topics exist; kafka-python itself asks only after `metadata_max_age_ms`."""
+        """Ask the brokers which topics exist.
+
+        kafka-python itself asks only after `metadata_max_age_ms`.
+        """
         self._connection.client.cluster.request_update()
 
     def position(self, name: str) -> int | None:

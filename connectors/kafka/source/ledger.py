@@ -145,7 +145,7 @@ class PositionLedger:
         return {partition_of(name).topic for name in self.names()}
 
     def known(self, name: str) -> LogPosition:
-        """Return the position of `resume` with the facts about its log; position 0 if there is none."""
+        """Return the position of `resume` with the facts about its log, or position 0 if there is none."""
         with self._lock:
             place = self._places.get(name, _Place())
             at = place.read if place.read is not None else place.resume

@@ -16,7 +16,7 @@ _FEWEST_REPLACED = 5  # one or two corrections among few labels do not make the 
 
 
 def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
-    """Return a sentence if too many labels were replaced by another class to fit on them; otherwise None.
+    """Return a sentence if too many labels were replaced by another class to fit on them, otherwise None.
 
     Labels that replace each other come from senders that contradict each other: a fit would agree with the
     last one. A wrong label that is the only one for its id is not detected.

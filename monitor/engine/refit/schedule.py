@@ -101,7 +101,10 @@ class RefitScheduleLogic:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds; the wait starts at the first call."""
+        """Set the time, in seconds.
+
+        The wait for `every_seconds` starts at the first call.
+        """
         if np.isneginf(now):
             return  # no record has had a time yet
         self._since = min(self._since, now)

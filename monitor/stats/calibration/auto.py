@@ -137,7 +137,9 @@ def _standard_error(difference: Floats, weight: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AutoCalibrator(Calibrator):
-    """Calibration by the method that `choose` selects; the fitted map has the name of that method.
+    """The calibrator that uses the method that `choose` selects for the rows.
+
+    The fitted map has the name of that method.
 
     A fit costs six fits of each method, about half a second on 40,000 rows.
 

@@ -62,7 +62,9 @@ class BetaCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibrator(Calibrator):
-    """Logistic regression of the outcome on ln s and −ln(1 − s), with both coefficients at least 0.
+    """The settings of beta calibration, a logistic regression of the outcome on the score s.
+
+    The regressors are ln s and −ln(1 − s). Both coefficients are at least 0.
 
     The map has three parameters for each class. It is exact if the scores of each class follow a beta
     distribution. It bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are

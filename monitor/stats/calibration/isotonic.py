@@ -188,7 +188,7 @@ class IsotonicCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class IsotonicCalibrator(Calibrator):
-    """Isotonic regression of the outcome on the raw score.
+    """The settings of isotonic calibration: isotonic regression of the outcome on the raw score.
 
     For two classes the fit is the second class on its score; for a confidence, the event that the prediction
     is right (label 0); for more classes, each class against the rest, with normalised rows, where a row of

@@ -61,7 +61,9 @@ class PlattCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibrator(Calibrator):
-    """Logistic regression of the outcome on the logit of the score, with Platt's targets.
+    """The settings of Platt's calibration: logistic regression of the outcome on the logit of the score.
+
+    It uses Platt's targets.
 
     The map has two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of
     1 and 0, against overconfidence on few rows. For two classes the fit is the second class on its score; for

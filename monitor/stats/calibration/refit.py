@@ -71,7 +71,10 @@ class Refitted:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The fit on all rows; a ValueError is raised if they allow none."""
+        """The calibration fitted on all rows.
+
+        A ValueError is raised if they allow none.
+        """
         return self.fit()
 
 

@@ -54,7 +54,7 @@ class Memory(Protocol):
         """
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the limits of the next value, in sigmas from the centre; patterns are ignored."""
+        """Return the limits of the next value, in sigmas from the centre, without regard to patterns."""
 
     def restart(self) -> None:
         """Drop the past windows, after an alarm was released."""

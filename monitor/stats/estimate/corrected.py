@@ -747,7 +747,7 @@ class CorrectionLogic:
         return tuple(one.number for one in self._windows)
 
     def close(self, window: int, confidence: ArrayLike) -> Ints:
-        """Add the rows of a window that closes; return the block of each.
+        """Add the rows of a window that closes, and return the block of each.
 
         Parameters
         ----------

@@ -90,7 +90,10 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
         return float(self.table[1].sum() / self.table[0].sum())
 
     def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
-        """Return the sums with further rows added; once there is an `OTHER`, the names are final."""
+        """Return the sums with further rows added.
+
+        Once some parts are joined into `OTHER`, the names are final.
+        """
         if more.names == self.names:  # the usual case in a baseline
             return PartSums(self.names, self.table + more.table, self.folded or more.folded)
         names = self.joint_names(more)

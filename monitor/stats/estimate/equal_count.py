@@ -64,7 +64,7 @@ def bin_rows(n: int, bins: int) -> Floats:
 
 
 def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCountBins, Ints]:
-    """Cut rows into bins of equal count by their raw score; return the bins and the (n,) order of the rows.
+    """Cut rows into bins of equal count by their raw score, and return the bins and the order of the rows.
 
     Parameters
     ----------

@@ -139,7 +139,7 @@ class Predictive:
         return self.error_of([self.exposure(self.place(confidence, classes), weights)]).variance
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
-        """Return the rows' bins in the curves, computed once for all metrics of a window; n at least 1."""
+        """Return the bins of n ≥ 1 rows in the curves, computed once for all metrics of a window."""
         spread: Floats = confidence * (1 - confidence)
         if len(self.edges) == 1:
             alone = np.zeros(len(confidence), dtype=np.int64)

@@ -214,7 +214,9 @@ class Adjustment:
     def fit(
         cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats, factors: Sequence[float]
     ) -> Self:
-        """Fit the coefficients for every factor; each fit starts from the one before.
+        """Fit the coefficients for every factor.
+
+        Each fit starts from the one before.
 
         Parameters
         ----------
