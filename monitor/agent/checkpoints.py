@@ -259,7 +259,7 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save everything, and return whether that succeeded in time."""
+        """Save everything that is not saved yet, and return whether that succeeded in time."""
 
 
 class ImmediateOutput(OutputPolicy):

@@ -53,7 +53,7 @@ def forget(engine: Engine, request: OperatorRequest) -> str:
 
 
 def sentence(forgotten: Forgotten) -> str:
-    """Return a sentence with the numbers of deleted records.
+    """Return a sentence with the numbers of deleted records, for the answer to the request.
 
     Examples
     --------

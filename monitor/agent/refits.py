@@ -104,7 +104,13 @@ class Refitter:
             self._jobs.put((owner, job))
 
     def drop(self, others_than: Collection[Hashable]) -> None:
-        """Delete the results for all engines except those with these keys."""
+        """Delete the results for all engines except those with these keys.
+
+        Parameters
+        ----------
+        others_than : collection of hashable
+            The keys of the engines that still exist.
+        """
         for _ in range(len(self._results)):
             key, result = self._results.popleft()
             if key in others_than:

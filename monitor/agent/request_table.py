@@ -118,7 +118,13 @@ class PolledRequests:
             return sorted(self._there)
 
     def read(self, number: str) -> OperatorRequest:
-        """Return the request with this id; raise RequestError if it is damaged."""
+        """Return the request with this id.
+
+        Raises
+        ------
+        RequestError
+            The request is damaged.
+        """
         with self._lock:
             content = self._there.get(number, b"")
         return read_request(number, content)

@@ -73,6 +73,15 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 def written_request(kind: str, body: Mapping[str, Any], now: float | None = None) -> tuple[str, bytes]:
     """Encode a new request, and return its id and its bytes.
 
+    Parameters
+    ----------
+    kind : str
+        The name of the agent's handler, such as ``rebaseline``.
+    body : object
+        The arguments for the handler.
+    now : float, optional
+        Seconds since the epoch; by default the present time.
+
     Raises
     ------
     RequestError
@@ -115,7 +124,13 @@ class RequestBox(Protocol):
         """Return the ids of the waiting requests, oldest first."""
 
     def read(self, number: str) -> OperatorRequest:
-        """Return the request with this id; raise RequestError if it is damaged."""
+        """Return the request with this id.
+
+        Raises
+        ------
+        RequestError
+            The request is damaged.
+        """
 
     def answer(self, number: str, answer: Outcome) -> None:
         """Write an answer for the waiting command."""

@@ -76,7 +76,15 @@ class Kept:
     desk: RequestHandler | None = None
 
     def output(self, sinks: Sinks, tell: Tell) -> CheckpointedOutput:
-        """Return the output of an engine's results through the store."""
+        """Return the output of an engine's results through the store.
+
+        Parameters
+        ----------
+        sinks : Sinks
+            The destinations of saved windows.
+        tell : callable
+            Called with the positions of a saved checkpoint.
+        """
         output = CheckpointedOutput(self.keeper, self.every_seconds, sinks.reports, tell, self.config)
         output.reports(self.reports)
         return output
@@ -199,7 +207,16 @@ class Shards:
         self._tell = tell
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
-        """Open the state of a partition; see `ShardOwner.take`. Opening waits for the database."""
+        """Open the state of a partition; see `ShardOwner.take`.
+
+        Opening waits for the database.
+
+        Parameters
+        ----------
+        partition : str
+        number : int
+            The number of the partition in its topic, which is that of the shard.
+        """
         shard = self._here.get(number) or self._opened(number)
         if shard is None or shard.leaving or shard.ended:
             return None
@@ -259,7 +276,13 @@ class Shards:
                 self._end(shard, save=False)
 
     def finish(self, save: bool) -> bool:
-        """Release all shards for good, and return whether all were saved."""
+        """Release all shards for good, and return whether all were saved.
+
+        Parameters
+        ----------
+        save : bool
+            Whether to save their states first.
+        """
         with self._lock:
             self._finished = True
         saved = [self._end(shard, save) for shard in self.live()]

@@ -118,7 +118,17 @@ class Closes(Protocol):
     """The interface of an engine that closes windows: the engine of a task, or of an arena."""
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the place of the first record that must wait for a window, or the number of records."""
+        """Return the place of the first record that must wait for a window, or the number of records.
+
+        Parameters
+        ----------
+        batch : Batch
+        labels : LabelBatch or None
+        arrival : (m,) float64
+            The latest possible clock at each place of the chunk's order, nondecreasing.
+        now : float
+            The clock before the chunk.
+        """
 
 
 def cut(

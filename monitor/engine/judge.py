@@ -160,6 +160,13 @@ class Judge:
         """Make charts from these baselines, or wait for the stream's windows if there are none.
 
         The baseline of the accuracy by labels stays, unless there are no baselines.
+
+        Parameters
+        ----------
+        baselines : mapping of str to Baseline
+            By metric.
+        parts : mapping of str to BaselineParts, optional
+            By metric, the sums over groups and other parts, with which an alarm is attributed.
         """
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()

@@ -179,7 +179,13 @@ class LabelChecks:
             self.test.recalibrated(0, epsilon_of(known))
 
     def inherit_tolerance(self, epsilon: float) -> None:
-        """Give a group's test its model's tolerance, unless it has one."""
+        """Give a group's test its model's tolerance, unless it has one.
+
+        Parameters
+        ----------
+        epsilon : float
+            The tolerance of the model's test, in logits.
+        """
         if self._has_no_tolerance or (self.test.trust() is None and not self.test.epsilon):
             self.test.recalibrated(0, epsilon)
             self._has_no_tolerance = False
@@ -218,9 +224,9 @@ class LabelChecks:
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
-        """Return the share of audited labelled batches whose interval contained the accuracy of their labels.
+        """Return the share of batches of 30 labelled rows whose interval contained their accuracy.
 
-        It is None until the audit has seen enough labels, 30 in the first batch.
+        It is None until the first batch is full.
         """
         return self.audit.coverage()
 

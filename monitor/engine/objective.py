@@ -115,7 +115,7 @@ _NEAR = 0.25
 
 
 def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveState:
-    """Return the state of a bound, from an interval and the estimate in it.
+    """Return the state of an objective from an interval of the metric and the estimate in it.
 
     A floor is met if the whole interval lies at or above it, and breached if all of it lies below. In between
     it is at risk if the estimate lies below it, or above it by less than a quarter of the interval's width;

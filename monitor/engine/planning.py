@@ -332,7 +332,14 @@ def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
 
 
 def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Task]:
-    """Return the tasks with only these of their configured models."""
+    """Return the tasks with only these of their configured models.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+    own : collection of str
+        The names of the models.
+    """
     return {
         name: task.model_copy(update={"models": {k: v for k, v in task.models.items() if k in own}})
         for name, task in tasks.items()
@@ -340,7 +347,15 @@ def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Ta
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:
-    """Return a partition for each unit: largest unit first, each to the partition with the fewest rows.
+    """Assign each unit of work to a partition, so that the partitions have about equally many rows.
+
+    The largest unit is first, and each goes to the partition with the fewest rows.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+    partitions : int
+        The number of partitions.
 
     Examples
     --------
@@ -357,7 +372,16 @@ def spread(units: Sequence[Unit], partitions: int) -> list[int]:
 
 
 def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> list[str]:
-    """Return sentences for the user about how the work is spread."""
+    """Return sentences for the user about how the work is spread.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+    whole : mapping of str to str
+        The tasks that are one unit, each with the reason.
+    cores : int
+        The number of processes that can work at once.
+    """
     notes = [f"{task} is computed as a whole, by one core: {why}." for task, why in whole.items()]
     total = sum(unit.rows for unit in units)
     for unit in units:

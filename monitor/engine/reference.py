@@ -174,7 +174,16 @@ class Reference:
     def covariates_outside(
         self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
     ) -> list[CovariateReference]:
-        """Return for each of these windows, in order of time, the rows outside its fifth of the windows."""
+        """Return, for each of these windows, the rows from which its calibration may be fitted.
+
+        They are the rows outside its fifth of the windows, so that no window is calibrated by its own rows.
+
+        Parameters
+        ----------
+        cuts : sequence of (n,) int64
+            The rows of each window, in order of time.
+        features : mapping of str to {"number", "text"}
+        """
         references: list[CovariateReference] = []
         for near in np.array_split(np.arange(len(cuts)), _FOLDS):
             held_out = np.concatenate([cuts[i] for i in near.tolist()])
@@ -369,7 +378,13 @@ def baseline(points: Sequence[Point]) -> Baseline:
 
 
 def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
-    """Return a baseline for each metric that is known in enough of these windows."""
+    """Return a baseline for each metric that is known in enough of these windows.
+
+    Parameters
+    ----------
+    evaluations : sequence of Evaluation
+        The estimates of the windows.
+    """
     points: dict[str, list[Point]] = {}
     for evaluation in evaluations:
         for metric, estimate in evaluation.estimates.items():

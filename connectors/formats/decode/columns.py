@@ -154,7 +154,15 @@ def absent(column: Sequence[Any]) -> bool:
 
 
 def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
-    """Return a function that selects the chosen rows of a column."""
+    """Return a function that selects the chosen rows of a column.
+
+    Parameters
+    ----------
+    chosen : (m,) int64
+        The indices of the rows.
+    size : int
+        The number of rows of the columns.
+    """
     if len(chosen) == size:
         return lambda column: column
     rows = chosen.tolist()

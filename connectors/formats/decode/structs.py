@@ -250,7 +250,15 @@ class Faults:
         self._last: Fault | None = None
 
     def add(self, row: int, reason: RejectReason, message: str) -> None:
-        """Add a fault to a row, unless the row has one already."""
+        """Add a fault to a row, unless the row has one already.
+
+        Parameters
+        ----------
+        row : int
+        reason : RejectReason
+        message : str
+            The place of the value and the problem.
+        """
         fault = (reason, message)
         if fault == self._last:  # many rows with the same fault share one object
             fault = self._last

@@ -165,7 +165,15 @@ class RebalanceListener(Protocol):
         """Return the positions of these partitions that must still be committed, after `draining`."""
 
     def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
-        """Receive the outcome of the commit of the `last_marks`: no error if the brokers have them."""
+        """Receive the outcome of the commit of the `last_marks`.
+
+        Parameters
+        ----------
+        marks : mapping of str to CommittedPosition
+            The positions that were sent, by partition.
+        error : Exception or None
+            None if the brokers have stored them.
+        """
 
     def lost(self, names: set[str]) -> None:
         """Remove partitions that the group has already given to other members.
@@ -199,7 +207,14 @@ class Driver(ABC):
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Join the group; call this once, after `connect`."""
+        """Join the group, once, after `connect`.
+
+        Parameters
+        ----------
+        topics : sequence of str
+        listener : RebalanceListener
+            Called when the group assigns or revokes partitions.
+        """
 
     @abstractmethod
     def assign(self, positions: Mapping[str, int]) -> None:

@@ -60,7 +60,7 @@ class Arenas(Mapping[str, ArenaEngine]):
         return lines, shed
 
     def tick(self, now: float, live: bool) -> list[OrderedReport]:
-        """Advance the time of all arenas; see `ArenaEngine.tick`."""
+        """Advance the time of all arenas, which closes windows that are too old; see `ArenaEngine.tick`."""
         return [line for arena in self.values() for line in arena.tick(now, live)]
 
     def close(self, names: Collection[str] | None = None) -> list[OrderedReport]:

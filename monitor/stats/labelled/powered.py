@@ -63,7 +63,7 @@ def powered_share(
 def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
     """Return the number of equally weighted labels that would give the same variance without an annotator.
 
-    It is above 0, and mostly above the number of labels, because a good annotator is worth further labels.
+    It is above 0. A good annotator makes it larger than the number of labels.
     `powered_share` explains the two rows that the computation adds.
 
     Parameters
