@@ -47,7 +47,7 @@ Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """The outcome of the last reload of the configuration."""
+    """The outcome of the last reload of the configuration: whether it succeeded, and when it was."""
 
     successful: bool
     time: float
@@ -136,17 +136,22 @@ class Agent:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin to stop: end reading, absorb the chunks that were read, close or save the open windows."""
+        """Begin to stop: end reading, process the chunks that were read, and close or save open windows."""
         for feeder in self._feeders:
             feeder.stop()
         self._stop.set()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the agent has ended, after `stop` or the end of every source; return whether it has."""
+        """Wait until the agent has ended, and return whether it has.
+
+        It ends after `stop`, or after the end of every source.
+        """
         return self._finished.wait(timeout_seconds)
 
     def reconfigure(self, swap: Swap, config: str | None = None) -> Future[None]:
-        """Replace the engine between two chunks; several swaps happen in the order of the calls.
+        """Replace the engine between two chunks.
+
+        Several swaps happen in the order of the calls.
 
         Parameters
         ----------

@@ -35,12 +35,14 @@ Written = Callable[[], Mapping[str, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The content of one checkpoint.
+    """The content of one checkpoint, which the store saves in one transaction.
 
     Parameters
     ----------
     changes : Changes
+        The parts of the engine's state that changed since the last checkpoint.
     reports : sequence of WindowReport
+        The windows that closed since then.
     positions : mapping of str to mapping of str to object
         The positions of each source, to be acknowledged after the checkpoint.
     config : str or None
@@ -204,7 +206,7 @@ _MOST_REPORTS = 10_000  # that wait for a failing store; with more, the sources 
 
 
 class OutputPolicy(ABC):
-    """The output of an engine's results, used only by the engine's thread."""
+    """The interface by which the engine's thread outputs windows and positions, with or without a store."""
 
     keeps_windows: bool
     """Whether open windows are saved, so that the agent need not close them when it stops."""
@@ -233,11 +235,11 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
-        """Note that the engine has used all records of a source before these positions."""
+        """Record that the engine has used all records of a source before these positions."""
 
     @abstractmethod
     def after_save(self, then: Then) -> None:
-        """Note that the engine has changed, and call `then` once the change is saved."""
+        """Record that the engine has changed, and call `then` once the change is saved."""
 
     @abstractmethod
     def set_config(self, config: str) -> None:
@@ -245,7 +247,9 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
-        """Process the outcome of a checkpoint and begin one that is due; called between two chunks.
+        """Process the outcome of a checkpoint, and begin one that is due.
+
+        The engine's thread calls this between two chunks.
 
         Raises
         ------
@@ -255,11 +259,11 @@ class OutputPolicy(ABC):
 
     @abstractmethod
     def flush(self, engine: Engine, timeout_seconds: float) -> bool:
-        """Save everything, and return whether that succeeded in time."""
+        """Save everything that is not saved yet, and return whether that succeeded in time."""
 
 
 class ImmediateOutput(OutputPolicy):
-    """Output without a store: windows and positions are passed on at once.
+    """The output of an agent without a store, which passes on windows and positions at once.
 
     Parameters
     ----------
@@ -299,11 +303,12 @@ class ImmediateOutput(OutputPolicy):
 
 
 class CheckpointedOutput(OutputPolicy):
-    """Output with a store: windows and positions are passed on after their checkpoint.
+    """The output of an agent with a store, which passes on windows and positions after their checkpoint.
 
     Parameters
     ----------
     keeper : CheckpointWriter
+        The thread that saves checkpoints.
     every_seconds : float
         The time between two checkpoints.
     take : callable

@@ -1,10 +1,12 @@
-"""Processes that decode the reads of sources, if one core is not enough.
+"""Processes that decode the reads of sources, for streams that are too fast for one core.
 
-A process receives one read at a time and answers with its chunk; it keeps no state between reads. Each
-process has two pipes, one in each direction, which are closed by its death at any moment; the agent then
+A read is the input that a source returns at a time. A process receives one read, decodes it and answers with
+its chunk. It keeps no state between reads.
+
+Each process has two pipes, one in each direction. If the process dies, its pipes are closed, and the agent
 decodes the read itself. (An executor of `concurrent.futures` has one pipe for all processes: if one is killed
-while it writes a chunk, the executor waits for the rest for ever.) A process ends when its pipes are closed,
-so that it never outlives the agent.
+while it writes a chunk, the executor waits for the rest for ever.) A process also ends when its pipes are
+closed, so that it never outlives the agent.
 """
 
 from __future__ import annotations
@@ -46,13 +48,14 @@ BuildDecoders = Callable[[], Mapping[str, Decode]]
 
 @dataclass(slots=True, eq=False)
 class DecoderProcess:
-    """The agent's side of one process.
+    """A process that decodes, as the agent sees it: its handle, its pipes, and whether it is ready or busy.
 
     Parameters
     ----------
     process : BaseProcess
+        The process itself.
     reads, chunks : Connection
-        The pipe of reads to the process, and the pipe of chunks from it.
+        The pipe that sends reads to the process, and the pipe that brings chunks from it.
     ready : bool
         Whether the process has reported that its decoders exist.
     busy : bool
@@ -87,7 +90,12 @@ class DecoderProcess:
         return True
 
     def receive(self, timeout_seconds: float) -> bytes | None:
-        """Return the answer, or None if no further part of it comes within the time limit.
+        """Return the next message from the process, or None if no further part of it comes in time.
+
+        Parameters
+        ----------
+        timeout_seconds : float
+            The limit of each wait for the next bytes.
 
         Raises
         ------
@@ -113,19 +121,21 @@ class DecoderProcess:
         return b"".join(parts)
 
     def has_answered(self, timeout_seconds: float = 0.0) -> bool:
-        """Return whether an answer arrives, or the process ends, within the time limit."""
+        """Wait until a message arrives or the process ends, and return whether it did so in time."""
         return self.chunks.poll(timeout_seconds)
 
 
 class Decoders:
-    """A pool of processes that decode the reads of all sources; any thread may call its methods.
+    """A pool of processes that decode the reads of all sources.
+
+    Any thread may call its methods.
 
     Parameters
     ----------
     processes : int
         The largest number of processes, and so of reads that are decoded at a time.
     build : callable
-        Returns the decoders; it is pickled.
+        Returns the decoders. It is pickled and called in each process.
     """
 
     def __init__(self, processes: int, build: BuildDecoders) -> None:
@@ -176,7 +186,10 @@ class Decoders:
         return None
 
     def take(self, process: DecoderProcess) -> Chunk | None:
-        """Wait for the chunk of the read that was sent to a process; return None if the process is lost."""
+        """Wait for the chunk of the read that was sent to a process, and return it.
+
+        Return None if the process is lost.
+        """
         try:
             answer = process.receive(SILENT_SECONDS)
         except (EOFError, OSError):
@@ -190,7 +203,7 @@ class Decoders:
         return chunk
 
     def close(self) -> None:
-        """Kill all processes; they hold no state."""
+        """Kill all processes, which hold no state that could be lost."""
         with self._lock:
             self._closed = True
             ending, self._processes = self._processes, []
@@ -255,12 +268,16 @@ def _start_process(build: BuildDecoders) -> DecoderProcess:
 
 
 def serve(reads: Connection, chunks: Connection, build: BuildDecoders) -> None:
-    """Decode reads until the agent ends; answer None if a read cannot be decoded.
+    """Run a decoding process: decode reads and answer with their chunks, until the agent ends.
+
+    The answer to a read that cannot be decoded is None.
 
     Parameters
     ----------
     reads, chunks : Connection
+        The pipe that brings reads from the agent, and the pipe that returns chunks.
     build : callable
+        Returns the decoder of each source by name.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the agent ends us
     decoders = build()

@@ -1,8 +1,9 @@
 """A thread for each source, which reads, decodes, and passes chunks to the engine through a bounded queue.
 
-With `Decoders` other processes decode large reads. Each read is kept until its chunk has arrived. A second
-thread passes these chunks on in the order of the reads, because the first thread may be blocked in a read
-until all its earlier reads are used, for example while Kafka revokes a partition.
+A read is the input that a source returns at a time. With `Decoders`, other processes decode large reads. The
+feeder keeps each read until its chunk has arrived. A second thread passes these chunks on in the order of the
+reads, because the first thread may be blocked in a read until all its earlier reads are used, for example
+while Kafka revokes a partition.
 """
 
 from __future__ import annotations
@@ -36,7 +37,17 @@ Fed = tuple[MovingShard | None, Chunk]
 
 @dataclass(frozen=True, slots=True)
 class SentRead:
-    """A read that a process decodes, with its shard."""
+    """A read that another process decodes at present.
+
+    Parameters
+    ----------
+    raws : sequence of Raw
+        The input, which the feeder decodes itself if the process dies.
+    shard : MovingShard or None
+        The shard of the read's partitions; None if the agent has only one shard.
+    process : DecoderProcess
+        The process that decodes the read.
+    """
 
     raws: Sequence[Raw]
     shard: MovingShard | None
@@ -44,13 +55,14 @@ class SentRead:
 
 
 class Feeder:
-    """A thread that reads one source.
+    """The threads that read one source and pass its decoded chunks to the engine.
 
     Parameters
     ----------
     source : Input
+        The source with its decoder.
     chunks : queue.Queue
-        The queue for chunks.
+        The queue from which the engine's thread takes chunks.
     most_chunks : int
         The number of chunks in the queue or being decoded at which reading pauses.
     shards : Shards, optional
@@ -95,54 +107,88 @@ class Feeder:
         return self._feed.name
 
     def open(self, positions: Mapping[str, object]) -> None:
-        """Open the source; see `open_source`."""
+        """Open the source at the saved positions, as `open_source` does."""
         open_source(self._feed, positions)
 
     def start(self) -> None:
-        """Start the threads."""
+        """Start the reading thread, and with `decoders` the thread that passes on their chunks."""
         self._thread.start()
         if self._decoders is not None:
             self._hander.start()
 
     def stop(self) -> None:
-        """Ask the thread to end; records that were read and not passed on are read again next time."""
+        """Ask the threads to end, without waiting for them.
+
+        Records that were read and not passed on are read again after the next start.
+        """
         self._stop.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the threads to end if they have started."""
+        """Wait until the threads have ended, or until the time limit."""
         deadline = time.monotonic() + timeout_seconds
         for thread in (self._thread, self._hander):
             if thread.ident is not None:
                 thread.join(max(deadline - time.monotonic(), 0.0))
 
     def absorbed(self) -> None:
-        """Note that the engine has absorbed the oldest chunk."""
+        """Count the oldest chunk as used; the engine's thread calls this after each chunk."""
         self._unused.popleft()
 
     def acknowledge(self, positions: Mapping[str, object]) -> None:
-        """Acknowledge used and saved positions; log an error, because the next call includes them."""
+        """Report used and saved positions to the source, which need not send the records before them again.
+
+        An error is only logged, because the next call includes these positions.
+
+        Parameters
+        ----------
+        positions : mapping of str to object
+            By partition, the position at which reading continues after a restart.
+        """
         try:
             self._feed.acknowledge(positions)
         except Exception:
             log.exception("%s: the acknowledgement failed; the next one covers it.", self.name)
 
     def forget(self, keys: Keys) -> None:
-        """Make the source return positions without these records from now on."""
+        """Remove records from the positions that the source returns from now on.
+
+        The positions of some sources hold ids, which a request to delete personal data covers too.
+
+        Parameters
+        ----------
+        keys : (n,) uint64
+            The hashes of the records' ids.
+        """
         self._feed.forget(keys)
 
     def without(self, position: Any, keys: Keys) -> Any:
-        """Return a position of the source without these records."""
+        """Return a position of the source without records that must be deleted.
+
+        Parameters
+        ----------
+        position : object
+            A position that the source returned.
+        keys : (n,) uint64
+            The hashes of the records' ids.
+        """
         return self._feed.without(position, keys)
 
     def close(self) -> None:
-        """Close the source; log an error, so that the other sources can be closed."""
+        """Close the source.
+
+        An error is logged and not raised, because the agent still has to close its other sources.
+        """
         try:
             self._feed.close()
         except Exception:
             log.exception("%s: could not be closed cleanly.", self.name)
 
     def view(self) -> SourceView:
-        """Return the state of the source; its lag includes records that were read and not absorbed yet."""
+        """Return the state of the source for exporters.
+
+        Its lag, the number of waiting records, includes those that were read and that the engine has not used
+        yet.
+        """
         up = self.failure is None and (self.ended or self._feed.up)
         unread, refusals = self._feed.lag, self._feed.refusals
         return SourceView(

@@ -1,4 +1,4 @@
-"""Deletion of records by id: the agent's handler of requests, and the search for ids in bytes."""
+"""Deletes records by id: the agent's handler of such requests, and the search for ids in stored bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = "forget"
 
 
 class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request to forget records.
+    """The body of a request to delete the records with some ids.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def forget(engine: Engine, request: OperatorRequest) -> str:
 
 
 def sentence(forgotten: Forgotten) -> str:
-    """Return a sentence with the numbers of deleted records.
+    """Return a sentence with the numbers of deleted records, for the answer to the request.
 
     Examples
     --------
@@ -91,9 +91,9 @@ class _Number(str):
 
 
 class RecordsOf:
-    """A predicate for the bytes of a record: whether it has one of these ids.
+    """A test of the bytes of a record: whether it has one of these ids.
 
-    A JSON object matches if its `id` is one of the ids; without a text as `id`, it matches if any key or
+    A JSON object matches if its `id` is one of the ids. Without a text as `id`, it matches if any key or
     value is one. Bytes that are not JSON (broken, or cut off) are searched as text for an id that is not part
     of a longer word or number. This may match too many records, which is harmless for rejected records.
 

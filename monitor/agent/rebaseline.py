@@ -1,4 +1,4 @@
-"""The handler of `blindsight rebaseline`, which begins a new baseline for one metric of one model."""
+"""Handles the requests of `blindsight rebaseline`, each of which begins a new baseline for one metric."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ class _Lost(Exception):  # noqa: N818 - it becomes the reason of a refusal
 
 
 class RefitWorker:
-    """A child process that runs refits one at a time; used by one thread.
+    """A child process that runs refits one at a time.
+
+    One thread uses it.
 
     Every job is answered, with its result or with a refusal that gives the reason. If the child is killed,
     dies, takes too long or sends an invalid answer, it is ended, and the next job starts a new one. It has a
@@ -100,7 +102,10 @@ class RefitWorker:
         return result
 
     def kill(self) -> None:
-        """End the child; any thread may call it, and a `run` under way then returns a refusal."""
+        """End the child.
+
+        Any thread may call this. A `run` under way then returns a refusal.
+        """
         child = self._child
         if child is not None:
             child.kill()

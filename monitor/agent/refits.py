@@ -1,4 +1,7 @@
-"""Refits in the background: a thread that passes jobs to the worker process and keeps the results."""
+"""Refits in the background: a thread that passes jobs to the worker process and collects their results.
+
+A refit fits estimators or a calibration again on new labels. It may take seconds.
+"""
 
 from __future__ import annotations
 
@@ -25,40 +28,40 @@ LimitsOf = Callable[[str], ProcessLimits]
 
 
 class Worker(Protocol):
-    """The interface of a worker; see `monitor.agent.refit_process.RefitWorker`."""
+    """The methods by which a `Refitter` runs refits; `monitor.agent.refit_process.RefitWorker` has them."""
 
     def run(self, job: Job, limits: ProcessLimits) -> JobResult:
-        """Run a job and return its result."""
+        """Run a job within these limits of time and memory, and return its result, which may be a refusal."""
 
     def kill(self) -> None:
-        """End a job under way, from any thread."""
+        """End the job under way at once; any thread may call this."""
 
     def close(self) -> None:
-        """End the worker."""
+        """End the process of the worker, if there is one."""
 
 
 class RefittedEngine(Protocol):
-    """The part of an engine that refits use; see `monitor.engine.engine.Engine`."""
+    """The methods of an engine that a `Refitter` uses; `monitor.engine.engine.Engine` has them."""
 
     def refits(self) -> list[Job]:
-        """Return the jobs that have come due."""
+        """Return the jobs that are due."""
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of a job."""
+        """Use the result of a job, and return False if no job waits for it."""
 
 
 class Refitter:
     """A thread that runs the refits of an agent, so that the engine's thread never waits for one.
 
-    Jobs run one after another in the order in which they came due. Each has a result or a refusal; a job that
-    is under way when the agent stops is dropped, and comes due again after a restart.
+    Jobs run one after another in the order in which they became due. Each ends with a result or a refusal. A
+    job that is under way when the agent stops is dropped, and becomes due again after a restart.
 
     Parameters
     ----------
     worker : Worker
         The worker, which only this thread uses and closes.
     limits : callable
-        Returns the limits of a task's refits.
+        Returns the limits of a task's refits, by the name of the task.
     """
 
     def __init__(self, worker: Worker, limits: LimitsOf) -> None:
@@ -72,7 +75,7 @@ class Refitter:
 
     @property
     def durations(self) -> Mapping[str, RefitDurations]:
-        """A copy of the durations of refits by task."""
+        """The durations of all refits so far, by task, in a copy."""
         return dict(self._durations)
 
     def start(self) -> None:
@@ -80,7 +83,7 @@ class Refitter:
         self._thread.start()
 
     def step(self, engine: RefittedEngine, now: float, owner: Hashable = None) -> None:
-        """Publish the results of an engine's jobs, and queue its jobs that have come due.
+        """Publish the results of an engine's jobs, and queue its jobs that are due.
 
         Parameters
         ----------
@@ -101,7 +104,13 @@ class Refitter:
             self._jobs.put((owner, job))
 
     def drop(self, others_than: Collection[Hashable]) -> None:
-        """Delete the results for engines with other keys than these."""
+        """Delete the results for all engines except those with these keys.
+
+        Parameters
+        ----------
+        others_than : collection of hashable
+            The keys of the engines that still exist.
+        """
         for _ in range(len(self._results)):
             key, result = self._results.popleft()
             if key in others_than:

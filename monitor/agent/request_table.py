@@ -33,7 +33,7 @@ _BOUND = (
 
 
 class RequestTable:
-    """The table of requests, from the side of a command.
+    """The table of requests in PostgreSQL, as a command uses it to send a request and get the answer.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class RequestTable:
         return number
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete and return it; return None if none came in time."""
+        """Wait for an answer, delete it and return it, or return None if none came in time."""
         deadline = time.monotonic() + timeout_seconds
         query = "SELECT answer FROM request WHERE id = ? AND answer IS NOT NULL"
         with (
@@ -86,7 +86,7 @@ class RequestTable:
 
 
 class PolledRequests:
-    """The table of requests, from the agent's side: a `RequestBox`.
+    """The table of requests in PostgreSQL, as the agent uses it: a `RequestBox` with a thread of its own.
 
     Parameters
     ----------
@@ -113,12 +113,18 @@ class PolledRequests:
         self._thread.start()
 
     def waiting(self) -> list[str]:
-        """Return the ids of the requests at the last look, also if an answer waits to be written."""
+        """Return the ids of the requests at the last reading of the table, answered ones included."""
         with self._lock:
             return sorted(self._there)
 
     def read(self, number: str) -> OperatorRequest:
-        """Return the request with this id; raise RequestError if it is damaged."""
+        """Return the request with this id.
+
+        Raises
+        ------
+        RequestError
+            The request is damaged.
+        """
         with self._lock:
             content = self._there.get(number, b"")
         return read_request(number, content)

@@ -73,6 +73,15 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 def written_request(kind: str, body: Mapping[str, Any], now: float | None = None) -> tuple[str, bytes]:
     """Encode a new request, and return its id and its bytes.
 
+    Parameters
+    ----------
+    kind : str
+        The name of the agent's handler, such as ``rebaseline``.
+    body : object
+        The arguments for the handler.
+    now : float, optional
+        Seconds since the epoch; by default the present time.
+
     Raises
     ------
     RequestError
@@ -105,7 +114,7 @@ def read_request(number: str, content: bytes) -> OperatorRequest:
 
 
 class RequestBox(Protocol):
-    """The agent's side of waiting requests; its methods wait at most for a disk."""
+    """The interface by which the agent reads and answers requests; its methods wait at most for a disk."""
 
     @property
     def path(self) -> object:
@@ -115,7 +124,13 @@ class RequestBox(Protocol):
         """Return the ids of the waiting requests, oldest first."""
 
     def read(self, number: str) -> OperatorRequest:
-        """Return the request with this id; raise RequestError if it is damaged."""
+        """Return the request with this id.
+
+        Raises
+        ------
+        RequestError
+            The request is damaged.
+        """
 
     def answer(self, number: str, answer: Outcome) -> None:
         """Write an answer for the waiting command."""
@@ -128,7 +143,7 @@ class RequestBox(Protocol):
 
 
 class RequestFolder:
-    """The folder of requests and answers.
+    """The folder in a store through which commands send requests, and the agent answers.
 
     Parameters
     ----------
@@ -172,7 +187,7 @@ class RequestFolder:
         return number
 
     def waiting(self) -> list[str]:
-        """Return the ids of the waiting requests, oldest first; put aside files with other names."""
+        """Return the ids of the waiting requests, oldest first, and put aside files with other names."""
         try:
             names = [entry.name for entry in os.scandir(self.path)]
         except FileNotFoundError:
@@ -226,7 +241,7 @@ class RequestFolder:
         self._bound("*.refused")
 
     def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
-        """Wait for an answer, delete and return it; return None if none came in time."""
+        """Wait for an answer, delete it and return it, or return None if none came in time."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             with suppress(FileNotFoundError):
@@ -261,7 +276,7 @@ _MOST_AT_ONCE = 50
 
 
 class RequestHandler:
-    """The loop that handles waiting requests, used only by the engine's thread.
+    """The part of the agent that handles waiting requests, used only by the engine's thread.
 
     A request goes through four steps: it is handled; its effect, its id and its answer are saved with the
     next checkpoint; the answer is written; the request is deleted. A process that is killed after one of them
@@ -270,6 +285,7 @@ class RequestHandler:
     Parameters
     ----------
     folder : RequestBox
+        The waiting requests.
     handlers : mapping of str to Handler
         The handler of each kind of request.
     clock : callable

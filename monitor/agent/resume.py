@@ -1,4 +1,4 @@
-"""Restoration of an engine from a store, with a configuration that may have changed."""
+"""Builds an engine from a store, after a restart with a configuration that may have changed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ log = logging.getLogger("blindsight")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """An engine restored from a store.
+    """An engine that continues from a store, with the effects of a changed configuration.
 
     Parameters
     ----------
     engine : Engine
+        The engine with its saved state.
     reports : list of WindowReport
         Reports of windows that the changed configuration closed.
     forgotten : list of str
-        Names of saved pieces that are no longer used.
+        The keys of saved parts of the state that the agent must delete, because their task or arena is no
+        longer configured, or has another layout.
     """
 
     engine: Engine
@@ -79,7 +81,9 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
 
 
 def restore_marks(saved: Saved) -> list[RestoreMark]:
-    """Return a mark for each series of a restored store, from which on windows may be reported again.
+    """Return a mark for each series of a restored store, from which window on reports may come again.
+
+    The agent may have reported these windows already, after the backup was made.
 
     Raises
     ------

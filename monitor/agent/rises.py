@@ -35,7 +35,7 @@ class _Share:
 
 
 class RisingShares:
-    """The shares of unused answers and labels in successive views of the engine, with the logged rises.
+    """A detector of rising shares of answers and labels that are not used, such as duplicates.
 
     Each share is measured over at least 200 answers or labels since the last measurement. A rise begins when
     the share is above 5 % and more than twice the previous share, and ends when it is at most 5 % again.
@@ -52,7 +52,10 @@ class RisingShares:
         self._uncertain: set[tuple[str, str]] = set()  # models that need no more checks
 
     def check_scores(self, chunk: Chunk) -> None:
-        """Check the scores of models that have had only scores of 0 and 1 so far."""
+        """Count the certain answers of models that have had no others so far, and warn once there are many.
+
+        An answer is certain if a score is exactly 1, or a confidence exactly 0 or 1.
+        """
         for batch in chunk.batches:
             names = [(batch.task, model) for model in batch.models]
             if self._uncertain.issuperset(names):

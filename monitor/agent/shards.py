@@ -34,7 +34,7 @@ _AWAY_SECONDS = 1.0
 
 
 class Sinks(Protocol):
-    """The destinations of an agent's output; no method blocks."""
+    """The interface of the destinations of an agent's output; no method blocks."""
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
         """Write closed windows."""
@@ -53,7 +53,7 @@ class Sinks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The durable side of an agent: its checkpoints and its requests.
+    """The means by which an agent saves its state: its checkpoints and its requests.
 
     Parameters
     ----------
@@ -76,7 +76,15 @@ class Kept:
     desk: RequestHandler | None = None
 
     def output(self, sinks: Sinks, tell: Tell) -> CheckpointedOutput:
-        """Return the output of an engine's results through the store."""
+        """Return the output of an engine's results through the store.
+
+        Parameters
+        ----------
+        sinks : Sinks
+            The destinations of saved windows.
+        tell : callable
+            Called with the positions of a saved checkpoint.
+        """
         output = CheckpointedOutput(self.keeper, self.every_seconds, sinks.reports, tell, self.config)
         output.reports(self.reports)
         return output
@@ -84,12 +92,13 @@ class Kept:
 
 @dataclass(slots=True, eq=False)
 class Shard:
-    """An engine with its output, used only by the engine's thread.
+    """An engine with its output and its requests, used only by the engine's thread.
 
     Parameters
     ----------
     engine : Engine
     delivery : OutputPolicy
+        Outputs the windows and positions of the engine.
     desk : RequestHandler, optional
         Handles requests; without it there are none.
     """
@@ -101,13 +110,14 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class OpenedShard:
-    """The opened state of one partition number.
+    """The engine of one partition number, opened from its saved state, with its output.
 
     Parameters
     ----------
     engine : Engine
         The engine, resumed from the state.
     kept : Kept
+        The means to save its state.
     sinks : Sinks
         The sinks of the shard's windows, already started.
     close : callable
@@ -122,7 +132,7 @@ class OpenedShard:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class MovingShard(Shard):
-    """A shard that may move between agents.
+    """A shard that may move between agents, with the facts that its two threads share.
 
     Parameters
     ----------
@@ -166,7 +176,9 @@ class _Past:
 
 
 class Shards:
-    """The shards of an agent, by the numbers of their partitions; a `monitor.base.source.ShardOwner`.
+    """The shards of an agent, by the numbers of their partitions.
+
+    It is the `monitor.base.source.ShardOwner` of the source with these partitions.
 
     Parameters
     ----------
@@ -195,7 +207,16 @@ class Shards:
         self._tell = tell
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
-        """Open the state of a partition; see `ShardOwner.take`. Opening waits for the database."""
+        """Open the state of a partition; see `ShardOwner.take`.
+
+        Opening waits for the database.
+
+        Parameters
+        ----------
+        partition : str
+        number : int
+            The number of the partition in its topic, which is that of the shard.
+        """
         shard = self._here.get(number) or self._opened(number)
         if shard is None or shard.leaving or shard.ended:
             return None
@@ -208,13 +229,13 @@ class Shards:
         return {name for name, shard in there.items() if not (shard.leaving or shard.ended)}
 
     def give_up(self, partitions: Collection[str]) -> None:
-        """Begin to save and release the shards of these partitions."""
+        """Begin to save and release the shards of these partitions, so that another agent can open them."""
         for name in partitions:
             if (shard := self._by_partition.get(name)) is not None:
                 shard.leaving = True
 
     def given_up(self, partitions: Collection[str]) -> bool:
-        """Return whether the shards of these partitions are released."""
+        """Return whether the shards of these partitions are released, and other agents may open them."""
         known = [shard for name in partitions if (shard := self._by_partition.get(name)) is not None]
         return all(self._here.get(shard.number) is not shard for shard in known)
 
@@ -225,7 +246,10 @@ class Shards:
         return "; ".join(f"partition {number} waits: {why}" for number, why in sorted(there.items())) or None
 
     def split(self, raws: Sequence[Raw]) -> list[tuple[MovingShard, list[Raw]]]:
-        """Divide a read by shard, and drop records of shards that are leaving; for the reading thread."""
+        """Divide a read by shard, and drop records of shards that are leaving.
+
+        The reading thread calls this.
+        """
         parts: dict[int, tuple[MovingShard, list[Raw]]] = {}
         for raw in raws:
             shard = self._by_partition.get(raw.partition)
@@ -252,7 +276,13 @@ class Shards:
                 self._end(shard, save=False)
 
     def finish(self, save: bool) -> bool:
-        """Release all shards for good, and return whether all were saved."""
+        """Release all shards for good, and return whether all were saved.
+
+        Parameters
+        ----------
+        save : bool
+            Whether to save their states first.
+        """
         with self._lock:
             self._finished = True
         saved = [self._end(shard, save) for shard in self.live()]

@@ -1,4 +1,4 @@
-"""A warning, once for each task, that labels never match an answer, with examples of the ids."""
+"""Warns once for each task if its labels never match an answer, and shows examples of both ids."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ _MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 
 
 class UnjoinedLabels:
-    """The examples of ids for the warning about labels that never match an answer."""
+    """The examples of ids that the warning about labels without an answer shows."""
 
     def __init__(self) -> None:
         self._ids: dict[str, SampleIds] = {}
         self._done: set[str] = set()
 
     def note(self, chunk: Chunk) -> None:
-        """Save the example ids of a chunk."""
+        """Keep the ids of a chunk's first answer and first label as examples, in place of earlier ones."""
         for task, ids in chunk.ids.items():
             self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
 
     def check(self, view: EngineView, ended: bool = False) -> None:
-        """Log the warning for each task that needs it; after the end of the input, also for few labels."""
+        """Log the warning for each task that needs it.
+
+        Before the end of the input, it waits until there are many labels.
+        """
         for task in self._ids.keys() - self._done:
             ids = self._ids[task]
             if view.labels.get((task, LabelOutcome.MATCHED), 0):

@@ -285,7 +285,9 @@ class LabelBatch:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The places of a chunk's records in the whole stream, if other workers process the other records.
+    """The places of a chunk's records in a whole stream of which the chunk is only a part.
+
+    Other workers process the other records of that stream.
 
     Parameters
     ----------

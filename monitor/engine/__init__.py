@@ -1,1 +1,4 @@
-"""The flow from chunks to reports: windows, labels, refits that are due. No clock, no thread, no socket."""
+"""Computes reports from chunks of records: windows, labels, estimates, charts, and the refits that are due.
+
+Nothing here uses a clock, a thread or a socket.
+"""

@@ -37,12 +37,12 @@ _RANGES = [f"{CONFIDENCE}={each}" for each in BIN_NAMES]
 
 
 class BaselineParts(msgspec.Struct, frozen=True):
-    """The parts of a metric's baseline.
+    """The sums of a metric over each part of a baseline, such as a group, for comparison with later windows.
 
     Parameters
     ----------
     by : dict of str to PartSums
-        By dimension: ``region=`` for a group name, `class`, `confidence`.
+        The sums of each part, by dimension: ``region=`` for a group name, `class`, `confidence`.
     counts : (2, C) float64 or None
         The sums of numerators and denominators of a metric that is a mean of C ratios.
     """
@@ -86,7 +86,7 @@ class PartRows:
     def attribution(
         self, metric: str, evaluation: Evaluation, baseline: BaselineParts, change: float
     ) -> Attribution | None:
-        """Return which parts changed most since the baseline; None if the metric is no mean over rows.
+        """Return the parts that changed most since the baseline; None if the metric is no mean over rows.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class PartRows:
 
 
 def add_parts(parts: dict[str, BaselineParts], metric: str, evaluation: Evaluation, rows: PartRows) -> None:
-    """Add the parts of a baseline's window."""
+    """Add the parts of one more window to those of a baseline, by metric."""
     more = rows.baseline(metric, evaluation)
     if more is not None:
         parts[metric] = parts[metric].plus(more) if metric in parts else more

@@ -27,7 +27,7 @@ from monitor.stats.estimate.predictive import Predictive
 
 
 class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The saved calibration, of any method, with its description."""
+    """The stored state of an `ActiveCalibration`: a calibration of any method, with its description."""
 
     fit: dict[str, Any]
     version: int
@@ -42,7 +42,7 @@ class CalibrationState(msgspec.Struct, frozen=True, omit_defaults=True):
 class LazyPredictive:
     """The calibration's error according to a reference, computed when it is first used.
 
-    The computation takes some twenty milliseconds, for ten thousand models minutes. The first use is a
+    The computation takes some twenty milliseconds, so minutes for ten thousand models. The first use is a
     model's first closed window or first label.
 
     Parameters
@@ -71,12 +71,13 @@ class LazyPredictive:
 
 @dataclass(frozen=True, slots=True)
 class ActiveCalibration:
-    """The calibration in use.
+    """The calibration that a series uses now, with its description and with a model of its error.
 
     Parameters
     ----------
     calibration : Calibration
     view : CalibrationView
+        Its description for reports and exporters.
     learnt : LazyPredictive or None
         The calibration's error and the variation between windows; None for exact intervals, or if nothing is
         known about it.
@@ -87,8 +88,8 @@ class ActiveCalibration:
     adapted : Calibration or None
         The newest closed window's own calibration; None before the first.
     baseline : Calibration or None
-        The calibration when the charts' baseline began, by which they judge calibration errors: a new
-        calibration changes these errors although the model did not change. None if it is this one.
+        The calibration when the charts' baseline began; None if it is this one. Charts judge calibration
+        errors by it, because a new calibration changes these errors although the model did not change.
     """
 
     calibration: Calibration
@@ -141,7 +142,10 @@ class ActiveCalibration:
         fits: int,
         group: str = "",
     ) -> ActiveCalibration:
-        """Return the saved calibration; `at_start` if none is, or one for windows from another reference."""
+        """Return the saved calibration, or that of `at_start` if none is saved.
+
+        A saved calibration for single windows is not used if it was fitted on another reference.
+        """
         if saved and task.adapts and reference is not None and saved.reference != reference.fingerprint:
             return cls.at_start(task, reference, saved.version, group)
         if saved:
@@ -152,7 +156,7 @@ class ActiveCalibration:
     def from_snapshot(
         cls, state: CalibrationState, task: Task, reference: Reference | None, group: str = ""
     ) -> ActiveCalibration:
-        """Return the calibration of a snapshot; what its intervals lack is computed from the reference."""
+        """Return the calibration of a snapshot; parts that the snapshot lacks come from the reference."""
         calibration = calibration_from_snapshot(state.fit)
         method = COVARIATES if state.reference else calibration.method
         view = CalibrationView(method, state.version, state.foreign, state.fitted_time)
@@ -204,7 +208,7 @@ class ActiveCalibration:
         return None if self.learnt is None else self.learnt()
 
     def learn(self) -> bool:
-        """Compute the calibration's error in advance; return whether it was missing."""
+        """Compute the calibration's error in advance, and return whether it was still to compute."""
         if self.learnt is None or self.learnt.known:
             return False
         self.learnt()
@@ -258,7 +262,7 @@ class ActiveCalibration:
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:
-        """Return what the estimators need to evaluate a window by this calibration."""
+        """Return the input of the estimators for a window: its rows with their calibrated scores."""
         request = EstimationRequest(
             scores=window.scores,
             predicted=window.predicted,
@@ -281,11 +285,11 @@ class ActiveCalibration:
         return calibrate(self.baseline, window.scores)
 
     def begin_baseline(self) -> ActiveCalibration:
-        """Return the same calibration, as the one with which the charts' next baseline begins."""
+        """Return a copy with which the charts' next baseline begins."""
         return replace(self, baseline=None)
 
     def adapted_by(self, evaluation: Evaluation) -> ActiveCalibration:
-        """Return the same calibration with a closed window's own, if the window has one."""
+        """Return a copy with the calibration of a closed window, if the window has its own one."""
         adapted = evaluation.adapted
         if adapted is None:
             return self

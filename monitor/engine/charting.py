@@ -1,4 +1,4 @@
-"""Control charts made from the configuration."""
+"""Makes control charts from the configuration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Timed and cut chunks: a clock at each record, and a cut where a record must wait for a window to close.
+"""Gives each record of a chunk a time, and cuts a chunk where a record must wait for a window to close.
 
 The engine's results do not depend on how a stream is divided into chunks. So a chunk may be processed in
-pieces: a refit that becomes due as a window closes is done before any later record that it concerns, even if
+parts: a refit that becomes due as a window closes is done before any later record that it concerns, even if
 that record is in the same chunk.
 """
 
@@ -41,12 +41,21 @@ class TimedBatch:
 
     @classmethod
     def from_arrivals(cls, batch: Batch, arrival: Floats) -> TimedBatch:
-        """Return answers with their clock; a missing time, or one a day ahead, becomes the arrival's."""
+        """Return answers with their clock.
+
+        A missing time, or one more than a day ahead, is replaced by the time of arrival.
+        """
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
 
     def rows(self, sequence: Ints) -> AnswerRows:
-        """Return the answers as rows for windows; `sequence` is each one's number in the stream."""
+        """Return the answers as rows for windows.
+
+        Parameters
+        ----------
+        sequence : (n,) int64
+            The number of each answer's record in the stream.
+        """
         batch = self.batch
         return AnswerRows(
             scores=batch.scores,
@@ -63,11 +72,11 @@ class TimedBatch:
 def timed(
     chunk: Chunk, clock: EventClock | None, now: float
 ) -> tuple[dict[str, TimedBatch], dict[str, LabelBatch]]:
-    """Return a chunk's answers with their clock, and its labels with a time each; both by task.
+    """Return a chunk's answers with the clock at each, and its labels with a time each, both by task.
 
-    Live, the clock is the time of arrival. In a replay it is read from the records: the answers and labels of
-    all tasks, in their order. A label's time is at most that of its arrival, and equal to it if the label has
-    none. A chunk that is a part of a stream carries the clock of the whole stream.
+    In a live run, the clock is the time of arrival. In a replay it is read from the records: the answers and
+    labels of all tasks, in their order. A label's time is at most that of its arrival, and equal to it if the
+    label has none. A chunk that is a part of a stream carries the clock of the whole stream.
 
     Parameters
     ----------
@@ -106,10 +115,20 @@ def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClo
 
 
 class Closes(Protocol):
-    """An object that closes windows of a task: the task's engine, or an arena's."""
+    """The interface of an engine that closes windows: the engine of a task, or of an arena."""
 
     def next_piece(self, batch: Batch, labels: LabelBatch | None, arrival: Floats, now: float) -> int:
-        """Return the place of the first record that must wait for a window, or the number of records."""
+        """Return the place of the first record that must wait for a window, or the number of records.
+
+        Parameters
+        ----------
+        batch : Batch
+        labels : LabelBatch or None
+        arrival : (m,) float64
+            The latest possible clock at each place of the chunk's order, nondecreasing.
+        now : float
+            The clock before the chunk.
+        """
 
 
 def cut(
@@ -181,7 +200,9 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
 
 
 def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
-    """Return the latest possible clock at each answer and label, in the chunk's order; (answers + labels,).
+    """Return the latest possible clock at each answer and label, in the chunk's order.
+
+    The result has the shape (answers + labels,).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The clock of a replayed stream: it follows the records' times, never falls, and ignores one wrong time."""
+"""The clock of a replayed stream, which follows the records' times, and ignores single wrong ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,13 @@ class EventClock(msgspec.Struct):
     last: float = -np.inf
 
     def advance(self, times: Floats) -> Floats:
-        """Return the clock at each of these records, (n,); NaN is the time of a record without one."""
+        """Advance the clock over records, and return it at each of them.
+
+        Parameters
+        ----------
+        times : (n,) float64
+            The times of the records, in order; NaN for a record without one.
+        """
         if not len(times):
             return times
         known = np.where(np.isnan(times), -np.inf, times)

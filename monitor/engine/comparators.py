@@ -1,8 +1,8 @@
-"""Comparison estimators in a series, fitted on the model's labelled reference: DoC-Feat, ATC, NannyML's band.
+"""Comparison estimators, fitted on the model's labelled reference: DoC-Feat, ATC and NannyML's band.
 
-Each registered class is fitted on confidences and right or wrong answers, stores numbers, and estimates the
-accuracy. Each registered function takes an estimate of any metric, and a labelled row's contribution to the
-realised metric's standard error.
+Each registered class is fitted on confidences and on whether answers were right, stores numbers, and
+estimates the accuracy. Each registered function takes an estimate of any metric, and a labelled row's
+contribution to the realised metric's standard error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CODE: Classes[Any] = Classes(COMPARISON_ESTIMATORS)
 
 
 class ComparisonFits(msgspec.Struct, frozen=True):
-    """The parameters fitted on a labelled reference.
+    """The parameters of the comparison estimators, fitted on a labelled reference.
 
     Parameters
     ----------

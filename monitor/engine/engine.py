@@ -1,9 +1,9 @@
-"""The engine: chunks and times go in, reports of closed windows come out. Pure: no socket, no clock.
+"""The engine: chunks and times go in, reports of closed windows come out. It uses no socket and no clock.
 
-`absorb` processes a chunk, cut where a record must wait for a window to close. Each piece goes to its tasks:
+`absorb` processes a chunk, cut where a record must wait for a window to close. Each part goes to its tasks:
 they remove duplicates, add answers to windows and match labels to answers. The closed windows are evaluated
-in one vectorised call, in their order. Then each series closes its own: labels, charts, objectives, trust,
-report. Each call goes down to a lower layer, none back up.
+in one vectorised call, in their order. Then each series closes its own windows: it applies labels, charts,
+objectives and the test of trust, and makes the report. Each call goes down to a lower layer, none back up.
 
 The same records in the same order give the same reports, however the stream is divided into chunks: the
 decisions about a window depend on the records up to the one that closed it, and never on later records of the
@@ -121,7 +121,10 @@ class EngineState(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """A running engine. Only one thread at a time may use it."""
+    """A running engine, which holds the state of all tasks and arenas.
+
+    Only one thread at a time may use it.
+    """
 
     def __init__(
         self, settings: EngineSettings, resume: EngineState | Mapping[str, Any] | None = None
@@ -180,7 +183,7 @@ class Engine:
         return self._arenas
 
     def positions(self, source: str) -> Mapping[str, object]:
-        """Return by partition the position to read from, after the last absorbed record of this source."""
+        """Return the position after the last absorbed record of a source, by partition."""
         return dict(self._positions.get(source, {}))
 
     def revise_positions(self, source: str, revise: Callable[[Any], Any]) -> None:
@@ -189,7 +192,7 @@ class Engine:
         held.update({partition: revise(position) for partition, position in held.items()})
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        """Process a chunk; return its reports in order.
+        """Process a chunk, and return its reports in order.
 
         A report is of a window that closed, or a revision of an earlier window that labels have changed.
 
@@ -202,7 +205,7 @@ class Engine:
         return [ordered.report for ordered in self.take(chunk, now)]
 
     def take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
-        """Process a chunk like `absorb`; return the reports with their positions in the stream."""
+        """Process a chunk as `absorb` does, and return the reports with their positions in the stream."""
         reports: list[OrderedReport] = []
         rest: Chunk | None = chunk
         while rest is not None:
@@ -268,17 +271,20 @@ class Engine:
         return [ordered.report for ordered in reports]
 
     def learn(self) -> bool:
-        """Compute one missing calibration error in advance; return False if none is missing.
+        """Compute one calibration error in advance, and return whether there was one to compute.
 
-        It is the error according to the model's reference. Otherwise the model's first window or first label
-        waits for it. No result depends on when it is computed.
+        It is a model's error according to its reference. Without this call, the model's first window or first
+        label waits for it. No result depends on when it is computed.
         """
         return any(task.learn() for task in self._tasks.values())
 
     def refits(self) -> list[Job]:
-        """Return the jobs that are due, at most one of each kind per task; answer each by `publish`.
+        """Return the jobs that are due, at most one of each kind per task.
 
-        They use the records absorbed so far. Nothing waits for the answers: the last fit stays in use.
+        Answer each by `publish`.
+
+        They use the records absorbed so far. The engine does not wait for the answers: the last fit stays in
+        use.
         """
         tasks = self._tasks.values()
         return [
@@ -314,7 +320,7 @@ class Engine:
         return [ordered.report for ordered in self.end()]
 
     def end(self) -> list[OrderedReport]:
-        """End the input like `finish`; return the reports with their positions in the stream."""
+        """End the input as `finish` does, and return the reports with their positions in the stream."""
         outputs = [(task, task.end()) for task in self._tasks.values()]
         reports = [*reports_of(outputs, self._now), *self._arenas.close()]
         for task in self._tasks.values():
@@ -324,7 +330,7 @@ class Engine:
         return reports
 
     def forget(self, ids: Keys, task: str = "") -> Forgotten:
-        """Forget everything that is stored under these ids, in one task or in all; the windows' counts stay.
+        """Delete all records that are stored under these ids, but keep the windows' counts.
 
         Parameters
         ----------
@@ -368,13 +374,13 @@ class Engine:
         return Changes(parts, rings)
 
     def confirm(self) -> None:
-        """Note that the result of `changes` is saved."""
+        """Mark the result of `changes` as saved, so that the next call leaves it out."""
         for task in self._tasks.values():
             task.confirm()
         self._arenas.confirm()
 
     def retract(self) -> None:
-        """Note that the result of `changes` could not be saved."""
+        """Mark the result of `changes` as not saved, so that the next call returns it again."""
         for task in self._tasks.values():
             task.retract()
         self._arenas.retract()

@@ -1,8 +1,8 @@
-"""Label-free estimates of closed windows, many windows in one vectorised step.
+"""Computes label-free estimates of closed windows, many windows in one vectorised step.
 
-A pure function of the windows, their calibrations and the settings. The engine calls it once for all windows
-that a chunk closed, of all models. Intervals allow for errors that a window's rows share: the calibration's
-error and the variation between windows.
+The result depends only on the windows, their calibrations and the settings. The engine calls `evaluate` once
+for all windows that a chunk closed, of all models. Intervals allow for errors that a window's rows share: the
+calibration's error and the variation between windows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from monitor.stats.estimate.widening import widened, widened_interval
 
 @dataclass(frozen=True, slots=True)
 class EstimationRequest:
-    """One window to evaluate.
+    """The input of the estimators for one window: its rows, their calibrated scores, and the settings.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class EstimationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The label-free estimates of one window.
+    """The label-free estimates of one window, with the distributions from which several windows are pooled.
 
     The distributions for pooling include chance alone: windows share the other errors, which are added to the
     pool.
@@ -122,6 +122,7 @@ class Evaluation:
     others : mapping of str to ClassificationEstimate
         By metric (precision and the like), with the distributions for pooling.
     confidence : (n,) float64
+        The probability that each predicted class is right.
     classes : mapping of (str, int) to Estimate or Unknown
         By metric and class, if each class is evaluated.
     exposures : mapping of str to Exposure
@@ -480,7 +481,7 @@ def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
 
 
 def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
-    """Return the exposure of the accuracy of n rows, with weight n."""
+    """Return how much the accuracy of n rows depends on errors that the rows share, with weight n."""
     return model.exposure(rows, weight=float(len(rows.bins)))
 
 
@@ -503,7 +504,7 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
 def metric_exposures(
     model: Predictive, rows: Placed, estimates: Mapping[_Key, ClassificationEstimate]
 ) -> dict[_Key, Exposure]:
-    """Return the exposures of the known metrics among precision, recall and the like."""
+    """Return how much each known metric among precision, recall and the like depends on shared errors."""
     known = {of: each for of, each in estimates.items() if each.slope is not None}
     if not known:
         return {}
@@ -515,11 +516,12 @@ def metric_exposures(
 def error_exposure(
     model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
-    """Return the exposure of a calibration error; None if the error is unknown.
+    """Return how much a calibration error depends on errors that rows share; None if it is unknown.
 
     Parameters
     ----------
     model : Predictive
+        The model of the shared errors.
     rows : Placed
     estimate : CalibrationErrorEstimate
     bins : int

@@ -1,4 +1,7 @@
-"""Refits in the flow of records, each when the window closes that makes it due: same input, same bytes."""
+"""Fits on new labels that run in the same thread as the records, right after the window that makes them due.
+
+The result does not depend on how long a fit takes: the same records give the same reports, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,31 @@ from monitor.engine.task import TaskEngine
 
 @dataclass(frozen=True, slots=True)
 class InlineRefits:
-    """The fits that the engine does in the flow.
+    """The two kinds of fit that the engine runs itself, before it reads the next record.
 
     Parameters
     ----------
-    refit, recalibrate : callable or None
-        None if such jobs are handed out instead, and nothing waits for them.
+    refit : callable or None
+        Runs a refit of the estimators that use labels. With None the engine hands such jobs out, and does not
+        wait for their results.
+    recalibrate : callable or None
+        The same for a recalibration of one model.
     """
 
     refit: Callable[[RefitJob], RefitResult] | None
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None
 
     def wait_for(self, task: TaskEngine, chunk: Chunk) -> bool:
-        """Return whether a fit may become due as a window of this task closes in this chunk."""
+        """Return whether a fit for this task may become due inside this chunk.
+
+        If so, the engine cuts the chunk where a window closes, and runs the fit there before it continues.
+
+        Parameters
+        ----------
+        task : TaskEngine
+        chunk : Chunk
+            The records that come next.
+        """
         if self.refit and task.refits is not None:
             return True
         if not self.recalibrate or task.recalibrations is None:
@@ -36,16 +51,33 @@ class InlineRefits:
         return has_labels or task.recalibrations.any_due
 
     def jobs_to_hand_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job]:
-        """Return the jobs of a task that are due but not done in the flow."""
+        """Return the due jobs of a task that another process must do.
+
+        Parameters
+        ----------
+        task : TaskEngine
+        sequence : int
+            The sequence number of the newest record that the jobs may use.
+        now : float
+            The engine's clock, seconds since the epoch.
+        """
         refit = None if self.refit else task.begin_refit(sequence, now)
         recalibration = None if self.recalibrate else task.begin_recalibration()
         return [job for job in (refit, recalibration) if job is not None]
 
     def run_due(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
-        """Do the jobs that are due in tasks with a newly closed window, on records up to `sequence`.
+        """Do the jobs that are due in tasks with a newly closed window, and publish their results.
 
-        A recalibration waits for a window of its own model, so that a model's results depend only on its own
-        answers and labels, not on other models.
+        A recalibration waits until a window of its own model closes, so that a model's results depend only on
+        its own answers and labels, not on other models.
+
+        Parameters
+        ----------
+        tasks : iterable of TaskEngine
+        sequence : int
+            The sequence number of the newest record that the jobs may use.
+        now : float
+            The engine's clock, seconds since the epoch.
         """
         for task in tasks:
             if self.refit and task.refits is not None and task.refits.take_closed():

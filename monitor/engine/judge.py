@@ -1,4 +1,4 @@
-"""The judge of a series' windows: baselines, control charts and objectives."""
+"""Judges the windows of a series: it makes baselines, and applies control charts and objectives."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger("blindsight")
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """The settings of a judge.
+    """The settings by which the windows of one series are judged.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class JudgeSettings:
 
 
 class JudgeState(msgspec.Struct, frozen=True):
-    """The state of a judge: baselines, charts, objectives and counts, by metric."""
+    """The stored state of a `Judge`: baselines, charts, objectives and counts, by metric."""
 
     baselines: dict[str, Baseline] = {}
     charts: dict[str, ChartState] = {}
@@ -91,10 +91,10 @@ class JudgeState(msgspec.Struct, frozen=True):
 
 
 class Judge:
-    """The charts and objectives of one series.
+    """The control charts and objectives of one series, which judge its closed windows in turn.
 
-    Before there is a baseline, from a reference or from the first windows of the stream, there are no charts
-    and no alarms.
+    Charts need a baseline, from a reference or from the first windows of the stream. Before there is one,
+    there are no charts and no alarms.
     """
 
     def __init__(self, settings: JudgeSettings, resume: JudgeState | None = None) -> None:
@@ -137,12 +137,12 @@ class Judge:
 
     @property
     def alarmed_since(self) -> Mapping[str, float | None]:
-        """The metrics with a latched alarm, and the time since when, as in `SeriesView`."""
+        """The time since when each metric's alarm has been on, as in `SeriesView`."""
         return dict(self._alarmed)
 
     @property
     def attributions(self) -> Mapping[str, Attribution]:
-        """The attribution of each metric's alarm, as in `SeriesView`."""
+        """The parts of the windows that changed most, for each metric's alarm, as in `SeriesView`."""
         return dict(self._attributions)
 
     def window_sds(self) -> dict[str, float]:
@@ -157,9 +157,16 @@ class Judge:
     def set_baseline(
         self, baselines: Mapping[str, Baseline], parts: Mapping[str, BaselineParts] | None = None
     ) -> None:
-        """Make charts from these baselines; without any, wait for the stream's windows.
+        """Make charts from these baselines, or wait for the stream's windows if there are none.
 
-        The baseline by labels stays unless there are no baselines.
+        The baseline of the accuracy by labels stays, unless there are no baselines.
+
+        Parameters
+        ----------
+        baselines : mapping of str to Baseline
+            By metric.
+        parts : mapping of str to BaselineParts, optional
+            By metric, the sums over groups and other parts, with which an alarm is attributed.
         """
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
@@ -172,11 +179,11 @@ class Judge:
             self._by_labels = self._settings.label_alarm()
 
     def set_baseline_by_labels(self, baseline: LabelBaseline | None) -> None:
-        """Judge the accuracy by labels against this baseline; without one, wait for the stream's windows."""
+        """Judge the accuracy by labels against this baseline, or with None wait for the stream's windows."""
         self._by_labels = self._settings.label_alarm(LabelAlarmState(baseline))
 
     def rebaseline(self, metric: str) -> int:
-        """Drop a metric's baseline, chart and alarm; return the number of windows of its next baseline.
+        """Drop a metric's baseline, chart and alarm, and return the number of windows of its next baseline.
 
         Other metrics and all objectives stay. The next baseline is made from the stream's windows even if a
         reference made the old one: the request means that the reference no longer holds.
@@ -216,7 +223,7 @@ class Judge:
     def judge(
         self, evaluation: Evaluation, window: ClosedWindow, rows: PartRows, correction: Correcting
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
-        """Judge a closed window by its charts and objectives; return both results.
+        """Judge a closed window by its charts and objectives, and return both results.
 
         A window of fewer than `min_size` rows is not judged: its distribution is too far from the normal one
         that the limits assume.
@@ -406,10 +413,16 @@ def _moved_to_published(chart: ChartView, shown: Evaluation, charted: Evaluation
 
 
 def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
-    """Return the state of a series.
+    """Return the state of a series, the first of several that hold.
 
-    Lost trust ranks below a missing baseline, without which nothing pages, and above the charts, which mean
-    little once labels contradict the estimate.
+    Lost trust ranks below a missing baseline, without which no alarm is sent, and above the charts, which
+    mean little once labels contradict the estimate.
+
+    Parameters
+    ----------
+    silent, trusted : bool
+        Whether the model has stopped answering, and whether labels do not contradict its estimates.
+    judge : Judge
     """
     if silent:
         return SeriesState.SILENT

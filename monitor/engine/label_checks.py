@@ -31,7 +31,7 @@ _Rows = tuple[Ints, Floats, NDArray[np.bool_]]  # window, confidence, whether it
 
 
 class ChecksState(msgspec.Struct, frozen=True):
-    """The state of the checks."""
+    """The stored state of `LabelChecks`, which consists of the states of its parts."""
 
     audit: AuditState | None = None
     trust: TrustState = msgspec.field(default_factory=TrustState)
@@ -41,7 +41,7 @@ class ChecksState(msgspec.Struct, frozen=True):
     errors: ClassErrorsState = ClassErrorsState()
 
     def restarted(self, window: int) -> ChecksState:
-        """Return the state of checks that restart with this window; the correction's is dropped."""
+        """Return the state with all checks restarted at this window, and without the correction's state."""
         audit = self.audit and self.audit.begun_anew(window)
         return ChecksState(
             audit,
@@ -53,17 +53,20 @@ class ChecksState(msgspec.Struct, frozen=True):
 
 
 class LabelChecks:
-    """The audit, calibration curve, tests and correction of one series, which all use the same labelled rows.
+    """The checks and the correction of one series' estimates by its labelled rows.
 
-    Two tests use each row at once. `test` compares rows with their confidences, and requests a recalibration.
-    `prediction` compares them with the accuracy that the correction predicted from the labels before the
-    newest closed window's end. That accuracy is the one published first, so this test decides on trust. It
-    leaves out rows whose calibration is not known. After a loss of trust, the next closed window brings a new
-    prediction and a fresh test.
+    There is an audit of the intervals, a calibration curve, two tests and a correction. The two tests use
+    each labelled row at once:
 
-    The audit and the curve use rows in pieces of any size: with many models each step brings a row or two for
-    each, which wait until the next use. The correction is used at each window, audit and curve only when
-    something reads them.
+    * `test` compares rows with their confidences. If it fails, it requests a recalibration.
+    * `prediction` compares rows with the accuracy that the correction predicted when the newest window
+      closed, from the labels known then. That accuracy was published before the rows' labels came, so this
+      test decides on trust. It leaves out rows whose calibration is not known. After a loss of trust, the
+      next closed window brings a new prediction, and the test restarts.
+
+    The audit and the curve need not use rows at once. With many models, each step brings only one or two rows
+    for each. Those rows wait until 64 steps have brought some, or until something reads the audit or the
+    curve.
 
     A group has only the two tests and a correction. Its batches of 30 labels are too few for an audit, and
     its curve would add three families of metrics for each group. The model's audit and curve include the
@@ -74,6 +77,7 @@ class LabelChecks:
     level : float
         The level of the intervals.
     correction : Correcting
+        The correction of the series' estimates, which also makes the predictions.
     by_class : bool
         Whether a metric needs the errors by predicted class.
     state : ChecksState, optional
@@ -126,15 +130,29 @@ class LabelChecks:
         Parameters
         ----------
         window, block, predicted : (n,) int64
+            The number of each row's window; the first row of its block, the neighbouring rows for which the
+            correction has one bias, or -1 if unknown; and its predicted class.
         confidence : (n,) float64
         right : (n,) bool
+            Whether the predicted class is the label.
         """
         self.correction.add(block, confidence, right)
         if self._by_class:
             self.errors.add(window, predicted, confidence, right)
 
     def keep_for_later(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Keep rows, which the tests have already used, until the audit or the curve is read."""
+        """Keep rows for the audit and the curve, which use them when they are next read.
+
+        The two tests have already used these rows.
+
+        Parameters
+        ----------
+        window : (n,) int64
+            The number of each row's window.
+        confidence : (n,) float64
+        right : (n,) bool
+            Whether the predicted class is the label.
+        """
         self._waiting.append((window, confidence, right))
         if len(self._waiting) == _MOST_WAITING:
             self._take_waiting()
@@ -161,13 +179,19 @@ class LabelChecks:
             self.test.recalibrated(0, epsilon_of(known))
 
     def inherit_tolerance(self, epsilon: float) -> None:
-        """Give a group's test its model's tolerance, unless it has one."""
+        """Give a group's test its model's tolerance, unless it has one.
+
+        Parameters
+        ----------
+        epsilon : float
+            The tolerance of the model's test, in logits.
+        """
         if self._has_no_tolerance or (self.test.trust() is None and not self.test.epsilon):
             self.test.recalibrated(0, epsilon)
             self._has_no_tolerance = False
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
-        """Adapt the checks to a new calibration, which came while the open window held `pending` rows.
+        """Adapt the checks to a new calibration, which came while the open window had `pending` rows.
 
         Parameters
         ----------
@@ -200,11 +224,14 @@ class LabelChecks:
         self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
-        """Return how often the intervals held; None before there are 30 rows."""
+        """Return the share of batches of 30 labelled rows whose interval contained their accuracy.
+
+        It is None until the first batch is full.
+        """
         return self.audit.coverage()
 
     def predict(self) -> None:
-        """Compare later rows with the accuracy that the correction predicts now."""
+        """Predict an accuracy from the labels so far, for comparison with later rows."""
         self._tolerance_is_known = self.correction.predict()
         if self._tolerance_is_known:
             self._update_tolerance()
@@ -213,7 +240,11 @@ class LabelChecks:
         self.prediction.predicted(PREDICTION_TOLERANCE * self.correction.forecast.deviation)
 
     def prediction_terms(self) -> tuple[float, float]:
-        """Return the factor of the confidences' logits, and the mean of the forecast bias."""
+        """Return the two numbers that turn a row's confidence into its predicted probability of being right.
+
+        The first is a factor of the logit of the confidence. The second, in logits, is the mean of the
+        forecast bias, which is added to the product.
+        """
         if not self._tolerance_is_known:
             self._update_tolerance()
             self._tolerance_is_known = True
@@ -228,7 +259,7 @@ class LabelChecks:
         return replace(trust or Trust(self.trusted, self.prediction.evidence, 0), confidences=biased)
 
     def lost_trust(self) -> Trust | None:
-        """Return the results of the tests if trust is lost, else None."""
+        """Return the results of the tests while labels contradict the predictions, otherwise None."""
         return None if self.trusted else self.trust()
 
     def snapshot(self) -> ChecksState:
@@ -249,12 +280,14 @@ class LabelChecks:
 
 
 class FirstLabels:
-    """The rows of a step that get their first labels, by series.
+    """The rows of one step that get their first labels, in one slice for each series.
+
+    Iteration yields the numbers of the series.
 
     Parameters
     ----------
     matches : Matches
-        Sorted by sequence.
+        The rows that labels have joined in this step, sorted by sequence number.
 
     Attributes
     ----------
@@ -275,7 +308,15 @@ class FirstLabels:
         return iter(list(self._left))
 
     def take(self, series: int, up_to: int | None = None) -> slice:
-        """Return the slice of a series' rows that were not taken yet, up to this sequence number or all."""
+        """Return the slice of a series' rows that no earlier call returned.
+
+        Parameters
+        ----------
+        series : int
+            The number of the series.
+        up_to : int, optional
+            The largest sequence number of a row in the slice; by default all rows are.
+        """
         left = self._left.pop(series, slice(0, 0))
         stop = left.stop
         if up_to is not None:
@@ -286,7 +327,7 @@ class FirstLabels:
 
 
 def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited: bool) -> list[int]:
-    """Compare labelled rows of all series at once with their confidences and predictions.
+    """Test the confidences and predictions of several series on their newly labelled rows, in one call.
 
     Parameters
     ----------
@@ -295,7 +336,7 @@ def compare_with_labels(checks: Sequence[LabelChecks], matches: Matches, audited
     matches : Matches
         Sorted by series, then by sequence.
     audited : bool
-        Whether the series are whole models.
+        Whether the series are whole models, which have an audit and a calibration curve.
 
     Returns
     -------

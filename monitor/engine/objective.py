@@ -29,7 +29,7 @@ from monitor.stats.estimate.widening import mid_p_interval, widened, widened_int
 
 @runtime_checkable
 class CountPmf(Protocol):
-    """The distribution of a window's number of right answers: `TrimmedPmf`, or an object like it."""
+    """The interface of a distribution of a window's number of right answers, such as `TrimmedPmf`."""
 
     @property
     def offset(self) -> int:
@@ -57,7 +57,7 @@ class CountPmf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDraws:
-    """A window's estimate with its bootstrap distribution, for metrics that are no counts (`ece`).
+    """A window's estimate with its bootstrap distribution, for metrics that are no ratio of counts (`ece`).
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ Pooled = Callable[[int], Result | None]
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveVerdict:
-    """The result of an objective after a window.
+    """The result of judging an objective on the pooled windows.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ _NEAR = 0.25
 
 
 def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveState:
-    """Return the state of a bound, from an interval and the estimate in it.
+    """Return the state of an objective from an interval of the metric and the estimate in it.
 
     A floor is met if the whole interval lies at or above it, and breached if all of it lies below. In between
     it is at risk if the estimate lies below it, or above it by less than a quarter of the interval's width;
@@ -139,7 +139,7 @@ def judge(bound: Bound, lower: float, value: float, upper: float) -> ObjectiveSt
 
 @dataclass(frozen=True)
 class Objective:
-    """Settings of an objective on one metric.
+    """The settings of an objective: a bound that one metric must respect over the newest windows.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class Objective:
 
 
 class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The pooled windows of an objective, oldest first, and the place of the next one.
+    """The stored state of an objective: its pooled windows, oldest first, and the place of the next one.
 
     Parameters
     ----------
@@ -197,7 +197,9 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
         `TrimmedPmf`, `CountRatio`, `Cumulants` or `BootstrapDraws`, or mappings of their fields; None if
         unknown.
     next : int
+        The place of the next window in the ring of pooled windows.
     exposures : list of Exposure or None
+        How much each window's estimate depends on errors that its rows share.
     """
 
     items: list[Any]
@@ -206,7 +208,7 @@ class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLogic:
-    """A running objective on one series of windows, made by `Objective.build`.
+    """A running objective on one series of windows, which pools the newest ones and judges them.
 
     A window costs about log2(`windows`) convolutions, not `windows` of them.
     """
@@ -275,7 +277,10 @@ class ObjectiveLogic:
         return k_low / total.n, k_high / total.n
 
     def clear(self) -> None:
-        """Drop all windows, for instance for a new version of the model; the next window is the first."""
+        """Drop all windows, for instance for a new version of the model.
+
+        The next window is the first one of the pool.
+        """
         self._items.clear()
         self._exposures.clear()
         self._place = 0

@@ -1,11 +1,18 @@
-"""Divides a stream by model, so that other processes can compute each model's part separately.
+"""Divides a stream of records by model, so that several processes can compute the models' parts at once.
 
-A model's windows depend on its own answers and on the labels of its task, not on other models, apart from two
-properties of the whole stream: the place of each record in it, and its clock. So the stream is cut into
-stretches, and each stretch is divided separately (`StreamPartitioner`). Once the beginning of each stretch is
-known (`begins`), a model's shares of all stretches are joined again (`joined`).
+Two properties of a record depend on all records before it: its place in the stream, and the stream's clock,
+which is the largest time so far. Everything else about a model's windows depends only on its own answers and
+on the labels of its task. So the work has three steps:
 
-A task whose models are estimated together (by `ssme`, for instance) is one share, and so is an arena.
+1. The stream is cut into stretches. A stretch is a run of consecutive chunks from one partition of a source,
+   such as a file.
+2. `StreamPartitioner` divides each stretch separately into shares. A share holds the records of one model, or
+   of a whole task, with their places in the stretch.
+3. `begins` computes where each stretch begins in the whole stream: its first place, and the clock before it.
+   With these, `joined` puts a model's shares of all stretches together.
+
+A task whose models are estimated together (by `ssme`, for instance) is one share. So is an arena, a task that
+compares pairs of models.
 """
 
 from __future__ import annotations
@@ -28,7 +35,7 @@ Named = tuple[tuple[str, ...], Ints]
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The share of a chunk of one stretch for one model, or for every model of a task; n records.
+    """A share: the n records of one chunk that concern one model, or every model of a task.
 
     Parameters
     ----------
@@ -38,7 +45,7 @@ class Partition:
     besides : str
         For labels that came with one model's answers: that model, which already has them.
     records : Batch or LabelBatch
-        Their `order` is the place in the stretch.
+        The records. Their `order` is their place in the stretch.
     clock : (n,) float64
         The largest time in the stretch up to each record; -inf before the first time.
     partition : str
@@ -58,7 +65,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The facts about a stretch that are needed to continue after it.
+    """A summary of a stretch, from which the beginning of the next stretch can be computed.
 
     Parameters
     ----------
@@ -80,12 +87,12 @@ class Segment:
 
 
 class StreamPartitioner:
-    """Divides one stretch by model, chunk by chunk in order.
+    """Divides one stretch into shares by model; it is called with the chunks of the stretch in order.
 
     Attributes
     ----------
     stretch : Segment
-        The facts about the chunks so far.
+        The summary of the chunks so far.
     """
 
     def __init__(self) -> None:
@@ -93,7 +100,7 @@ class StreamPartitioner:
         self._times: list[tuple[Ints, Floats]] = []
 
     def share(self, chunk: Chunk) -> list[Partition]:
-        """Return the shares of a chunk, whose records must come from one partition.
+        """Divide a chunk, whose records must come from one partition, and return its shares.
 
         Raises
         ------
@@ -125,7 +132,7 @@ class StreamPartitioner:
         return np.concatenate(places), np.concatenate(times)
 
     def _marks(self, chunk: Chunk, records: list[Batch | LabelBatch]) -> Floats:
-        """Return the stretch's largest time up to each record, in the chunk's order; update the facts."""
+        """Return the largest time up to each record, in the chunk's order, and update the summary."""
         stretch = self.stretch
         order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
         by_order = np.argsort(order, kind="stable")
@@ -211,12 +218,12 @@ class Begin:
     Parameters
     ----------
     sequence : int
-        The sequence number of its first place.
+        The sequence number of the first place of the stretch.
     clock : float
-        The clock before it.
+        The stream's clock before the stretch.
     exact : ((m,) int64, (m,) float64) or None
-        If a time leaps: places in the stretch, increasing, and the clock from each place on. None if the
-        stretch's own largest times suffice.
+        The m places in the stretch at which the clock changes, increasing, and the clock from each place on.
+        It is needed only if a time leaps ahead. None if the stretch's own largest times suffice.
     """
 
     sequence: int
@@ -238,7 +245,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
     Parameters
     ----------
     stretches : sequence of Segment
-        In the order of the stream.
+        The summaries of the stretches, in the order of the stream.
     times_of : callable
         Returns the result of `StreamPartitioner.times` for a stretch by its number. It is called only for a
         stretch with a time that is ahead of all before by more than `monitor.engine.clock.LEAP_SECONDS`.
@@ -255,7 +262,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
 def each_begin(
     stretches: Iterable[Segment], times_of: Callable[[int], tuple[Ints, Floats]]
 ) -> Iterator[Begin]:
-    """Yield the beginnings as in `begins`, each before the next stretch is read."""
+    """Yield the beginnings as `begins` returns them, each before the next stretch is read."""
     sequence, now, last = 0, -np.inf, -np.inf
     for number, stretch in enumerate(stretches):
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):
@@ -274,13 +281,14 @@ def each_begin(
 
 
 def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
-    """Return the shares of one task as one chunk of the stream.
+    """Join the shares of one task, from any number of stretches, into one chunk.
 
     Parameters
     ----------
     shares : iterable of (Partition, Begin)
         Each share with the beginning of its stretch, in any order, without repeated records.
     source : str
+        The name of the source.
 
     Raises
     ------

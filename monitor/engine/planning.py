@@ -1,4 +1,8 @@
-"""Plans how processes share a stream: units of work from the facts about its parts, balanced by size."""
+"""Plans how processes share a stream: it makes units of work from facts about the stream's splits.
+
+A split is a part of the stream that one process reads. A unit is the work of one engine: one model, or a
+whole task. Units are spread over processes by their size.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,12 @@ _SKEWED = 0.5
 
 @dataclass(slots=True)
 class Facts:
-    """The facts about a part of the stream (a split) that the driver needs.
+    """The facts about a split, a part of the stream, from which the driver plans the work.
 
     Parameters
     ----------
     stretch : Segment
+        The split's length and times.
     models : dict of (task, model) to [place, rows]
         The place in the split of the first answer, and the number of answers; an arena's are under ``""``.
     groups : dict of task to set of (model, group)
@@ -36,7 +41,8 @@ class Facts:
     labels : Counter of task
         Labels in records of their own or with answers, which other models of the task need too.
     verdicts : int
-        Right or wrong with answers of tasks without classes, which concern only the one model.
+        Labels with answers of tasks without classes, which say right or wrong, and concern only the one
+        model.
     answers_rejected : Counter of str
         By reason.
     labels_rejected : Counter of (task, reason)
@@ -46,11 +52,11 @@ class Facts:
     received : int
         Answers and labels, used or not.
     largest : int
-        The size in bytes of the largest share.
+        The size in bytes of the largest share, which holds the records of one model or task in a chunk.
     ignored : int
         Events without answers.
     rows_left : Counter of str
-        Rows that the mapping did not read, by the path of the one beside them that it read.
+        Rows that the mapping did not read, by the path of the row beside them that it read.
     files : dict of str to [answers, labels]
         Usable answers and labels in records of their own, by file.
     certain : Counter of (task, model)
@@ -80,9 +86,15 @@ class Facts:
     newest: float = -math.inf
 
     def absorb(self, later: Facts, sequence: int, caps: Mapping[str, int]) -> None:
-        """Add the facts about the next part of the stream, whose first place is `sequence`.
+        """Add the facts about the next part of the stream.
 
-        `caps` gives by task the number of groups that is enough to know that there are too many.
+        Parameters
+        ----------
+        later : Facts
+        sequence : int
+            The sequence number of the first place of that part.
+        caps : mapping of str to int
+            By task, the number of groups that is enough to know that there are too many.
         """
         for name, (place, rows) in later.models.items():
             self.models.setdefault(name, [sequence + place, 0])[1] += rows
@@ -109,7 +121,14 @@ class Facts:
         known[1] += labels
 
     def note(self, chunk: Chunk, unit: str) -> None:
-        """Count the records of a chunk of one file, used or not; `unit` names what its positions count."""
+        """Count the records of a chunk of one file, used or not.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        unit : str
+            The name of what its positions count, such as rows or bytes, for messages.
+        """
         self.received += chunk.answers + chunk.labels_received
         self.ignored += chunk.ignored
         self.rows_left.update(chunk.rows_left)
@@ -175,7 +194,7 @@ class Unit:
 
 
 def configured(settings: EngineSettings) -> dict[str, list[str]]:
-    """Return by task the configured models; ``""`` stands for all models of an arena."""
+    """Return the configured models by task, where ``""`` stands for all models of an arena."""
     models = {name: list(task.models) for name, task in settings.tasks.items()}
     return models | {name: [""] for name in settings.arenas}
 
@@ -187,9 +206,16 @@ def most_groups(settings: EngineSettings) -> dict[str, int]:
 
 
 def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
-    """Add a share of a chunk, of `size` packed bytes, to the facts about its split.
+    """Add a share, the records of one model or task in a chunk, to the facts about its split.
 
-    At most about `cap` groups of a task are remembered.
+    Parameters
+    ----------
+    facts : Facts
+    share : Partition
+    size : int
+        Its packed size in bytes.
+    cap : int
+        About the largest number of groups of a task that are remembered.
     """
     facts.largest = max(facts.largest, size)
     if not isinstance(share.records, Batch):
@@ -306,7 +332,14 @@ def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
 
 
 def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Task]:
-    """Return the tasks with only these of their configured models."""
+    """Return the tasks with only these of their configured models.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+    own : collection of str
+        The names of the models.
+    """
     return {
         name: task.model_copy(update={"models": {k: v for k, v in task.models.items() if k in own}})
         for name, task in tasks.items()
@@ -314,7 +347,15 @@ def with_models(tasks: Mapping[str, Task], own: Collection[str]) -> dict[str, Ta
 
 
 def spread(units: Sequence[Unit], partitions: int) -> list[int]:
-    """Return a partition for each unit: largest unit first, each to the partition with the fewest rows.
+    """Assign each unit of work to a partition, so that the partitions have about equally many rows.
+
+    The largest unit is first, and each goes to the partition with the fewest rows.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+    partitions : int
+        The number of partitions.
 
     Examples
     --------
@@ -331,7 +372,16 @@ def spread(units: Sequence[Unit], partitions: int) -> list[int]:
 
 
 def notes_of(units: Sequence[Unit], whole: Mapping[str, str], cores: int) -> list[str]:
-    """Return sentences for the user about how the work is spread."""
+    """Return sentences for the user about how the work is spread.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+    whole : mapping of str to str
+        The tasks that are one unit, each with the reason.
+    cores : int
+        The number of processes that can work at once.
+    """
     notes = [f"{task} is computed as a whole, by one core: {why}." for task, why in whole.items()]
     total = sum(unit.rows for unit in units)
     for unit in units:

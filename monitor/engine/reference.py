@@ -1,6 +1,6 @@
-"""The reference of one model: the labelled rows for its calibration and for the baselines of its charts.
+"""The reference of one model: labelled rows for its calibration and for the baselines of its charts.
 
-It is also used to detect that a task's two classes are configured in the wrong order.
+The reference also shows whether a task's two classes are configured in the wrong order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FEWEST_WINDOWS = 5
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Labelled answers of one model in order of time, n rows.
+    """The labelled reference of one model: n answers in order of time.
 
     Parameters
     ----------
@@ -174,7 +174,16 @@ class Reference:
     def covariates_outside(
         self, cuts: Sequence[Ints], features: Mapping[str, FeatureKind]
     ) -> list[CovariateReference]:
-        """Return for each of these windows, in order of time, the rows outside its fifth of the windows."""
+        """Return, for each of these windows, the rows from which its calibration may be fitted.
+
+        They are the rows outside its fifth of the windows, so that no window is calibrated by its own rows.
+
+        Parameters
+        ----------
+        cuts : sequence of (n,) int64
+            The rows of each window, in order of time.
+        features : mapping of str to {"number", "text"}
+        """
         references: list[CovariateReference] = []
         for near in np.array_split(np.arange(len(cuts)), _FOLDS):
             held_out = np.concatenate([cuts[i] for i in near.tolist()])
@@ -352,7 +361,10 @@ def reference_parts(
 
 
 class Point(NamedTuple):
-    """A window's contribution to a baseline: its estimate, its rows, and one row's standard deviation."""
+    """A window's contribution to a baseline.
+
+    It has the window's estimate, its number of rows, and the standard deviation of one row.
+    """
 
     value: float
     size: int
@@ -360,13 +372,19 @@ class Point(NamedTuple):
 
 
 def baseline(points: Sequence[Point]) -> Baseline:
-    """Return the baseline of these windows."""
+    """Return the baseline of a chart from the contributions of several windows."""
     values, sizes, row_sd = np.array(points, dtype=np.float64).T
     return Baseline(values, sizes, float(np.sqrt(np.average(row_sd**2, weights=sizes))))
 
 
 def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
-    """Return a baseline for each metric that is known in enough of these windows."""
+    """Return a baseline for each metric that is known in enough of these windows.
+
+    Parameters
+    ----------
+    evaluations : sequence of Evaluation
+        The estimates of the windows.
+    """
     points: dict[str, list[Point]] = {}
     for evaluation in evaluations:
         for metric, estimate in evaluation.estimates.items():

@@ -25,9 +25,9 @@ class Phase(IntEnum):
 
 
 class StreamPosition(NamedTuple):
-    """The position of a report: sorted by it, the reports of one stream are in the order of writing.
+    """The place of a report among the reports of one stream, which are written in the order of these places.
 
-    Reports with equal positions belong to one series and keep its order. With several tasks, reports of
+    Reports with equal places belong to one series and keep its order. With several tasks, reports of
     `Phase.COMPARED` and `Phase.ENDED` are in the order of the configuration: see `task_number`.
 
     Parameters
@@ -36,6 +36,7 @@ class StreamPosition(NamedTuple):
         The sequence number of the record that caused the report; `monitor.engine.windows.LAST` after the last
         record.
     phase : Phase
+        The kind of event that caused the report.
     closed_at : int
         In `Phase.ENDED` the sequence number of the record that closed the window; otherwise 0.
     task, model, group : str

@@ -20,7 +20,10 @@ from monitor.engine.windows import LAST
 
 
 def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> list[OrderedReport]:
-    """Evaluate all windows at once; close each with the labels known by then; revise earlier windows.
+    """Evaluate all closed windows at once, and make the reports of a step in the order of the stream.
+
+    Each window is closed with the labels that were known by then. Later labels revise the reports of earlier
+    windows.
 
     Parameters
     ----------
@@ -65,7 +68,7 @@ class LabelReplay:
         self._stops = [0] * len(self._tasks)
 
     def count_until(self, sequence: int) -> list[OrderedReport]:
-        """Count the labels up to and including this record; return the reports that became due meanwhile."""
+        """Count the labels up to and including this record, and return the reports that became due."""
         waiting = self._take_until(sequence)
         if waiting is None:  # the usual case before a window
             return []

@@ -49,7 +49,7 @@ _FEWEST_WINDOWS_TALLIED = 100
 
 @dataclass(frozen=True, slots=True)
 class SeriesSettings:
-    """The settings of a series.
+    """The settings of a series, which is one model of a task, or one group of its answers.
 
     Parameters
     ----------
@@ -149,7 +149,10 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
 
 
 class Series:
-    """A running series: `push`, `tick` and `end` return closed windows; `close` makes the report of each."""
+    """A running series: the windows, checks, charts and reports of one model, or of one of its groups.
+
+    `push`, `tick` and `end` return closed windows, and `close` makes the report of each.
+    """
 
     def __init__(
         self, settings: SeriesSettings, reference: Reference | None, resume: SeriesSnapshot | None = None
@@ -271,20 +274,21 @@ class Series:
         names: tuple[str, ...],
         numbers: Ints,
     ) -> list[ClosedWindow]:
-        """Add this series' rows of a batch, at least one; return the windows that closed.
+        """Add this series' rows of a batch, at least one, and return the windows that closed.
 
         Parameters
         ----------
         rows : AnswerRows
-            The m rows of the batch, sorted by series; `piece` selects this series' rows.
+            The m rows of the batch, sorted by series.
         piece : slice
+            The rows of this series.
         partitions : tuple of str
             The names that the rows' `partition` indexes.
         version : (m,) int64
             The index into `names` of each row's version; not read if there is only one name.
         names : tuple of str
         numbers : (m,) int64
-            Output: the number of the window of each row of the piece.
+            Receives the number of the window of each of this series' rows.
         """
         self.changed = True
         self._last_arrival, self._silent = float(rows.arrival[piece.stop - 1]), False
@@ -305,7 +309,7 @@ class Series:
             self.changed = True
 
     def tick(self, now: float) -> ClosedWindow | None:
-        """Close the open window if it is too old; note whether the model has fallen silent."""
+        """Close the open window if it is too old, and check whether the model has stopped answering."""
         if self._last_arrival == -np.inf:
             self._last_arrival = now  # a model that never answered is silent from the start on
         silent = now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
@@ -385,7 +389,18 @@ class Series:
     def recalibrate(
         self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
     ) -> None:
-        """Use a calibration fitted on answers up to `time`; for `epsilon` see `LabelChecks.recalibrated`."""
+        """Use a new calibration, fitted on answers up to a time.
+
+        Parameters
+        ----------
+        calibration : Calibration
+        time : float
+            The time of the newest answer in the fit, seconds since the epoch.
+        rows : RestsOn or None
+            The rows of the fit, which show the calibration's error.
+        epsilon : float
+            As in `LabelChecks.recalibrated`.
+        """
         fits = max(self._fits, self.active.view.version)
         self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
 
@@ -471,12 +486,12 @@ class Series:
         return self._output.corrected(window)
 
     def take_revision(self, window: int) -> None:
-        """Show a window's newest revision, whose report has just been made."""
+        """Update the view with a window's newest revision, whose report has just been made."""
         self._output.take_revision(window)
         self.changed = True
 
     def learn(self) -> bool:
-        """Compute the calibration's error from the reference in advance; return whether it was missing."""
+        """Compute the calibration's error in advance, and return whether it was missing."""
         learnt = self.active.learn(), self.checks.correction.learn()
         return any(learnt)
 
@@ -508,7 +523,10 @@ class Series:
         self._judged_version = version
 
     def view(self) -> SeriesView:
-        """Return an immutable view for exporters; it is the same object until something in it changes."""
+        """Return an immutable view for exporters.
+
+        It is the same object until something in it changes.
+        """
         if self._view is None:
             self._view = self._seen()
         return self._view

@@ -1,4 +1,4 @@
-"""Index of a task's series: assigns each row the series of its model and the series of its groups."""
+"""Assigns each row of a task the series of its model and the series of its groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _DROPPED_NAMES_KEPT = 10_000  # limits memory in a flood of names; a name beyond
 
 
 class SeriesIndex:
-    """The series of a task by name, up to a limit; names beyond the limit are counted.
+    """The series of a task by name, up to a limit.
+
+    Names beyond the limit are only counted.
 
     Parameters
     ----------

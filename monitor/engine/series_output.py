@@ -39,7 +39,7 @@ SavedEstimate = list[Any]
 
 
 class LastWindow(msgspec.Struct, frozen=True):
-    """The last closed window's results that exporters show."""
+    """The last closed window's results that exporters show, until the next window closes."""
 
     end_time: float | None = None
     estimates: list[SavedEstimate] = []
@@ -50,7 +50,7 @@ class LastWindow(msgspec.Struct, frozen=True):
 
 
 class NotedRebaseline(msgspec.Struct, frozen=True):
-    """A rebaseline request: its time, and the window that was open then."""
+    """A request for a new baseline, with its time and the window that was open then."""
 
     metric: str
     reason: str
@@ -59,7 +59,10 @@ class NotedRebaseline(msgspec.Struct, frozen=True):
 
 
 class OutputState(msgspec.Struct, frozen=True):
-    """The last window's results, the last refit's estimates, and the rebaseline requests."""
+    """The stored state of `SeriesOutput`.
+
+    It has the last window's results, the last refit's estimates, and the requests for new baselines.
+    """
 
     last: LastWindow | None = None
     fitted: Sequence[SavedEstimate] = ()
@@ -177,7 +180,7 @@ class SeriesOutput:
         )
 
     def note_rebaseline(self, metric: str, reason: str, time: float, window: int) -> None:
-        """Note a rebaseline request while this window was open, for the next report.
+        """Keep a request for a new baseline, which came while this window was open, for the next report.
 
         The newest 20 are kept.
         """
@@ -281,7 +284,7 @@ class SeriesOutput:
         return estimate
 
     def take_revision(self, window: int) -> None:
-        """Show the last window's accuracy by `corrected` after late labels changed the window's report."""
+        """Update the last window's accuracy by `corrected`, after late labels changed the window's report."""
         if self._newest is None or self._newest[0] != window or window != self._tally.closed - 1:
             return
         newest = self._newest[1]

@@ -44,7 +44,7 @@ from monitor.stats.estimate.corrected import block_rows, block_starts
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """The settings of a task's engine.
+    """The settings of the engine of one task.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class TaskState(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """The results of a task's records, or of time that passed.
+    """The windows and labelled answers that come from a task's records, or from time that passed.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class TaskOutput:
 
 
 class TaskEngine:
-    """A running task: chunks go in, closed windows come out, and `close` makes each window's reports."""
+    """The running engine of one task: records go in, and closed windows and their reports come out."""
 
     def __init__(self, settings: TaskSettings, resume: TaskState | None = None) -> None:
         self._settings = settings
@@ -219,13 +219,13 @@ class TaskEngine:
         return parts, [ring for ring in rings if ring is not None]
 
     def confirm(self) -> None:
-        """Note that the result of `changes` is saved."""
+        """Mark the result of `changes` as saved, so that the next call leaves it out."""
         self._unconfirmed, self._old_pool = [], False
         for ring in self._rings.values():
             ring.confirm()
 
     def retract(self) -> None:
-        """Note that the result of `changes` could not be saved."""
+        """Mark the result of `changes` as not saved, so that the next call returns it again."""
         for i in self._unconfirmed:
             self.series[i].changed = True
         self.revisions.changed |= self._unconfirmed_revisions
@@ -381,7 +381,7 @@ class TaskEngine:
             self.recalibrations.look(code, self.series[code])
 
     def learn(self) -> bool:
-        """Compute one missing calibration error in advance; return False if none is missing."""
+        """Compute one calibration error in advance, and return whether there was one to compute."""
         while self._unlearnt:
             if self.series[self._unlearnt.popleft()].learn():
                 return True
@@ -394,7 +394,7 @@ class TaskEngine:
         return [series.view() for series in self.series]
 
     def request(self, window: ClosedWindow) -> EstimationRequest:
-        """Return what the estimators need to evaluate a window."""
+        """Return the input of the estimators for a window."""
         return self.series[self._number(window)].request(window)
 
     def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
@@ -423,7 +423,7 @@ class TaskEngine:
         return None if self.recalibrations is None else self.recalibrations.begin(self.series, among)
 
     def publish(self, result: JobResult, now: float) -> bool:
-        """Use the result of the job under way; return False if no job waits for it."""
+        """Use the result of the job under way, and return False if no job waits for it."""
         if isinstance(result, RecalibrationResult):
             return self.recalibrations is not None and self.recalibrations.end(result, self.series)
         published = None if self.refits is None else self.refits.end(result, now)
@@ -455,13 +455,13 @@ class TaskEngine:
         return first_concerned(batch, labels, arrival, now, known, window, self.join.may_know)
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Forget everything that is stored under these ids."""
+        """Delete all records that are stored under these ids."""
         if self.refits is not None:
             self.refits.wipe(ids)
         return self.join.forget(ids, self.models)
 
     def tick(self, now: float, live: bool = True) -> TaskOutput:
-        """Close the windows that are too old; if `live`, also drop rows that are."""
+        """Close the windows that are too old, and if `live`, also drop rows that are too old for a label."""
         if live:
             for kind, rows in self._ageing.step(now):
                 self.join.expire(kind, rows)
@@ -554,6 +554,8 @@ def blocks_of(
     numbers: Ints, pieces: Sequence[tuple[int, slice]], firsts: Sequence[tuple[int, int, int]], rows: int
 ) -> Ints:
     """Return the first row of each row's block, counted among all rows of its series.
+
+    A block is a run of successive rows of a window, for which the correction has one bias.
 
     Parameters
     ----------

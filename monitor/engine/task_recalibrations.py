@@ -40,26 +40,33 @@ full weight.
 
 
 class RecalibrationsState(msgspec.Struct, frozen=True):
-    """The number of recalibrations of a task so far; the rest of their state is in the series."""
+    """The stored state of `TaskRecalibrations`: the number of fits that a task has begun.
+
+    The rest of what a recalibration needs after a restart is in the states of the series.
+    """
 
     number: int = 0
 
 
 class TaskRecalibrations:
-    """The running recalibrations of a task: one at a time, models in the order in which they became due.
+    """The recalibrations of a task's models, which are fitted one at a time.
 
+    The first that became due is the next.
     A fit uses labelled answers whose windows are closed in all their series, so that no window is estimated
     by a calibration that was fitted on one of its rows.
 
     Parameters
     ----------
     name : str
+        The name of the task.
     task : Task
-        A task with recalibrations.
+        Its configuration, with recalibrations.
     answers : BoundedTable
         The table of answers of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
+    resume : RecalibrationsState, optional
+        A snapshot.
     """
 
     def __init__(
@@ -86,23 +93,40 @@ class TaskRecalibrations:
         return bool(self._due)
 
     def close_window(self, code: int) -> None:
-        """Note that a window of this series, a whole model's, has closed."""
+        """Remember that a window of a model's series has closed, until `take_closed`.
+
+        Parameters
+        ----------
+        code : int
+            The number of the series.
+        """
         self._closed.setdefault(code)
 
     def take_closed(self) -> list[int]:
-        """Return the series of models with windows closed since the last call, in order."""
+        """Return the numbers of the series with windows closed since the last call, in order."""
         closed, self._closed = list(self._closed), {}
         return closed
 
     def look(self, code: int, series: Series) -> None:
-        """Note the series' recalibration if it is due; called for new series and after labels."""
+        """Put a series at the end of the queue if its recalibration is due.
+
+        Call it for each new series, and after labels came.
+
+        Parameters
+        ----------
+        code : int
+            The number of the series.
+        series : Series
+        """
         if series.recalibration is not None and series.recalibration.due:
             self._due.setdefault(code)
 
     def begin(
         self, series: Sequence[Series], among: Collection[int] | None = None
     ) -> RecalibrationJob | None:
-        """Return the job of the next recalibration; None if none is due or possible, or one is under way.
+        """Begin the next recalibration, and return its job.
+
+        Return None if none is due or possible, or if one is under way.
 
         Parameters
         ----------
@@ -136,7 +160,14 @@ class TaskRecalibrations:
         return None
 
     def end(self, result: RecalibrationResult, series: Sequence[Series]) -> bool:
-        """Use the result of the recalibration under way; return False if no job waits for it."""
+        """Use the result of the recalibration under way, and return False if no job waits for it.
+
+        Parameters
+        ----------
+        result : RecalibrationResult
+        series : sequence of Series
+            All series of the task, by number. The groups of the model get its new calibration too.
+        """
         code, job = self._under_way, self._job
         if code is None or job is None or result.number != self._number:
             return False
@@ -163,7 +194,7 @@ class TaskRecalibrations:
         return True
 
     def snapshot(self) -> RecalibrationsState:
-        """Return the number of recalibrations so far."""
+        """Return the state to store: how many recalibrations the task has begun."""
         return RecalibrationsState(self._number)
 
     def _read(self, snapshot: Mapping[str, Any]) -> Calibration:

@@ -1,4 +1,7 @@
-"""The refits of one task: its pool of rows, its schedule, the job of each fit, and the use of the result."""
+"""The refits of one task: the pool of rows, the schedule, the job of each fit, and the use of its result.
+
+A refit fits the estimators that use labels again. The pool holds the labelled and unlabelled answers for it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ FEWEST_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The result of a fit for one model.
+    """The results of a refit that one model uses from now on.
 
     Parameters
     ----------
@@ -51,7 +54,7 @@ class Published:
 
 
 class RefitsState(msgspec.Struct, frozen=True):
-    """The state of a task's refits; the rings are None if they are saved row by row."""
+    """The stored state of a task's refits; its tables of rows are None if they are saved row by row."""
 
     schedule: ScheduleState = ScheduleState()
     view: RefitView = RefitView()
@@ -64,7 +67,7 @@ class RefitsState(msgspec.Struct, frozen=True):
 
 
 class TaskRefits:
-    """The running refits of a task.
+    """The refits of a task's estimators that use labels, one at a time.
 
     Parameters
     ----------
@@ -120,7 +123,7 @@ class TaskRefits:
         return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 
     def add_series(self, model: str, group: str) -> None:
-        """Note that the task has one more series."""
+        """Add the number of a new series, which is the next one, with its model and group."""
         models = () if group else self._task.refit_models
         place = models.index(model) if model in models else -1
         self._pooled = np.append(self._pooled, place)
@@ -141,7 +144,7 @@ class TaskRefits:
         self.draws.wipe(ids)
 
     def close_window(self, now: float) -> None:
-        """Note that a window of a whole model has closed."""
+        """Record that a window of a whole model has closed, which may make a refit due."""
         self._closed = True
         self.schedule.window_closed(now)
 
@@ -207,7 +210,7 @@ class TaskRefits:
         return replace(rounds, pool=of_known.pool)
 
     def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:
-        """Use the result of the refit under way; return its estimates and calibrations by model.
+        """Use the result of the refit under way, and return its estimates and calibrations by model.
 
         Returns
         -------

@@ -94,10 +94,17 @@ class VersionTracker:
         return self._debt > self._allowed
 
     def keeps(self, name: str, count: int) -> bool:
-        """Count `count` answers that all name this version; return False if the current version may change.
+        """Count answers that all have one version; return False if the current version may change.
 
         If it returns False, nothing is counted, and `stretches` must process the answers. This is the fast
-        path: with many models most pieces have one version, the current one.
+        path: with many models, most calls have rows of one version, the current one.
+
+        Parameters
+        ----------
+        name : str
+            The version of the answers.
+        count : int
+            Their number.
         """
         if self._debt > self._allowed or (self._current and name not in ("", self._current)):
             return False
@@ -109,7 +116,7 @@ class VersionTracker:
         return True
 
     def stretches(self, version: Ints, names: tuple[str, ...]) -> Iterator[tuple[int, int, str, bool]]:
-        """Cut rows into the longest stretches with one current version.
+        """Cut rows into the longest runs of successive rows during which one version is current.
 
         Parameters
         ----------

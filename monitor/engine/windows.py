@@ -1,8 +1,8 @@
 """Fixed-size windows: a model's answers in order of arrival, cut every `size` rows.
 
 A window closes early, by age, once `max_age_seconds` have passed since its first row arrived, if it holds at
-least `min_size` rows. The cuts depend only on the rows and their arrival times, not on the pieces in which
-rows are pushed.
+least `min_size` rows. The cuts depend only on the rows and their arrival times. They do not depend on how
+many calls bring the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _FEW = 64  # rows
 
 
 class SeriesName(NamedTuple):
-    """The name of a series: a task's model, or one group of it; an arena's series has a task only."""
+    """The name of a series: a model of a task, or one group of that model's answers.
+
+    The series of an arena, a task that compares pairs of models, has the task's name only.
+    """
 
     task: str = ""
     model: str = ""
@@ -37,7 +40,7 @@ NO_NAME = SeriesName()
 
 @dataclass(frozen=True, slots=True)
 class AnswerRows:
-    """Answers to add to windows: n rows in order of arrival.
+    """The columns of n answers of one series, in order of arrival, which are to be added to its windows.
 
     Parameters
     ----------
@@ -98,23 +101,28 @@ class AnswerRows:
 
 @dataclass(frozen=True, slots=True)
 class ClosedWindow:
-    """A closed window, which takes no more rows.
+    """The rows of one window of a series, which accepts no more rows and is ready to be evaluated.
 
     Parameters
     ----------
     series : SeriesName
+        The model, or the group of it, that gave the answers.
     number : int
         The window's number in its series, from 0.
     closed_by : {"size", "age", "version", "end"}
+        The reason for closing: the window was full, it was too old, another version of the model answered, or
+        the stream ended.
     version : str
         The version of the model that answered.
     scores : (n, K) float64
+        The raw scores of n rows for K classes.
     predicted : (n,) int64
+        The index of each row's predicted class.
     start_time, end_time : float
         The smallest and the largest time of the records, seconds since the epoch.
     closed_at : int
-        The sequence number of the row that closed the window: labels up to it were known then. `LAST` if it
-        was closed between rows.
+        The sequence number of the row that closed the window. Labels up to it were known then. `LAST` if the
+        window was closed between rows.
     positions : mapping of str to tuple of int
         For each partition the first and the last position used. If another agent used records in between, the
         first and last position of each range in turn.
@@ -145,7 +153,7 @@ class ClosedWindow:
 
 @dataclass(frozen=True, slots=True)
 class CountWindow:
-    """Settings of fixed-size windows.
+    """The settings of fixed-size windows: when a window of a series closes.
 
     Parameters
     ----------
@@ -232,7 +240,7 @@ class _Kept:
         self.count = count
 
     def add_piece(self, rows: AnswerRows, piece: slice) -> None:
-        """Append copies of a piece of these rows."""
+        """Append copies of a slice of these rows."""
         start, count = self.count, self.count + piece.stop - piece.start
         if count > self._room or rows.features.shape[1] or self._arrays[4].shape[1] or rows.groups.shape[1]:
             features, groups = rows.features[piece], rows.groups[piece]
@@ -265,9 +273,11 @@ class _Kept:
 
 
 class WindowState(msgspec.Struct, frozen=True):
-    """The open window and its number; the columns are None if it holds no row.
+    """The stored state of `WindowLogic`: the number and the rows of the open window.
 
-    `first_row` is the number of rows in closed windows; states of older versions do not count them.
+    The columns are None if the window holds no row. `first_row` is the number of rows in closed windows,
+    which states of older versions do not count. `interrupted` names the partitions whose next row begins a
+    new range of positions.
     """
 
     number: int
@@ -284,12 +294,13 @@ class WindowState(msgspec.Struct, frozen=True):
 
 
 class WindowLogic:
-    """The open window of one series.
+    """The open window of one series: it collects rows, and closes when it is full or too old.
 
     Attributes
     ----------
     first_row : int
-        The number of rows in earlier windows: the index in the series of the open window's first row.
+        The number of rows in earlier windows, which is the index in the series of the open window's first
+        row.
     """
 
     def __init__(self, settings: CountWindow, resume: WindowState | None = None) -> None:
@@ -318,9 +329,17 @@ class WindowLogic:
     def push(
         self, rows: AnswerRows, partitions: tuple[str, ...], version: str = ""
     ) -> tuple[list[ClosedWindow], Ints]:
-        """Add rows; return the windows that closed, and the number of the window of each row.
+        """Add rows, and return the windows that they closed and the number of each row's window.
 
         A window has the version of its first row. Call `close` between pushes to cut at a change of version.
+
+        Parameters
+        ----------
+        rows : AnswerRows
+        partitions : tuple of str
+            The names that `rows.partition` indexes.
+        version : str
+            The version of the model that gave these answers.
         """
         numbers = np.empty(len(rows), dtype=np.int64)
         return self.take(rows, slice(0, len(rows)), partitions, version, numbers), numbers
@@ -328,7 +347,19 @@ class WindowLogic:
     def take(
         self, rows: AnswerRows, piece: slice, partitions: tuple[str, ...], version: str, numbers: Ints
     ) -> list[ClosedWindow]:
-        """Add a piece of these rows like `push`, and write their window numbers into `numbers`."""
+        """Add a slice of rows as `push` does, and write their window numbers into `numbers`.
+
+        Parameters
+        ----------
+        rows : AnswerRows
+        piece : slice
+            The rows to add.
+        partitions : tuple of str
+            The names that `rows.partition` indexes.
+        version : str
+        numbers : (n,) int64
+            Receives the number of each added row's window.
+        """
         start, end = piece.start, piece.stop
         room = self._settings.size - self._count
         if self._count and start < end < start + room and rows.arrival[end - 1] <= self._deadline:
@@ -358,10 +389,10 @@ class WindowLogic:
         return closed
 
     def may_close(self, arrival: Floats, now: float) -> int:
-        """Return the index of the first of further rows at which the window may close by size or age.
+        """Return the index of the first coming row at which the window may close by size or age.
 
-        Without one it is the number of rows. The index is a lower bound: too early if not all rows are
-        pushed, never too late.
+        If it closes at none of them, the index is the number of rows. The index is a lower bound: it may be
+        too early if some rows are left out later, but it is never too late.
 
         Parameters
         ----------
@@ -377,9 +408,9 @@ class WindowLogic:
         return min(size - self._count - 1, aged, len(arrival))
 
     def interrupt(self, partition: str) -> bool:
-        """Begin a new range of positions in a partition: another agent used the records in between.
+        """Begin a new range of positions in a partition, because another agent used the records in between.
 
-        Return whether the open window holds rows of the partition; if not, it needs no new range.
+        Return whether the open window holds rows of the partition. If it holds none, it needs no new range.
         """
         if partition not in self._positions:
             return False
@@ -388,7 +419,7 @@ class WindowLogic:
 
     @property
     def closes_at(self) -> float:
-        """The time after which `tick` closes the open window; infinite while it holds too few rows."""
+        """The time after which `tick` closes the open window by age; infinite while it has too few rows."""
         return self._deadline if self._count >= self._settings.min_size else np.inf
 
     def tick(self, now: float) -> ClosedWindow | None:
@@ -398,12 +429,17 @@ class WindowLogic:
     def close(self, reason: ClosedBy, at: int = LAST) -> ClosedWindow | None:
         """Close the open window and return it, or return None if it is empty.
 
-        `at` is the sequence number of the row that closes it, and that is not in it.
+        Parameters
+        ----------
+        reason : {"size", "age", "version", "end"}
+        at : int
+            The sequence number of the row that closes the window and is not in it; by default no row closes
+            it.
         """
         return self._close(reason, at) if self._count else None
 
     def snapshot(self) -> WindowState:
-        """Return the open window and its number."""
+        """Return a copy of the open window's rows and numbers, from which `CountWindow.build` resumes."""
         scores, predicted, times, features, groups = self._columns() if self._count else (None,) * 5
         return WindowState(
             number=self._number,

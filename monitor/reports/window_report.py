@@ -138,14 +138,14 @@ def finite(result: Result) -> Result:
 def rfc3339(seconds: float) -> str:
     """Format seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds.
 
-    No number makes it raise an error.
+    Every number has a result: it never raises an error, because one odd time must not stop the agent.
 
     Parameters
     ----------
     seconds : float
-        A time outside the years 1 to 9999 becomes the nearest end of that range, and NaN becomes its
-        beginning: the format has four digits for the year, and one odd time must not stop the agent. Such a
-        line would mislead a reader; the decoder rejects records with such times.
+        The time. One before the year 1 or after the year 9999, which the format cannot write, becomes the
+        nearest time that it can. NaN becomes the first time of the year 1. Such a result is misleading, but
+        it is rare: the decoder rejects records with such times.
 
     Returns
     -------

@@ -1,1 +1,1 @@
-"""Decode bytes and tables to columns."""
+"""Decodes records, from bytes and from tables, to columns."""

@@ -1,4 +1,4 @@
-"""The answers of one task: a record becomes one row, or one row for each of its models."""
+"""Converts the answers of one task to rows: one for a record, or one for each of its models."""
 
 from __future__ import annotations
 

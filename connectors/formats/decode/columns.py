@@ -1,4 +1,8 @@
-"""Columns of records: a list for each field, the places of the records, and the collected rejects."""
+"""The columns of records: a list for each field, with the records' places and the collected rejects.
+
+A place says where a record stands in its source and in its chunk. A reject is a record, or a part of one,
+that cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ _FIELDS = frozenset(Record.__struct_fields__)
 
 
 class Columns:
-    """The records as columns: a list for each field of `Record`, all of the same length.
+    """The fields of n records, each as a list with one value for each record.
 
     Parameters
     ----------
@@ -90,7 +94,7 @@ class Columns:
 
     @property
     def compares(self) -> list[bool] | None:
-        """A bool for each record that is true for comparisons and verdicts; None if there are none."""
+        """For each record, whether it is a comparison or a verdict; None if none is."""
         if absent(self.model_a) and absent(self.model_b) and absent(self.winner):
             return None
         three = zip(self.model_a, self.model_b, self.winner, strict=True)
@@ -150,7 +154,15 @@ def absent(column: Sequence[Any]) -> bool:
 
 
 def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
-    """Return a function that selects the chosen rows of a column."""
+    """Return a function that selects the chosen rows of a column.
+
+    Parameters
+    ----------
+    chosen : (m,) int64
+        The indices of the rows.
+    size : int
+        The number of rows of the columns.
+    """
     if len(chosen) == size:
         return lambda column: column
     rows = chosen.tolist()
@@ -161,7 +173,7 @@ def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The time, key and position of each record, (n,) each; they do not depend on its task.
+    """The time, key and position of each of n records, which do not depend on its task.
 
     Parameters
     ----------
@@ -187,7 +199,7 @@ class Places:
 
 
 class RejectList:
-    """The rejects of a chunk, collected in any order and returned in the order of the records.
+    """The unusable records of a chunk, collected in any order and returned in the order of the records.
 
     Parameters
     ----------
@@ -214,15 +226,32 @@ class RejectList:
         self._rejects = BoundedRejects()
 
     def unread(self, records_before: int, reject: Reject) -> None:
-        """Add a reject of an unreadable part, which follows `records_before` records."""
+        """Add an unreadable part of the input.
+
+        Parameters
+        ----------
+        records_before : int
+            The number of records before it.
+        reject : Reject
+        """
         kind = (reject.reason, reject.partition, reject.task, reject.answers > 0, reject.along)
         kept = partial(self._kept, reject)
         self._rejects.add((records_before, 0), kind, reject.answers, kept, reject.records)
 
     def add(self, record: int, fault: Fault, answers: int, task: str, along: bool = False) -> None:
-        """Add a reject of a record or of one of its answers; `task` is "" if the task is unknown.
+        """Add a record, or one of its answers, that cannot be used.
 
-        With `along`, only the label is rejected, and the answers of the record are used.
+        Parameters
+        ----------
+        record : int
+            The index of the record.
+        fault : Fault
+        answers : int
+            The number of answers that it counts as.
+        task : str
+            The task, or "" if it is unknown.
+        along : bool
+            Whether only the label is rejected, and the answers of the record are used.
         """
         partition = self._partitions[int(self._places.partition[record])]
 
@@ -254,7 +283,10 @@ class RejectList:
             self.add(record, fault, int(weight[record]), task(record))
 
     def in_order(self) -> tuple[Reject, ...]:
-        """Return the rejects in the order of the records; beyond the limit, one reject of each kind."""
+        """Return the rejects in the order of the records.
+
+        Beyond the limit of memory, one reject of each kind counts the others.
+        """
         return tuple(reject for _, reject in sorted(self._rejects.items(), key=lambda item: item[0]))
 
     def _kept(self, reject: Reject) -> Reject:

@@ -1,4 +1,4 @@
-"""Comparisons of the answers of two models, and human verdicts that come later than their comparison."""
+"""Converts the records of arenas: comparisons of two models' answers, and humans' later verdicts on them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosit
 
 
 class Decoder:
-    """A decoder for the input of one source.
+    """A decoder of the input of one source, which turns raw bytes and tables into a chunk of columns.
 
     It keeps no state between calls: the same bytes give the same rows, wherever a source cuts its input and,
     without a clock, at any time. No input makes it raise; the chunk's `rejects` hold what cannot be used.
@@ -53,7 +53,7 @@ class Decoder:
         The part of a rejected record in its `Reject`: see `connectors.formats.messages.redaction`. With
         "redacted" and "none", messages quote no value either.
     wire : Wire, optional
-        The format of the records, by default that of SPEC section 3; see
+        The reader of the records' format, by default that of SPEC section 3; see
         `connectors.formats.wires.choice.wire_of`.
     clock : callable, optional
         A function that returns seconds since the epoch. Times more than a day ahead of it are rejected;

@@ -1,4 +1,7 @@
-"""The field `draw` of labels, which says how their rows were drawn for labelling."""
+"""Reads the field `draw` of labels, which says how their rows were drawn for labelling.
+
+Rows may be drawn one after another, without replacement and with known probabilities (active testing).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _LARGEST = 1 << 53  # tables turn whole numbers into floats, which are exact up 
 
 
 def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDArray[np.void]:
-    """Return the draw of each label as a row of `DRAW`; a row of number 0 means that there was no draw.
+    """Return the draw of each label as a row of `DRAW`, with the number 0 if there was no draw.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Records of NDJSON blocks, and of messages that hold one record, an array or NDJSON.
+"""Reads records from blocks of NDJSON, and from messages that hold one record, an array or NDJSON.
 
 One call decodes a whole block. If it fails, the block is halved until the bad lines are alone, so that one
 bad line among thousands costs a few more calls and no other record.
@@ -61,7 +61,10 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
 
 
 def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
-    """Return the records of messages; an empty message (Kafka's tombstone) holds none."""
+    """Return the records of messages.
+
+    An empty message (Kafka's tombstone) holds none.
+    """
     positions = np.array(raw.offsets, dtype=np.int64)
     if raw.headers is None or isinstance(wire, ByShape):
         values = [value.strip(_SPACE) for value in raw.values]

@@ -1,4 +1,4 @@
-"""Encode columns of names (models, versions, classes, groups) as indices, and ids as keys."""
+"""Encodes columns of names (models, versions, classes, groups) as indices, and ids as keys."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ _MISSING_KEYS, _LONGEST_MISSING = id_keys(_MISSING), max(map(len, _MISSING))
 
 
 def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
-    """Return the keys of ids (`monitor.base.records.id_keys`); an integer equals its decimal text.
+    """Return the keys of ids, which are their hashes by `monitor.base.records.id_keys`.
+
+    An integer equals its decimal text.
 
     A text for a missing value, such as NULL, is no id, because many rows would share it.
 

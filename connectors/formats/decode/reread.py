@@ -1,4 +1,4 @@
-"""The lenient second reading of a record in any format, in which a fault costs only its value.
+"""Reads a rejected record a second time, without types, so that a fault costs only its own value.
 
 The typed decoder rejects a whole record for a NaN in an unused field, for half a character in a label, or for
 the id `81.0`. Here the same record keeps its usable values, and the columns check the others. All formats

@@ -1,4 +1,4 @@
-"""The scores of the answers of a task, from any accepted form to a matrix."""
+"""Converts the scores of the answers of a task, in any accepted form, to a matrix."""
 
 from __future__ import annotations
 

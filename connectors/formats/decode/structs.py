@@ -1,4 +1,4 @@
-"""A record as the decoders read it, with types, before its values go into columns."""
+"""The records, faults and rejects that the decoders exchange, before values go into columns."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ MAX_NAME = 200
 
 
 class Record(msgspec.Struct, gc=False):
-    """A record with the fields of SPEC section 3, each optional; the columns report missing fields later.
+    """The typed fields of a record of SPEC section 3, each of which may be missing.
 
-    The decoder skips other fields. A record cannot be part of a reference cycle, so the garbage collector
-    does not track it (`gc=False`), which speeds up decoding.
+    Columns that are made of records report missing fields later. The decoder skips fields with other names. A
+    record cannot be part of a reference cycle, so the garbage collector does not track it (`gc=False`), which
+    speeds up decoding.
     """
 
     id: str | int | None = None
@@ -65,13 +66,21 @@ class Record(msgspec.Struct, gc=False):
 
 
 class RowRecord(Record, gc=False):
-    """A row of a request; its id is the request's id, a colon and the row number, which starts at 0."""
+    """A record that is one row of a request with several rows.
+
+    Its id is the request's id, a colon and the row number, which starts at 0. `rows` is the number of rows of
+    the request.
+    """
 
     rows: int = 0  # number of rows in the request
 
 
 class OneOfRows(Record, gc=False):
-    """A record that a mapping reads from one of several rows, with the number of the other rows."""
+    """A record that the mapping's paths read from one row, though the message holds several rows.
+
+    A mapping may name a row by its index, as in ``$.rows[0].score``. Then `left` is the number of the other
+    rows, which are not read, and of which the agent warns.
+    """
 
     left: int = 0  # number of the other rows
 
@@ -121,7 +130,7 @@ Fault = tuple["RejectReason", str]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The records of one raw block, list of messages or table.
+    """The records that were read from one raw block, list of messages or table, with its unreadable parts.
 
     Parameters
     ----------
@@ -154,10 +163,15 @@ RejectKind = tuple["RejectReason", str, str, bool, bool]
 
 
 class BoundedRejects:
-    """The rejects of one read with their places, bounded in memory.
+    """The rejects of one read, with a limit of memory. A reject is a record that cannot be used.
 
     Every reject is kept until all of them exceed `room` bytes. After that, only the first reject of each kind
     is kept, which counts the others.
+
+    Parameters
+    ----------
+    room : int
+        The limit in bytes.
 
     Examples
     --------
@@ -180,7 +194,21 @@ class BoundedRejects:
     def add(
         self, place: Any, kind: RejectKind, answers: int, make: Callable[[], Reject], records: int = 1
     ) -> None:
-        """Add a reject; `make` is called only if the reject is kept."""
+        """Add a reject.
+
+        Parameters
+        ----------
+        place : object
+            Its place, which `items` returns with it.
+        kind : RejectKind
+            The key by which rejects beyond the limit are counted.
+        answers : int
+            The number of answers that it counts as.
+        make : callable
+            Returns the reject; it is called only if the reject is kept.
+        records : int
+            The number of records that it counts as.
+        """
         if (counts := self._counts.get(kind)) is not None:
             counts[1] += records
             counts[2] += answers
@@ -201,7 +229,7 @@ class BoundedRejects:
 
 
 class Faults:
-    """The first fault of each row of a column.
+    """The faults of the values in a column: the first one of each row.
 
     Parameters
     ----------
@@ -222,7 +250,15 @@ class Faults:
         self._last: Fault | None = None
 
     def add(self, row: int, reason: RejectReason, message: str) -> None:
-        """Add a fault to a row, unless the row has one already."""
+        """Add a fault to a row, unless the row has one already.
+
+        Parameters
+        ----------
+        row : int
+        reason : RejectReason
+        message : str
+            The place of the value and the problem.
+        """
         fault = (reason, message)
         if fault == self._last:  # many rows with the same fault share one object
             fault = self._last

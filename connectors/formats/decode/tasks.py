@@ -12,7 +12,7 @@ from monitor.base.records import Ints, RejectReason, TaskLayout
 
 
 class TaskFinder:
-    """An index that finds the tasks of records.
+    """An index of the configured tasks, which finds the task of each record.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The times of a column of records: RFC 3339 with an offset, or seconds since the epoch.
+"""Parses the times of a column of records: RFC 3339 with an offset, or seconds since the epoch.
 
 Texts of the same length form a matrix of characters that is parsed by column, in tens of nanoseconds a
 record; `datetime.fromisoformat` takes five times as long.

@@ -1,4 +1,4 @@
-"""The true classes of records, and the records that are labels."""
+"""Converts the true classes of records, and the records that are labels alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of compressed files, which returns the readable part of a damaged file before it raises."""
+"""Reads compressed files; from a damaged file it returns the readable part before it raises an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAMAGED = (OSError, EOFError, zlib.error)
 
 
 class DamagedFileError(SourceError):
-    """A file is damaged; everything before the damage has been returned.
+    """The error of a damaged file, after everything before the damage has been returned.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ _STEP_BYTES = 1 << 16  # bytes of one call of a stream; a fault loses the readab
 
 
 class Compressed:
-    """A reader of a compressed file up to its end.
+    """A reader of a compressed file from a position up to its end.
 
     Parameters
     ----------
@@ -47,6 +47,7 @@ class Compressed:
     stream : object
         A stream of uncompressed bytes with `read(size)`, or better with `read1(size)`, which does not wait.
     cutter : LineCutter
+        Cuts the uncompressed bytes into lines.
     start : int
         The number of uncompressed bytes to skip.
     """

@@ -35,7 +35,7 @@ MakeTables = Callable[[Path, str, int], Iterator[RawTable]]
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a path is a pattern or an address of tables.
+    """Return whether a path is a pattern or an address of CSV or Parquet files.
 
     Examples
     --------
@@ -46,7 +46,18 @@ def is_folder(path: str) -> bool:
 
 
 class Files(Protocol):
-    """The files of a pattern; each method waits at most `timeout_seconds`."""
+    """The interface by which a `Folder` lists and opens files, on this machine or in an object store.
+
+    The methods with a `timeout_seconds` wait no longer than that. A mark is a text that changes when the file
+    changes, such as its size and time of change.
+
+    Attributes
+    ----------
+    look_seconds : float
+        The least time from one listing to the next.
+    looks_again : bool
+        Whether `mark` looks at the file itself, not only at the last listing.
+    """
 
     look_seconds: float
     looks_again: bool
@@ -54,11 +65,11 @@ class Files(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """The reason for which no file comes, as a sentence without its full stop."""
+        """The reason why no file comes, as a sentence without its full stop; None if there is no problem."""
         ...
 
     def marks(self, timeout_seconds: float) -> Mapping[str, str] | None:
-        """Return the mark of each file by name, which changes with the file; None if not known yet.
+        """List the files, and return the mark of each by its name; None if the listing has not ended in time.
 
         Raises
         ------
@@ -68,11 +79,23 @@ class Files(Protocol):
         ...
 
     def mark(self, name: str) -> str | None:
-        """Return the current mark of one file, or the last known one if checking it has a cost."""
+        """Return the mark of one file, or None if there is no such file.
+
+        If looking at the file has a cost, it is the mark in the last listing.
+        """
         ...
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """Return the first file, or None if its download takes longer; others may be downloaded with it.
+        """Make the first of these files readable, and return its path; None if it is not ready in time.
+
+        A remote file is downloaded for this. The call may also download some of the other files, which are
+        wanted next.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of files, in the order in which they are wanted.
+        timeout_seconds : float
 
         Raises
         ------
@@ -82,7 +105,7 @@ class Files(Protocol):
         ...
 
     def release(self, name: str) -> None:
-        """Release a file after reading it."""
+        """Give up a file after reading it: a downloaded copy is removed."""
         ...
 
     def close(self) -> None:
@@ -91,7 +114,7 @@ class Files(Protocol):
 
 
 class LocalFiles:
-    """The files of a pattern on this machine."""
+    """The files on this machine whose paths match a shell pattern."""
 
     look_seconds = LOOK_SECONDS
     looks_again = True
@@ -144,21 +167,22 @@ class _Failing:
 
 
 class Folder:
-    """A reader of all tables of a pattern, each a partition, in the order of their names.
+    """A reader of all tables that match a pattern, each of which is a partition, in the order of their names.
 
-    A file is complete once it has not changed for `settle_seconds`. A damaged file is tried again for a
-    minute, because its writer may be slow, and is then counted as rejected. A file on which the reader fails
-    in another way is counted too, and is tried again as long as it exists. Folders are listed from time to
-    time, and the files of a listing are read until the next one.
+    A table is read once it has not changed for `settle_seconds`, because its writer may not have finished. A
+    damaged table is tried again for a minute, and is then counted as rejected. A table on which the reader
+    fails in another way is counted too, and is tried again as long as it exists. The folders are listed from
+    time to time, and between listings the tables of the last one are read.
 
     Parameters
     ----------
     pattern : str
     files : Files
+        Lists and opens the files.
     make : callable
         A function from a file, its partition and the first row to its tables.
     positions : mapping of str to object
-        The positions by name.
+        The positions at which to continue, by name.
     settle_seconds : float
         The time without a change after which a file is read.
     missing_seconds : float
@@ -206,18 +230,25 @@ class Folder:
 
     @property
     def up(self) -> bool:
-        """True if the files are known, and the complete ones can be read."""
+        """True if the last listing succeeded, and no file is known that cannot be read."""
         return self._is_listed and self.trouble is None
 
     @property
     def trouble(self) -> str | None:
-        """The reason for which a file is not read, as a sentence without its full stop."""
+        """The reason why a file is not read, as a sentence without its full stop; None without one."""
         return self._files.trouble or next(iter([*self._unreadable.values()]), None)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return some thousand rows of one or more files, or positions alone; [] if nothing came in time.
+        """Return the next rows of the tables, or an empty list if none came in time.
 
-        A file that cannot be read delays no other.
+        A result has some thousand rows of one or more tables. It may also hold positions without rows, which
+        say that a table has ended or was removed. A table that cannot be read delays no other: its error is
+        raised only if nothing else came.
+
+        Parameters
+        ----------
+        timeout_seconds : float
+            The longest time to wait for rows.
 
         Raises
         ------
@@ -431,7 +462,7 @@ class Folder:
         return [RawPosition(name, None) for name in ended]
 
     def lag(self) -> None:
-        """Return None: rows are not counted in advance."""
+        """Return None, because the number of waiting rows is not known in advance."""
         return
 
     def close(self) -> None:

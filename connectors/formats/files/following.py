@@ -1,4 +1,12 @@
-"""The readers of plain files that grow and are rotated: one file, or all files that match a pattern."""
+"""The readers of plain files that grow and are rotated: one file, or all files that match a pattern.
+
+Rotation gives a file another name, or copies and truncates it, and a new file begins under the old name.
+Terms of this module:
+
+* The late file is the former file after a rotation. Its writer may still add to it for some time.
+* A place is a byte of a file together with what identifies the file: its inode and a part of its text.
+* A gap is text that was lost, because neither the file nor a rotated file beside it holds it.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +65,14 @@ _UNREADABLE = "%s: the rotated file %s cannot be read (%s): this counts as one g
 class Following:
     """A reader of one plain file that grows and is rotated; see `connectors.files.FileSource`.
 
-    After a rotation the former file is the late file: it stays open for `late_seconds`, because its writer
-    may still add to it.
+    After a rotation the former file stays open for `late_seconds`, because its writer may still add to it. It
+    is the late file.
 
     Parameters
     ----------
     path : Path
     partition : str
+        The name of the partition in results.
     make_cutter : callable
         See `MakeCutter`.
     position : object, optional
@@ -114,7 +123,13 @@ class Following:
         return self._main is not None
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about 1 MiB of whole lines, or a position alone; [] if nothing came in time.
+        """Return about 1 MiB of whole lines, or an empty list if none came in time.
+
+        A result may also be a position without lines, after a change to another file.
+
+        Parameters
+        ----------
+        timeout_seconds : float
 
         Raises
         ------
@@ -144,7 +159,7 @@ class Following:
         return now - self._missing_since >= seconds
 
     def poll(self) -> list[Raw]:
-        """Return the raw input that is available now.
+        """Return the lines that can be read now, without waiting.
 
         One result never holds records of two files, because positions must rise within it.
         """
@@ -156,7 +171,7 @@ class Following:
         return self._read_on(self._main) or self._read_late()
 
     def begin(self) -> bool:
-        """Open the file with the current position unless a file is open, and return whether one is open.
+        """Open the file at the current position, if no file is open, and return whether one is open now.
 
         Raises
         ------
@@ -406,7 +421,13 @@ class Following:
         return positioned
 
     def position(self, at: int | None = None) -> dict[str, Any]:
-        """Return the position at which to continue; `at` is a byte of the open file."""
+        """Return the position at which to continue after a restart.
+
+        Parameters
+        ----------
+        at : int, optional
+            A byte of the open file; by default the end of the text that was read.
+        """
         place = self._place if self._main is None else self._main.place(at)
         late = self._late_place if self._late is None else self._late.place()
         position = {} if place is None else place.position()
@@ -433,7 +454,7 @@ class Following:
         return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
     def rest(self) -> None:
-        """Close the open files until the file changes."""
+        """Close the open files until the file changes, so that few files of a pattern are open."""
         main, seen = self._main, self._look()  # read first: later additions change it
         if main is None:
             return
@@ -447,17 +468,23 @@ class Following:
 
     @property
     def inodes(self) -> list[tuple[int, int]]:
-        """The device and inode of the open file and of the late file."""
+        """The device and inode numbers of the files that this reader reads.
+
+        A renamed file keeps these numbers, by which it is recognised. They are those of the current file and
+        of the late file, the former one after a rotation. A file that is not known yet has no entry.
+        """
         pairs = ((self._main, self._place), (self._late, self._late_place))
         return [inode for file, place in pairs if (inode := _inode_of(file, place)) is not None]
 
     def has_ended(self, is_there: bool = False) -> bool:
-        """Return whether the file was removed and is finished; count a gap if its end was not read.
+        """Return whether the file was removed for good, so that its reader can be dropped.
+
+        A gap is counted if the end of the file was not read.
 
         Parameters
         ----------
         is_there : bool, default False
-            Whether a listing has just found the name.
+            Whether a listing has just shown the name.
         """
         if is_there:
             self._missing_since = None
@@ -470,10 +497,18 @@ class Following:
         return True
 
     def hand_over(self, path: Path, inode: tuple[int, int]) -> dict[str, Any] | None:
-        """Return the position of this file for reading it under another name, or None if it is another file.
+        """Return the position of a renamed file, from which a reader of its new name continues.
 
-        The reader of the old name starts again without a position. A closed file is checked by its text,
-        because a new file may have its inode.
+        Return None if this reader does not read that file. Otherwise this reader gives the file up, and
+        starts with the next file of its own name. If the file is closed, its text is checked, because a new
+        file may have its inode.
+
+        Parameters
+        ----------
+        path : Path
+            The new name.
+        inode : (int, int)
+            The device and inode numbers that the new name has.
         """
         if self._look()[:2] == inode:
             return None
@@ -543,7 +578,9 @@ def _changed_after(files: Sequence[Rotated], place: Place) -> list[Rotated]:
 
 
 class FollowingPattern:
-    """A reader of all plain files that match a pattern, each a partition; files may come and go.
+    """A reader of all plain files that match a pattern, each of which is a partition.
+
+    Files may be added and removed while it reads.
 
     Parameters
     ----------
@@ -589,7 +626,13 @@ class FollowingPattern:
         return self._gaps + sum(each.gaps for each in [*self._files.values()])
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return about 1 MiB of whole lines of some files, or positions alone; [] if nothing came in time.
+        """Return about 1 MiB of whole lines of some files, or an empty list if none came in time.
+
+        A result may also hold positions without lines, after changes to other files.
+
+        Parameters
+        ----------
+        timeout_seconds : float
 
         Raises
         ------
@@ -714,9 +757,15 @@ class FollowingPattern:
 
 
 def matching(pattern: str, ends: Collection[str], known: Iterable[str] = ()) -> list[str]:
-    """Return the plain files of a pattern, without those with the `ends`.
+    """Return the plain files that match a pattern, except rotated files and those with other extensions.
 
-    Rotated files of these files or of `known` are left out, too.
+    Parameters
+    ----------
+    pattern : str
+    ends : collection of str
+        Extensions of files to leave out.
+    known : iterable of str
+        Names of other files whose rotated files are left out too.
     """
     names = [name for name in sorted(glob.glob(pattern)) if not name.lower().endswith(tuple(ends))]
     bases = {*names, *known}

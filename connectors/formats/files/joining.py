@@ -1,4 +1,4 @@
-"""Concatenation of batches of one task, and selection of rows."""
+"""Concatenates batches of one task, and selects rows of a batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ COLUMNS = "scores", "predicted", "time", "key", "label", "partition", "position"
 
 
 def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -> Batch:
-    """Return one batch with the rows of all batches in their order; `order` counts them from 0.
+    """Return one batch with the rows of all batches in their order.
+
+    Its `order` counts them from 0.
 
     Parameters
     ----------
@@ -49,7 +51,10 @@ def join_batches(batches: Sequence[Batch], columns: Collection[str] = COLUMNS) -
 
 
 def take(batch: Batch, rows: Ints, columns: Collection[str] = COLUMNS) -> Batch:
-    """Return the chosen rows; `order` counts them from 0. See `join_batches` for `columns`."""
+    """Return the chosen rows as a batch, whose `order` counts them from 0.
+
+    See `join_batches` for `columns`.
+    """
     selected = {
         name: getattr(batch, name)[rows] if name in columns else one_value(getattr(batch, name), len(rows))
         for name in COLUMNS

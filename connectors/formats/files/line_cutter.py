@@ -1,4 +1,4 @@
-"""Cutting of a stream of bytes into blocks of whole lines, in bounded memory."""
+"""Cuts a stream of bytes into blocks of whole lines, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNDECIDED = re.compile(rb"(\xef\xbb\xbf)?\s*(\[\s*)?")
 
 
 class LineCutter:
-    """A buffer that takes bytes, returns whole lines, and keeps an incomplete line until its newline comes.
+    """A buffer that receives bytes, returns whole lines, and keeps a line until its newline comes.
 
     It holds at most one block and one line of `max_line_bytes`. For a longer line it keeps the first 2,000
     bytes and a count, and returns a `RawSkipped` when the line ends. In a text that is one JSON array of
@@ -34,6 +34,7 @@ class LineCutter:
     Parameters
     ----------
     partition : str
+        The name of the partition in results.
     start : int, default 0
         The position of the first byte to be fed.
     max_line_bytes : int, default 1 MiB

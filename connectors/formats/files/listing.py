@@ -1,4 +1,4 @@
-"""The files that match a shell pattern; each folder is listed once, even if links lead back to it."""
+"""Lists the files that match a shell pattern; each folder is listed once, even if links lead back to it."""
 
 from __future__ import annotations
 

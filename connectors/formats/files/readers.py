@@ -15,7 +15,10 @@ from monitor.base.source import EndOfSource, Raw, RawTable
 
 
 class FileReader(Protocol):
-    """A reader of one file from a position on; for `read` see `monitor.base.source.Source`."""
+    """The interface of a reader of one file, from a position on.
+
+    Its methods are those of `monitor.base.source.Source`.
+    """
 
     @property
     def up(self) -> bool:

@@ -1,4 +1,4 @@
-"""The reader of labelled reference files, from whose rows calibration and limits are set."""
+"""Reads labelled reference files, from which calibrations and the limits of charts are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables at addresses of fsspec, which are downloaded into a temporary folder and read from there."""
+"""Reads tables at addresses of fsspec, which are downloaded into a temporary folder."""
 
 from __future__ import annotations
 
@@ -140,7 +140,16 @@ def _make_session(settings: Mapping[str, Any]) -> Any:
 
 
 class RemoteFiles:
-    """The files of a pattern on an fsspec file system; several files are downloaded at once.
+    """The files of a pattern on an fsspec file system, which are downloaded into a temporary folder.
+
+    It has the methods of `connectors.formats.files.folder.Files`. Several files are downloaded at once.
+
+    Parameters
+    ----------
+    pattern : str
+        An address with a shell pattern, such as ``s3://bucket/*.parquet``.
+    options : mapping of str to object
+        Arguments of the file system of fsspec.
 
     Raises
     ------
@@ -190,7 +199,7 @@ class RemoteFiles:
 
     @property
     def trouble(self) -> str | None:
-        """The reason for which no file comes, if the store does not answer."""
+        """The reason why no file comes, if the store does not answer; None if there is no problem."""
         seconds = max(
             (call.silent_seconds for call in (self._listing, self._fetching) if call is not None), default=0.0
         )
@@ -219,7 +228,20 @@ class RemoteFiles:
         raise SourceError(f"{self._pattern} has not answered for {seconds:.0f} seconds; it is asked again")
 
     def marks(self, timeout_seconds: float) -> dict[str, str] | None:
-        """Return the mark of each file from a new listing, or None if the listing has not ended in time."""
+        """List the files, and return the mark of each by its name; None if the listing has not ended in time.
+
+        A mark is a text that changes when the file changes. A listing that has not ended goes on, and the
+        next call waits for it.
+
+        Parameters
+        ----------
+        timeout_seconds : float
+
+        Raises
+        ------
+        SourceError
+            The files cannot be listed.
+        """
         if self._listing is None:
             store = self._store
             self._listing = _Call(lambda: self._list(store))
@@ -245,11 +267,26 @@ class RemoteFiles:
             }
 
     def mark(self, name: str) -> str | None:
-        """Return the mark of a file in the last listing, or None."""
+        """Return the mark of a file in the last listing, or None if the listing does not name it."""
         return self._known[name][0] if name in self._known else None
 
     def get(self, names: Sequence[str], timeout_seconds: float) -> Path | None:
-        """Return the first file, or None if its download has not ended in time; download others with it."""
+        """Return the path of a downloaded copy of the first file; None if it has not come in time.
+
+        One download brings the first file and some of the next ones, up to 64 files or 64 MiB. A download
+        that has not ended goes on, and the next call waits for it.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of files, in the order in which they are wanted.
+        timeout_seconds : float
+
+        Raises
+        ------
+        SourceError
+            The first file cannot be downloaded.
+        """
         name = names[0]
         if name not in self._here:
             if self._fetching is None:
@@ -299,7 +336,7 @@ class RemoteFiles:
         return _Call(fetch, lambda: _bytes_in(folder))
 
     def release(self, name: str) -> None:
-        """Remove a downloaded file."""
+        """Remove the downloaded copy of a file."""
         path = self._here.pop(name, None)
         if path is not None:
             path.unlink(missing_ok=True)

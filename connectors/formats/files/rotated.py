@@ -1,4 +1,8 @@
-"""The places of a followed file: a position in its text, and the rotated files beside it."""
+"""The place up to which a followed file was read, and the search for rotated files.
+
+Rotation gives a file another name, or copies and truncates it. A place is a byte of a file together with what
+identifies the file under any name: its inode and parts of its text.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ def _digest(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position at which to continue, with the marks by which its file is recognised.
+    """A position in a file, with the properties by which the file is recognised after a rotation.
 
     Parameters
     ----------
@@ -80,7 +84,7 @@ class Place:
 
     @property
     def known(self) -> bool:
-        """True if the place knows more than a byte offset."""
+        """True if the place has more than a byte offset, so that it identifies its file."""
         return bool(self.inode)
 
 
@@ -146,7 +150,15 @@ class OpenFile:
         return data
 
     def begin(self, at: int, modified: int | None = None) -> OpenFile:
-        """Go to a byte, and return the file; `modified` is the time of change that its place holds."""
+        """Go to a byte of the file, and return the file.
+
+        Parameters
+        ----------
+        at : int
+            The byte offset in the text.
+        modified : int, optional
+            The time of change to record in the file's place.
+        """
         head = self._first(HEAD_BYTES) if at else b""
         self._stream.seek(at)
         self.cutter, self._first_byte = self._make_cutter(at, head), at
@@ -243,7 +255,7 @@ class OpenFile:
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """A rotated file in a folder.
+    """A rotated file that a listing of its folder shows.
 
     Parameters
     ----------
@@ -314,7 +326,9 @@ def rotation_bases(name: str) -> set[str]:
 
 
 def rotated_beside(path: Path) -> list[Rotated]:
-    """Return the rotated files of a path, the oldest first; a file being compressed counts as the plain one.
+    """Return the rotated files of a path, the oldest first.
+
+    A file that is being compressed counts as the plain one.
 
     The number 1 is the newest, and dates rise. If both kinds of names occur, the time of change decides.
     """
@@ -399,7 +413,7 @@ def _described(path: Path, names: Collection[str]) -> list[Rotated]:
 
 
 def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
-    """Open a file of a listing at its beginning; return None if its name now belongs to another file."""
+    """Open a rotated file at its beginning; return None if its name belongs to another file by now."""
     try:
         open_file = OpenFile(file.path, make_cutter)
     except FileNotFoundError:
@@ -411,10 +425,10 @@ def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
 
 
 def find_again(path: Path, place: Place, make_cutter: MakeCutter) -> OpenFile | None:
-    """Open the file with the text of a place, followed or rotated, at the place; return None if none has it.
+    """Open the file that holds the text of a place, followed or rotated, at that place.
 
-    The same inode comes before the same beginning. If a name has moved to another file, the search is
-    repeated.
+    Return None if no file holds it. A file with the same inode comes before one with the same beginning. If a
+    name has moved to another file, the search is repeated.
     """
     for _ in range(_SEARCHES):
         file, missed = _search(path, place, make_cutter)

@@ -212,7 +212,7 @@ def _converter(field: str) -> Callable[[object], object]:
 
 
 def plain_cell(value: object) -> object:
-    """Return the value of a cell with a type of JSON; an empty text becomes None.
+    """Return the value of a cell with a type of JSON, where an empty text becomes None.
 
     Examples
     --------

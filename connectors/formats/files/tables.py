@@ -101,7 +101,9 @@ def read_csv(
     max_line_bytes: int = MAX_LINE_BYTES,
     table_bytes: int = TABLE_BYTES,
 ) -> Iterator[RawTable]:
-    """Yield the rows of a CSV file from row number `start` on; its first line names the columns.
+    """Yield the rows of a CSV file from row number `start` on.
+
+    The first line of the file names the columns.
 
     A row is broken if it has more cells than there are columns, is too long, or has a quoted cell that does
     not end. Blanks around column names are ignored, and those after a comma too if the first line has such

@@ -1,4 +1,4 @@
-"""The check whether a Zstandard file is complete, by the lengths in its frames and blocks (RFC 8878).
+"""Checks whether a Zstandard file is complete, by the lengths in its frames and blocks (RFC 8878).
 
 The decompression packages accept a truncated file as complete, wherever it ends.
 """

@@ -1,4 +1,4 @@
-"""The fault of a record that the typed decoder rejected, with its exact place.
+"""Finds the fault of a record that the typed decoder rejected, with its exact place in the record.
 
 The typed decoder is fast and stops at the first fault. It names neither the keys of outer objects nor the
 literals ``NaN`` and ``Infinity``, which Python's json module writes and JSON lacks. This module parses the

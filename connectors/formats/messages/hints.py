@@ -1,4 +1,4 @@
-"""Hints on names that probably mean a missing field: the end of the message about that field."""
+"""Finds names that probably mean a missing field, as the end of the message about that field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Proposals of mappings for records in an unknown format, guessed from names and values; callers try them."""
+"""Proposes mappings for records in an unknown format, guessed from names and values.
+
+A proposal is a guess: the caller decodes the records with it before it shows it.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +176,7 @@ def propose(
 
 
 def zoned(mapping: FieldMapping) -> dict[str, Any]:
-    """Return the keys of a mapping for a configuration; a guessed time zone stays."""
+    """Return the keys of a mapping for a configuration, with the time zone even if it is guessed."""
     return mapping.model_dump(mode="json", exclude_defaults=True)
 
 
@@ -411,7 +414,7 @@ def _divided(sample: Sample, scores: Mapping[str, Any], names: Mapping[int, str]
 
 
 def two_classes_of(sample: Sample, score: str) -> tuple[str, ...]:
-    """Return the two values of the one field that agrees with a score; () for no or several fields.
+    """Return the two values of the one field that agrees with a score, or () for no or several fields.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Redaction of rejected records: the structure stays, and each value becomes the name of its kind."""
+"""Redacts rejected records: the structure stays, and the name of its kind replaces each value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translations of ids and labels that let labels join predictions: guesses, each of which is tried."""
+"""Guesses translations of ids and labels with which labels would join predictions; the caller tries each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key, time and headers of a Kafka message as fields of its records: `$key`, `$timestamp`, `$headers`.
+"""Adds the key, time and headers of a Kafka message to its records, as `$key`, `$timestamp`, `$headers`.
 
 They are added to the JSON after the record's own fields, so that mappings read them like other fields and
 rejected records show them.
@@ -29,7 +29,9 @@ def beside(headers: Headers, key: bytes | None, milliseconds: int) -> Headers:
 
 
 def with_fields(value: bytes, headers: Headers, wanted: Collection[FieldPath]) -> bytes:
-    """Return a message with fields added to its records; a message without records stays unchanged.
+    """Return a message with fields added to its records.
+
+    A message without records stays unchanged.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The choice of the wire that reads a source, by the source's `mapping`."""
+"""Chooses the wire of a source, the reader of its records' format, by the source's `mapping`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECOGNISED = RecognisedWire()
 
 
 class HasWire(Protocol):
-    """A section of the configuration with a `mapping`."""
+    """The interface of a section of the configuration with a `mapping`, which describes a format."""
 
     @property
     def mapping(self) -> FieldMapping | None:
@@ -36,7 +36,10 @@ def own_wire(settings: HasWire) -> Wire:
 
 
 def wire_of(settings: HasWire) -> Wire:
-    """Return the wire of a source; that of `http` also reads posts to the names of `observe`."""
+    """Return the wire of a source, which is the reader of its records' format.
+
+    The wire of `http` also reads posts to the names of `observe`.
+    """
     base = own_wire(settings)
     if not isinstance(settings, HttpSourceConfig):
         return base

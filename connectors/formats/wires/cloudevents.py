@@ -1,7 +1,8 @@
-"""The conversion of CloudEvents in the binary mode of HTTP and Kafka to structured JSON.
+"""Converts CloudEvents in the binary mode of HTTP and Kafka to structured JSON.
 
-The conversion follows CloudEvents 1.0: the JSON event format, and the bindings of HTTP (attributes are
-headers with the prefix ``ce-``) and of Kafka (``ce_``).
+In binary mode, the attributes of an event are headers, and its data is the body or the value. The conversion
+follows CloudEvents 1.0: the JSON event format, and the bindings of HTTP (attributes are headers with the
+prefix ``ce-``) and of Kafka (``ce_``).
 """
 
 from __future__ import annotations

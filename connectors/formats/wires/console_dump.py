@@ -1,4 +1,4 @@
-"""Dumps of Kafka topics, printed by `kafka-console-consumer.sh` with partitions and offsets."""
+"""Reads dumps of Kafka topics, printed by `kafka-console-consumer.sh` with partitions and offsets."""
 
 from __future__ import annotations
 

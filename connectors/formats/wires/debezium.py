@@ -35,7 +35,9 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class DebeziumWire(WithoutHeaders):
-    """A wire for the row after a change; deletes and truncations hold no record.
+    """A reader of Debezium's change events, whose record is the row after the change.
+
+    Deletes and truncations hold no record.
 
     Parameters
     ----------
@@ -102,7 +104,10 @@ class DebeziumWire(WithoutHeaders):
             return False
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Read the row after a change, and return its outcomes; a change without a row gives None."""
+        """Read the row after a change, and return its outcomes.
+
+        A change without a row gives the outcome None.
+        """
         try:
             envelope = _opened(_ENVELOPE.decode(data))
         except ERRORS as error:

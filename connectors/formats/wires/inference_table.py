@@ -25,7 +25,7 @@ _LAST = 1e17  # milliseconds; later times become this one, because huge integers
 
 
 class InferenceTableWire(OneByOne, WithoutHeaders):
-    """A wire for logged responses, with an answer for each row of a response.
+    """A reader of logged responses in inference tables, with an answer for each row of a response.
 
     The id of an answer is the `client_request_id`, which the client chose, or else the
     `databricks_request_id`, a colon, and the row number from 0. Model and version come from

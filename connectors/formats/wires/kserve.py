@@ -1,8 +1,9 @@
 """Logs of serving stacks: a CloudEvent for each request and each response, which holds a batch of rows.
 
-The loggers are those of KServe and Seldon Core; events come as structured JSON or in binary mode
-(`connectors.formats.wires.cloudevents`), and responses also without an event around them. The formats are
-CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference Protocol and Seldon's own.
+The loggers are those of KServe and Seldon Core. Events come as structured JSON or in binary mode, that is,
+with their attributes in headers (`connectors.formats.wires.cloudevents`). Responses may also come without an
+event around them. The formats are CloudEvents 1.0 (cloudevents.io), the protocol v1, the Open Inference
+Protocol and Seldon's own.
 """
 
 from __future__ import annotations
@@ -69,13 +70,14 @@ def passed_over(data: bytes) -> bool:
 
 
 class KserveWire(OneByOne):
-    """A wire for the events of KServe's and Seldon's loggers, with an answer for each row of a response.
+    """A reader of the events of KServe's and Seldon's loggers, with an answer for each row of a response.
 
     The id of an answer is the id of the event (Seldon: of the request), a colon, and the row number from 0.
     The model is a constant of the mapping, or else the event's `inferenceservicename` (Seldon: `modelid`), or
-    else the body's `model_name`. A value without `specversion` is no event: with `outputs` or `predictions`
-    it is a response with its own `id`, and otherwise a record with the fields of SPEC section 3, such as a
-    label.
+    else the body's `model_name`.
+
+    A value without `specversion` is no event. With `outputs` or `predictions` it is a response with its own
+    `id`. Otherwise it is a record with the fields of SPEC section 3, such as a label.
 
     Parameters
     ----------
@@ -141,15 +143,32 @@ class KserveWire(OneByOne):
         return ""
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message as JSON if it is an event or a response, and another one unchanged."""
+        """Return a Kafka message as one JSON value, which `one` can read.
+
+        A message in binary mode has the event's attributes in its headers: they are added to the value.
+        Binary tensors and protobuf are converted. All other messages are returned unchanged.
+
+        Parameters
+        ----------
+        value : bytes
+            The value of the message.
+        headers : Headers
+            The headers of the message.
+        """
         attributes = kafka_attributes(headers)
         return _line(attributes, value) if attributes else _unpacked(value)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return a post that is one value of any content type as a line of JSON, or None for another post.
+        """Return the body of an HTTP request as one line of JSON, or None if it is lines of JSON already.
 
-        Such a post is an event in binary mode, or a response of the Open Inference Protocol with binary
-        tensors.
+        The result is not None for an event in binary mode, with its attributes in the headers, and for a
+        response of the Open Inference Protocol with binary tensors.
+
+        Parameters
+        ----------
+        headers : mapping of str to str
+            The headers of the request.
+        body : bytes
         """
         attributes = http_attributes(headers)
         if attributes:

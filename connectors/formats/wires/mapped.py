@@ -139,7 +139,7 @@ def _inside(value: Any, path: FieldPath) -> object:
 
 
 class MappedWire:
-    """A wire for records whose fields are at the paths of a mapping.
+    """A reader of records whose fields are at the paths of a mapping.
 
     Examples
     --------
@@ -323,7 +323,10 @@ class MappedWire:
         return self.note(message)
 
     def table(self, raw: RawTable) -> RawTable:
-        """Return a table with our columns; a path is the name of a column or leads into its cells."""
+        """Return a table with our columns, made from the columns that the mapping names.
+
+        A path is the name of a column, or leads into its cells.
+        """
         rows = max(map(len, raw.columns.values()), default=0)
         columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
         for name, written in self.mapping.paths.items():

@@ -1,4 +1,4 @@
-"""The marks of each format, by which records and tables are recognised: names of fields and columns."""
+"""The marks of each format: names of fields and columns by which its records and tables are recognised."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def observed_line(name: str, line: bytes) -> bytes:
 
 
 class ObservedWire(ByShape):
-    """A wire that reads each line by the wire of the source that the line names.
+    """A reader of lines that name their source, each by the reader (wire) of that source.
 
     Parameters
     ----------
@@ -105,7 +105,10 @@ class ObservedWire(ByShape):
         return self.base.message(value, headers)
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return a post as a line of JSON by the base wire; posts to a source use its own wire."""
+        """Return a post as a line of JSON by the base wire.
+
+        Posts to a source use its own wire.
+        """
         return self.base.posted(headers, body)
 
     def passes_over(self, line: bytes) -> bool:

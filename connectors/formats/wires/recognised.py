@@ -1,8 +1,8 @@
-"""Records of any format, recognised by their fields: the wire of a source without a mapping.
+"""Reads records of any format, which it recognises by their fields: the wire of a source without a mapping.
 
 Records with our fields (SPEC section 3) are read together in one call. Only a record without a field of an
-answer or of a label is checked for the marks of formats (`monitor.base.registry`). A record that fits two
-formats is rejected with a message that names both.
+answer or of a label is checked for the marks of formats (`monitor.base.registry`), the names of fields by
+which a format is recognised. A record that fits two formats is rejected with a message that names both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVENTS = "kserve"  # the format of events in headers
 
 @runtime_checkable
 class Doubting(Protocol):
-    """A wire that checks further whether a record with its marks is of its format."""
+    """The interface of a wire that can doubt whether a record with its marks is of its format."""
 
     def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
         """Return a message if a record may be of another kind, else ""."""
@@ -39,7 +39,7 @@ class Doubting(Protocol):
 
 
 class RecognisedWire(ByShape):
-    """A wire for records with the fields of SPEC section 3, and for those of every format with marks.
+    """A reader of records with the fields of SPEC section 3, and of every format that fields can identify.
 
     Parameters
     ----------

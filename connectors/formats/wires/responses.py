@@ -1,4 +1,4 @@
-"""The scores in the body of an inference response: protocol v1, Open Inference Protocol, or Seldon."""
+"""Reads the scores in the body of an inference response: protocol v1, Open Inference Protocol, or Seldon."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _SUM_TOLERANCE = 1e-3
 
 
 class SagemakerWire(OneByOne, WithoutHeaders):
-    """A wire for captured outputs, with an answer for each row, and for ground truth, which is a label.
+    """A reader of captured outputs, with an answer for each row, and of ground truth, which is a label.
 
     The id of an answer is the `inferenceId` of the client, or else the `eventId`, a colon, and the row number
     from 0. A capture of the input alone holds no answer. Other lines are records with the fields of SPEC

@@ -1,4 +1,4 @@
-"""Bodies of inference responses: JSON, JSON followed by binary tensors, or protobuf.
+"""Reads bodies of inference responses: JSON, JSON followed by binary tensors, or protobuf.
 
 In the binary tensor data extension of the Open Inference Protocol (Triton, KServe), an output with a
 parameter `binary_data_size` has its data after the JSON, row-major and little-endian, in the order of the

@@ -1,4 +1,4 @@
-"""Wires, which turn the bytes of a source in some format into records.
+"""The interface of wires. A wire is the reader of one format: it turns the bytes of a source into records.
 
 A wire reads one JSON value at a time (`one`), or many lines at once if each is one record (`lines`). `lines`
 makes decoding fast, and `one` finds the fault of a record.
@@ -36,15 +36,18 @@ def _decoder_without(absent: frozenset[str], scored: bool = False) -> msgspec.js
 
 
 class Mixed(list[Record | None]):
-    """Records of lines that were decoded at once, with None for each line that `Wire.one` has to read."""
+    """The records of lines that were decoded at once, some of which `Wire.one` still has to read.
+
+    The entry of such a line is None.
+    """
 
 
 class ByShape:
-    """A wire that recognises records of SPEC section 3 by their shape, whatever the message headers are."""
+    """The base of wires that recognise records of SPEC section 3 by their shape, whatever the headers are."""
 
 
 class Wire(Protocol):
-    """A reader of JSON records in one format."""
+    """The interface of a reader of JSON records in one format."""
 
     @property
     def reads_labels(self) -> bool:
@@ -52,15 +55,27 @@ class Wire(Protocol):
         ...
 
     def lines(self, data: bytes) -> list[Record] | Mixed | None:
-        """Return the records of lines, one a line, or None if a line is no record of this format."""
+        """Decode many lines at once, each of which is one record.
+
+        Return None if that is impossible, because a line is no record of this format: then `one` reads each
+        line.
+        """
         ...
 
     def array(self, data: bytes) -> list[Record] | None:
-        """Return the records of an array, one an element, or None if an element is none of this format."""
+        """Decode the elements of a JSON array at once, each of which is one record.
+
+        Return None if that is impossible, because an element is no record of this format: then `one` reads
+        each.
+        """
         ...
 
     def one(self, data: bytes) -> list[Outcome]:
-        """Read one value, an object or not, and return an outcome for each record in it."""
+        """Read one JSON value, and return an outcome for each record in it.
+
+        An outcome is a record, or the fault that makes it unusable, or None for a valid value without a
+        record.
+        """
         ...
 
     def reads_rows(self, names: Collection[str]) -> bool:
@@ -68,11 +83,28 @@ class Wire(Protocol):
         ...
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """Return a Kafka message with headers as JSON; called only if the headers matter."""
+        """Return a Kafka message as JSON, which `one` can read; it is called only if the headers matter.
+
+        Parameters
+        ----------
+        value : bytes
+            The value of the message.
+        headers : Headers
+            The headers of the message.
+        """
         ...
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """Return a post that is one value of any content type as a line of JSON, or None for another post."""
+        """Return the body of an HTTP request as one line of JSON, if it is a single value in another form.
+
+        Return None if the content type alone decides how the body is read.
+
+        Parameters
+        ----------
+        headers : mapping of str to str
+            The headers of the request.
+        body : bytes
+        """
         ...
 
     def passes_over(self, line: bytes) -> bool:
@@ -82,7 +114,7 @@ class Wire(Protocol):
 
 @runtime_checkable
 class FormatWire(Protocol):
-    """A wire that knows where its format holds a field."""
+    """The interface of a wire that can say where its format holds a field."""
 
     def missing(self, fault: Fault, data: bytes) -> str:
         """Return a clause on where the format holds the field that a record lacks, or ""."""
@@ -91,7 +123,7 @@ class FormatWire(Protocol):
 
 @runtime_checkable
 class TaskAwareWire(Protocol):
-    """A wire that uses the tasks to read records."""
+    """The interface of a wire that needs the configured tasks to read records."""
 
     def for_tasks(self, layouts: Sequence[TaskLayout]) -> Wire:
         """Return a wire of the same kind that knows these tasks."""
@@ -99,7 +131,7 @@ class TaskAwareWire(Protocol):
 
 
 class WithoutHeaders:
-    """A base of wires that ignore headers."""
+    """The base of wires for which the headers of messages and HTTP requests do not matter."""
 
     def message(self, value: bytes, headers: Headers) -> bytes:
         """Return the value unchanged."""
@@ -111,7 +143,7 @@ class WithoutHeaders:
 
 
 class OneByOne:
-    """A base of wires that read one value at a time; a value holds a record for each of its rows.
+    """The base of wires that read one value at a time, with a record for each of its rows.
 
     If the only task lists one model, answers that name no model belong to it.
     """
@@ -151,7 +183,7 @@ class OneByOne:
 
 
 class PlainWire(WithoutHeaders):
-    """A wire for records with the fields of SPEC section 3 under their own names."""
+    """A reader of records with the fields of SPEC section 3 under their own names."""
 
     reads_labels = True
 

@@ -1,8 +1,9 @@
-"""What the source needs of a client library: one consumer in a group, over whichever library is below.
+"""The interface of a client library: one consumer in a group, whichever library does the work.
 
-Partitions go by their names (``topic-3``). Errors are those of kafka-python, which is always installed, so
-that `errors` says the same sentence whichever library found something wrong; a `Driver` raises no others but
-`PositionGoneError` and `monitor.base.errors`' own.
+Partitions have names such as ``topic-3``. A position is the offset of the next record to read from a
+partition. Errors are those of kafka-python, which is always installed, so that `errors` explains the same
+problem in the same words for each library. Beside these, a `Driver` raises only `PositionGoneError` and the
+errors of `monitor.base.errors`.
 """
 
 from __future__ import annotations
@@ -20,32 +21,45 @@ End = Literal["earliest", "latest"]
 
 
 LAST_COMMIT_SECONDS = 10.0
-"""How long brokers may take for the last commit of partitions that they take away; the group waits for us."""
+"""The longest time for the last commit of revoked partitions, for which the whole group waits."""
 
 
 class CommittedPosition(NamedTuple):
-    """A committed position, and what its writer noted beside it."""
+    """A position that is committed to the group, with the note that is stored beside it.
+
+    Parameters
+    ----------
+    position : int
+        The offset of the next record.
+    note : str
+        A text of the consumer that commits, for later owners of the partition; see
+        `connectors.kafka.source.placement.Placement`.
+    """
 
     position: int
     note: str
 
 
 class Stamp(NamedTuple):
-    """What tells a record from one at the same offset of another log; -1 where unknown.
+    """Properties of a record by which it differs from a record at the same offset of another log.
+
+    A topic that was deleted and created again is another log under the same name.
 
     Parameters
     ----------
     epoch : int
-        That of the leader that took it.
+        The epoch of the leader that received the record; -1 if unknown.
     time : int
-        Its timestamp, in ms.
+        The record's timestamp in ms; -1 if unknown.
     """
 
     epoch: int = -1
     time: int = -1
 
     def differs(self, other: Stamp) -> bool:
-        """Whether both cannot be of one record.
+        """Return whether two stamps cannot belong to one record.
+
+        An unknown number fits any other.
 
         Examples
         --------
@@ -61,21 +75,21 @@ NO_STAMP = Stamp()
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Messages of one partition.
+    """The messages of one partition that a poll returned.
 
     Parameters
     ----------
     partition : str
     values : sequence of bytes or None
-        None is a message without a value.
+        The value of each message; None for a message without a value.
     offsets : sequence of int
-        One a message, rising.
-    headers : sequence of Headers or None
-        One a message, of `connectors.formats.wires.beside`, where the driver was asked for them.
-    first, last : Stamp
-        Those of the first and of the last message.
+        The offset of each message, rising.
     unreadable : str
-        Why these are placeholders for messages that a broker's disk has spoilt; else empty.
+        If the values are placeholders for messages that a broker's disk has damaged, the reason; else empty.
+    headers : sequence of Headers or None
+        The headers of each message, from `connectors.formats.wires.beside`, if the driver must return them.
+    first, last : Stamp
+        The stamps of the first and of the last message.
     """
 
     partition: str
@@ -87,20 +101,21 @@ class Polled:
     last: Stamp = NO_STAMP
 
     def after_first(self) -> Polled:
-        """All but the first message."""
+        """Return a copy without the first message."""
         headers = self.headers and self.headers[1:]
         return replace(self, values=self.values[1:], offsets=self.offsets[1:], headers=headers)
 
 
 class TopicDescription(NamedTuple):
-    """What the brokers say of a topic.
+    """A topic as the brokers describe it.
 
     Parameters
     ----------
     id : str
-        It is another one after the topic was deleted and created again. Empty for brokers before 2.8.
+        The id of the topic, which changes if the topic is deleted and created again. Empty for brokers before
+        2.8.
     partitions : collection of int
-        Their numbers; empty while the brokers do not know them.
+        The numbers of its partitions; empty while the brokers do not know them.
     """
 
     id: str
@@ -108,16 +123,17 @@ class TopicDescription(NamedTuple):
 
 
 class PositionGoneError(Exception):
-    """The brokers hold no records at the positions that are read.
+    """An error that says that the brokers have no records at the positions of some partitions.
 
     Parameters
     ----------
     places : mapping of str to int or None
-        By partition, where our log and theirs part, if the brokers know it.
+        By partition, the offset from which on the brokers' log differs from the one that was read, or None if
+        the brokers do not know it.
     cause : Exception
-        What the library said.
+        The error of the library.
     truncated : bool
-        Their log has lost records before a position, so that others may stand there now.
+        Whether the log has lost records before a position, so that other records may be there now.
     """
 
     def __init__(self, places: Mapping[str, int | None], cause: Exception, truncated: bool = False) -> None:
@@ -128,33 +144,55 @@ class PositionGoneError(Exception):
 
 
 class RebalanceListener(Protocol):
-    """Hears of partitions that come and go; a driver calls it from whichever thread its library does."""
+    """The interface that a driver calls when the group assigns or revokes partitions.
+
+    The calls come from a thread of the client library.
+    """
 
     def assigned(self, names: set[str]) -> None:
-        """These are ours now; the driver holds them still until each was `seek`ed and `resume`d."""
+        """Add newly assigned partitions.
+
+        The driver pauses each until it has a position (`Driver.seek`) and is resumed.
+        """
 
     def draining(self, names: set[str]) -> Iterator[None]:
-        """These are being taken away: yields, between short sleeps, while they should be held back."""
+        """Yield while these partitions, which the group takes away, must not be given up yet.
+
+        The driver sleeps for a moment after each step.
+        """
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
-        """What is still to be committed of them, after `draining`."""
+        """Return the positions of these partitions that must still be committed, after `draining`."""
 
     def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
-        """Whether those last marks arrived."""
+        """Receive the outcome of the commit of the `last_marks`.
+
+        Parameters
+        ----------
+        marks : mapping of str to CommittedPosition
+            The positions that were sent, by partition.
+        error : Exception or None
+            None if the brokers have stored them.
+        """
 
     def lost(self, names: set[str]) -> None:
-        """The group has given them to others already: there is nothing left to commit."""
+        """Remove partitions that the group has already given to other members.
+
+        Nothing can be committed for them.
+        """
 
 
 class Driver(ABC):
-    """One consumer. Made anew after an error; used by one thread, `close` included.
+    """One consumer of a client library, for use by one thread.
+
+    A driver lives as long as its consumer: after an error, another driver replaces it.
 
     Attributes
     ----------
     with_headers : bool
-        Whether what is polled must hold the messages' headers, keys and times; set before `connect`.
+        Whether polled messages must have their headers, keys and times; set before `connect`.
     with_any_headers : bool
-        Whether it must where a message has any headers, which may tell its format.
+        Whether they must have them if any message has headers, which may show its format.
     """
 
     with_headers: bool = False
@@ -162,19 +200,31 @@ class Driver(ABC):
 
     @abstractmethod
     def connect(self, timeout_seconds: float) -> bool:
-        """Whether a broker has answered within the time; to be called again until one has."""
+        """Wait for an answer of a broker, and return whether one came in time.
+
+        Call it again until one has.
+        """
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Join the group; once, after `connect`."""
+        """Join the group, once, after `connect`.
+
+        Parameters
+        ----------
+        topics : sequence of str
+        listener : RebalanceListener
+            Called when the group assigns or revokes partitions.
+        """
 
     @abstractmethod
     def assign(self, positions: Mapping[str, int]) -> None:
-        """Read these partitions from there, outside of any group; in place of `subscribe`."""
+        """Read these partitions from these positions, outside of any group, instead of `subscribe`."""
 
     @abstractmethod
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """At most so many messages, waiting for the first; the listener is called meanwhile.
+        """Return at most `most` messages, and wait for the first of them.
+
+        The driver may call the listener meanwhile.
 
         Raises
         ------
@@ -184,19 +234,19 @@ class Driver(ABC):
 
     @abstractmethod
     def idle(self) -> None:
-        """Stay in the group without reading; called every few milliseconds, instead of `poll`."""
+        """Stay in the group without reading; it is called every few milliseconds instead of `poll`."""
 
     @abstractmethod
     def assigned(self) -> set[str]:
-        """The partitions that are ours."""
+        """Return the partitions that the group has assigned to this consumer."""
 
     @abstractmethod
     def partitions_of(self, topic: str) -> set[int]:
-        """Numbers of a topic's partitions; empty where the brokers have told of none."""
+        """Return the numbers of a topic's partitions; empty while the brokers have named none."""
 
     @abstractmethod
     def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
-        """Ask the brokers for the ids and the partitions of topics. A topic that does not exist is left out.
+        """Ask the brokers for the ids and the partitions of topics, and leave out topics that do not exist.
 
         Raises
         ------
@@ -206,30 +256,35 @@ class Driver(ABC):
 
     @abstractmethod
     def connected(self) -> bool:
-        """Whether the brokers that lead our partitions are connected; where we have none, any broker."""
+        """Return whether the brokers that lead the assigned partitions are connected.
+
+        Without assigned partitions, any broker is enough.
+        """
 
     @abstractmethod
     def refresh(self) -> None:
-        """Ask which topics there are, sooner than otherwise."""
+        """Ask the brokers at once which topics exist, sooner than the library would."""
 
     @abstractmethod
     def position(self, name: str) -> int | None:
-        """Offset of the next message, where it is known."""
+        """Return the offset of the next message of a partition, or None if it is not known."""
 
     @abstractmethod
     def highwater(self, name: str) -> int | None:
-        """The end of the log as the last messages told it, where they did."""
+        """Return the end of a partition's log as of the last messages, or None if it is not known."""
 
     @abstractmethod
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask the brokers where logs begin, or end; all at once.
+        """Ask the brokers for the first or the last offsets of partitions, of all at once.
 
         A partition is left out if its leader is away, or does not answer in time.
         """
 
     @abstractmethod
     def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
-        """Ask the brokers what the group has committed, all at once; left out where it is nothing.
+        """Ask the brokers for the positions that the group has committed, of all partitions at once.
+
+        A partition without a committed position is left out.
 
         Raises
         ------
@@ -239,33 +294,40 @@ class Driver(ABC):
 
     @abstractmethod
     def seek(self, name: str, position: int) -> None:
-        """Read a partition from there."""
+        """Set the position from which a partition is read."""
 
     @abstractmethod
     def pause(self, names: Collection[str]) -> None:
-        """Hold partitions still."""
+        """Stop fetching messages of these partitions until `resume`, without giving the partitions up."""
 
     @abstractmethod
     def resume(self, names: Collection[str]) -> None:
-        """Let them move again."""
+        """Fetch messages of these partitions again."""
 
     @abstractmethod
     def commit_soon(
         self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
     ) -> None:
-        """Send what is to be committed, without waiting; `arrived` hears of the positions that did."""
+        """Send positions to commit, without waiting for the answer.
+
+        Parameters
+        ----------
+        marks : mapping of str to CommittedPosition
+        arrived : callable
+            Called later with the positions that the brokers have stored.
+        """
 
     @abstractmethod
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
-        """Send what is to be committed and wait until it has arrived."""
+        """Send positions to commit, and wait until the brokers have stored them."""
 
     @abstractmethod
     def close(self, timeout_seconds: float) -> None:
-        """Leave the group without committing."""
+        """Leave the group without a commit."""
 
 
 def name_of(tp: TopicPartition) -> str:
-    """``topic-3``.
+    """Return the name of a partition, such as ``topic-3``.
 
     Examples
     --------
@@ -276,6 +338,6 @@ def name_of(tp: TopicPartition) -> str:
 
 
 def partition_of(name: str) -> TopicPartition:
-    """The partition of a name; topics may hold hyphens, numbers may not."""
+    """Return the partition of a name, whose last hyphen is before the number: topics may contain hyphens."""
     topic, _, number = name.rpartition("-")
     return TopicPartition(topic, int(number))

@@ -1,4 +1,4 @@
-"""Which client library a source reads by."""
+"""Chooses the client library by which a source reads, and makes its driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 
 def checked_options(settings: KafkaSettings) -> dict[str, Any]:
-    """The options of a source, in kafka-python's names, once its driver has nothing against them.
+    """Check the options of a source for its driver, and return them under the names of kafka-python.
 
     Raises
     ------
@@ -31,15 +31,15 @@ def checked_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
-    """A consumer of the library that the source names, not connected yet.
+    """Return a driver of the library that the source names, which is not connected yet.
 
-    It hands on what stands beside messages where the source's mapping reads it.
+    It returns the headers of messages if the source's mapping needs them.
 
     Parameters
     ----------
     settings : KafkaSettings
     options : mapping of str to object
-        Of `checked_options`.
+        The result of `checked_options`.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Building a consumer while the brokers may be away.
+"""Builds a consumer of kafka-python while the brokers may be away.
 
-kafka-python's consumer blocks in its constructor until a broker has answered, and gives up after a
-time. Here that happens in a thread of its own, over and over, so that a source opens at once and is
-up as soon as a broker is.
+kafka-python's consumer blocks in its constructor until a broker has answered, and gives up after some time.
+Here a separate thread runs the constructor, again and again, so that a source opens at once, and is up as
+soon as a broker is.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ PROBE_SECONDS = 1.0
 _ALERT_SECONDS = 0.3
 
 Receive = Callable[[], tuple[bytes, Exception | None]]
-"""Bytes that a socket has received, and the error that ended its connection."""
+"""Returns the bytes that a socket has received, and the error that ended its connection."""
 
 _HOST_PORT = re.compile(r"(\[.+\]|[^:]+)(?::(\d+))?")
 
 
 class BrokerConnection:
-    """A consumer in the making, and the network client below it.
+    """A consumer that is built in the background, with its network client.
 
     Parameters
     ----------
@@ -55,17 +55,17 @@ class BrokerConnection:
 
     @property
     def client(self) -> KafkaNetClient:
-        """The network client of the consumer: what is connected, and what the brokers said of topics."""
+        """The network client of the consumer, which knows the connected brokers and the topics."""
         assert self._client is not None, "there is no client before the consumer"
         return self._client
 
     def consumer(self, timeout_seconds: float) -> KafkaConsumer | None:
-        """The consumer once a broker has answered; None where none has within the time.
+        """Return the consumer once a broker has answered, or None if none has answered in time.
 
         Raises
         ------
         Exception
-            What kafka-python raised, where trying again would not help.
+            The error of kafka-python, if another attempt would not help.
         """
         if not self._finished.wait(timeout_seconds):
             return None
@@ -74,7 +74,7 @@ class BrokerConnection:
         return self._consumer
 
     def close(self, timeout_seconds: float) -> None:
-        """Stop trying, or close the consumer; leaves the group without committing."""
+        """Stop the attempts, or close the consumer, which leaves the group without a commit."""
         self._stopped.set()
         if self._consumer is not None:
             try:
@@ -114,20 +114,20 @@ class BrokerConnection:
         return self._client
 
     def _refused(self, error: Exception) -> None:
-        """Hand a refused login to the thread that reads: kafka-python would only go on trying."""
+        """Pass a refused login to the thread that reads, because kafka-python would only repeat it."""
         self._error = error
         self._stopped.set()
         self._finished.set()
 
 
 def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) -> KafkaNetClient:
-    """A network client for a consumer or a producer in the making.
+    """Return a network client for a consumer or a producer that is being built.
 
     Parameters
     ----------
     config : mapping of str to object
     refused : callable
-        Told when brokers refuse the login, which kafka-python logs and takes for an outage.
+        Called with the error if brokers refuse the login, which kafka-python logs and treats as an outage.
     """
     client = KafkaNetClient(**config)
     # kafka-python 3.0 does not hand the option of this name on to where it counts, and a misspelt topic
@@ -159,10 +159,10 @@ def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) 
 
 
 def _keep_last_bytes(receive: Receive) -> Receive:
-    """Return a `receive` that hands on what came before the end of the connection, and names the end next.
+    """Return a `receive` that passes on the bytes before the end of a connection, and reports the end next.
 
-    kafka-python drops the bytes that it reads together with the end: brokers answer a wrong password and hang
-    up at once, and the refusal would be lost.
+    kafka-python drops the bytes that it reads together with the end. Brokers answer a wrong password and hang
+    up at once, so the refusal would be lost.
     """
 
     def receive_and_keep() -> tuple[bytes, Exception | None]:
@@ -173,14 +173,16 @@ def _keep_last_bytes(receive: Receive) -> Receive:
 
 
 def why_away(brokers: Sequence[str], options: Mapping[str, Any]) -> str:
-    """Why no broker answers, as far as a bare connection and a TLS handshake can tell, for a message.
+    """Return the reasons why no broker answers, for a message.
+
+    It tries a bare connection and a TLS handshake to each broker.
 
     Parameters
     ----------
     brokers : sequence of str
         ``host:port``; each is tried for at most some seconds.
     options : mapping of str to object
-        As configured: `security_protocol` and the certificates.
+        The configured options, such as `security_protocol` and the certificates.
     """
     return "; ".join(_why_away(broker, options) for broker in brokers)
 
@@ -208,7 +210,7 @@ def _why_away(broker: str, options: Mapping[str, Any]) -> str:
 
 
 def _shake_hands(bare: socket.socket, host: str, options: Mapping[str, Any]) -> None:
-    """Begin TLS as the clients do; raises what stands in its way."""
+    """Do a TLS handshake as the clients do; an error of it is raised."""
     context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
     context.check_hostname = bool(options.get("ssl_check_hostname", True))
     if options.get("ssl_certfile"):
@@ -224,18 +226,18 @@ SECRET_FILES: Mapping[str, str] = {
     "sasl_plain_password_file": "sasl_plain_password",
     "ssl_password_file": "ssl_password",
 }
-"""Options of ours, and the option of the client that the file's content becomes."""
+"""Our options for files with passwords, each with the client's option that gets the file's content."""
 
 
 def with_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the contents of files in place of their paths.
+    """Return options in which the contents of password files replace their paths.
 
-    A newline at the end of a file is none of the password.
+    A newline at the end of a file is not a part of the password.
 
     Raises
     ------
     SourceError
-        A file cannot be read, or holds no single line of text; the sentence names option and file.
+        A file cannot be read, or does not hold a single line of text; the message names option and file.
 
     Examples
     --------

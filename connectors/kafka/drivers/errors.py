@@ -1,4 +1,4 @@
-"""kafka-python's errors as ours: which ones pass, and a sentence that says what to do about the rest."""
+"""Decides which errors of kafka-python pass, and explains the others with what to do about them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ _MOVES = (
 
 
 def passes(error: BaseException) -> bool:
-    """Whether reading may just go on: the broker is away or moving, or the group is being divided anew."""
+    """Return whether reading may continue after an error.
+
+    It may if a broker is away or a partition moves to another broker, or if the group is being divided again.
+    """
     return isinstance(error, (kafka_errors.RetriableError, OSError, *_REJOINS, *_MOVES))
 
 
 def explain(error: BaseException, brokers: Sequence[str]) -> SourceError:
-    """A foreign error as a `SourceError` of one sentence, its cause kept.
+    """Return an error of a library as a `SourceError` of one sentence, with the error as its cause.
 
     Parameters
     ----------
     error : BaseException
-        What kafka-python raised.
+        The error that kafka-python raised.
     brokers : sequence of str
-        As configured, to name the cluster by.
+        The configured brokers, which name the cluster in the message.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""A consumer of confluent-kafka, Confluent's binding of librdkafka.
+"""The driver over confluent-kafka, Confluent's Python binding of the C library librdkafka.
 
-librdkafka fetches in threads of its own, outside of Python, so that a poll only collects what is there.
-Its positions are set by assigning partitions anew: each of them with the place where it goes on.
+librdkafka fetches messages in its own threads, outside of Python, so a poll only collects messages that have
+come. The driver sets positions by a new assignment: each partition with the position where it continues.
 """
 
 from __future__ import annotations
@@ -41,27 +41,28 @@ from connectors.kafka.drivers.unreadable import PLACEHOLDER, PROBE_SECONDS, end_
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
-"""Shortest time between two looks at the group while nothing is read.
+"""The shortest time between two calls that keep the consumer in the group while nothing is read.
 
-Holding partitions still throws away what was fetched ahead, so a reader that only waits a moment for room
+Pausing partitions drops the messages that were fetched ahead, so a reader that waits only a moment for room
 must not do it.
 """
 
 Message = Any
-"""Of confluent-kafka, whose hints allow for one without topic and offset, as no fetched one is."""
+"""A message of confluent-kafka, whose type hints allow for a missing topic and offset."""
 
 ASK_SECONDS = 1.0
-"""How long the brokers may take to name a topic's partitions."""
+"""The longest time for the brokers to name a topic's partitions."""
 
 
 class NativeDriver(Driver):
-    """A consumer of confluent-kafka.
+    """A driver over a consumer of confluent-kafka.
 
     Parameters
     ----------
     options : mapping of str to object
-        librdkafka's properties: see `native_options`.
+        librdkafka's properties, from `native_options`.
     topics : sequence of str
+        The topics to read.
     """
 
     def __init__(self, options: Mapping[str, Any], topics: Sequence[str]) -> None:
@@ -98,7 +99,7 @@ class NativeDriver(Driver):
         return self._asking
 
     def connect(self, timeout_seconds: float) -> bool:
-        """Whether a broker has answered within the time."""
+        """Wait for an answer of a broker, and return whether one came in time."""
         deadline = time.monotonic() + timeout_seconds
         try:
             for topic in self._topics:
@@ -119,11 +120,11 @@ class NativeDriver(Driver):
         )
 
     def assign(self, positions: Mapping[str, int]) -> None:
-        """Read these partitions, outside of any group."""
+        """Read these partitions from these positions, outside of any group."""
         self._mine, self._places, self._moved = set(positions), dict(positions), True
 
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """At most so many messages."""
+        """Return at most `most` messages, and wait for the first of them."""
         self._raise_failure()
         if self._tell_gone:
             self._raise_gone()
@@ -153,15 +154,18 @@ class NativeDriver(Driver):
                 self._judge(event)
 
     def assigned(self) -> set[str]:
-        """The partitions that are ours."""
+        """Return the partitions that the group has assigned to this consumer."""
         return set(self._mine)
 
     def partitions_of(self, topic: str) -> set[int]:
-        """Numbers of a topic's partitions."""
+        """Return the numbers of a topic's partitions, as of the last answer of a broker."""
         return self._partitions.get(topic, set())
 
     def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
-        """Ask the brokers for topics, by a client of its own: consumers of the library learn no ids."""
+        """Ask the brokers for the ids and the partitions of topics.
+
+        A separate client asks, because consumers of the library do not receive ids.
+        """
         with raised():
             asked = self._admin.describe_topics(TopicCollection([*topics]), request_timeout=timeout_seconds)
         found = {}
@@ -178,11 +182,14 @@ class NativeDriver(Driver):
         return found
 
     def connected(self) -> bool:
-        """Whether the brokers that lead our partitions are connected, as librdkafka said a moment ago."""
+        """Return whether the brokers that lead the assigned partitions were connected a second ago."""
         return self._feed.connected(self._mine)
 
     def refresh(self) -> None:
-        """Ask which topics there are; one that came into being is read only once it is subscribed to anew."""
+        """Ask the brokers which topics exist, and subscribe again if a topic has been created.
+
+        librdkafka reads a topic that did not exist before only after this.
+        """
         came = False
         for topic in self._topics:
             if not self._partitions.get(topic):
@@ -192,11 +199,11 @@ class NativeDriver(Driver):
             self.subscribe(self._topics, self._listener)
 
     def position(self, name: str) -> int | None:
-        """Offset of the next message."""
+        """Return the offset of the next message of a partition, or None if it has no position."""
         return self._places.get(name)
 
     def highwater(self, name: str) -> int | None:
-        """The end of the log as the last messages told it."""
+        """Return the end of a partition's log as of the last messages, or None if no message has come."""
         try:
             _, end = self._consumer.get_watermark_offsets(place(name), cached=True)
         except KafkaException:
@@ -204,7 +211,10 @@ class NativeDriver(Driver):
         return int(end) if end >= 0 else None
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask the brokers where logs begin, or end: the consumer would ask for one partition at a time."""
+        """Ask the brokers for the first or the last offsets of partitions, of all at once.
+
+        The consumer itself would ask for one partition at a time.
+        """
         spec: Any = getattr(OffsetSpec, end)()
         with raised():
             asked = self._admin.list_offsets(
@@ -223,7 +233,7 @@ class NativeDriver(Driver):
         return found
 
     def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
-        """Ask the brokers what the group has committed."""
+        """Ask the brokers for the positions that the group has committed."""
         with raised():
             found = self._consumer.committed(list(map(place, names)), timeout=timeout_seconds)
         for each in found:
@@ -234,7 +244,7 @@ class NativeDriver(Driver):
         }
 
     def seek(self, name: str, position: int) -> None:
-        """Read a partition from there, at the next poll."""
+        """Set the position from which a partition is read, from the next poll on."""
         self._places[name] = position
         self._sought.add(name)
         self._gone.pop(name, None)
@@ -242,25 +252,31 @@ class NativeDriver(Driver):
         self._moved = True
 
     def pause(self, names: Collection[str]) -> None:
-        """Hold partitions still."""
+        """Stop fetching messages of these partitions from the next poll on, until `resume`.
+
+        The consumer keeps the partitions, and messages that were fetched ahead are dropped.
+        """
         self._still.update(names)
         self._moved = True
 
     def resume(self, names: Collection[str]) -> None:
-        """Let them move again."""
+        """Fetch messages of these partitions again, from the next poll on."""
         self._still.difference_update(names)
         self._moved = True
 
     def commit_soon(
         self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
     ) -> None:
-        """Send what is to be committed, without waiting."""
+        """Send positions to commit, without waiting for the answer."""
         self._arrived = arrived
         with raised():
             self._consumer.commit(offsets=marked(marks), asynchronous=True)
 
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
-        """Send what is to be committed and wait until it has arrived. Nothing may be read after it."""
+        """Send positions to commit, and wait until the brokers have stored them.
+
+        Nothing may be read after it.
+        """
         done = threading.Event()
         self._commit_error = None
         self.commit_soon(marks, lambda positions: done.set())
@@ -273,7 +289,7 @@ class NativeDriver(Driver):
             self._consumer.poll(0.05)
 
     def close(self, timeout_seconds: float) -> None:
-        """Leave the group without committing."""
+        """Leave the group without a commit."""
         # librdkafka may wait for a broker that is away longer than whoever stops us has time for.
         self._asking = None
         closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
@@ -286,7 +302,7 @@ class NativeDriver(Driver):
         self._partitions[topic] = set(found.topics[topic].partitions)
 
     def _settle(self) -> None:
-        """Let librdkafka read what is ours from where it is to go on."""
+        """Assign to librdkafka the partitions that are read now, each with its position."""
         if not (self._moved or self._held):
             return
         names = sorted((self._mine - self._still) & self._places.keys())
@@ -295,7 +311,10 @@ class NativeDriver(Driver):
         self._moved = self._held = False
 
     def _take(self, timeout_seconds: float, most: int) -> list[Message]:
-        """Wait for the first, and take with it what else is there: `consume` would wait for `most`."""
+        """Wait for one message, and return it with the others that are available.
+
+        `consume` alone would wait for `most` messages.
+        """
         with raised():
             first = self._consumer.poll(timeout_seconds)
             self._polled_at = time.monotonic()
@@ -304,7 +323,10 @@ class NativeDriver(Driver):
             return [first, *self._consumer.consume(most - 1, 0)] if most > 1 else [first]
 
     def _sort_out(self, messages: Sequence[Message]) -> list[Polled]:
-        """By partition. What was taken away while these were collected is the next owner's to read."""
+        """Return messages by partition, without those of partitions that were revoked meanwhile.
+
+        The next owner of a revoked partition reads its messages.
+        """
         parts: dict[tuple[str, int], list[Message]] = {}
         part: list[Message] = []
         last: tuple[str, int] | None = None
@@ -331,10 +353,10 @@ class NativeDriver(Driver):
         return found
 
     def _is_overtaken(self, event: Message, before: Sequence[Message] | None) -> bool:
-        """Whether it says that there is nothing at a position that we have left since, by `seek`.
+        """Return whether an event says that there is nothing at a position that `seek` has changed since.
 
-        librdkafka drops older messages then, but not these events. A position behind the messages that were
-        read may be the present one: the markers of transactions lie between.
+        librdkafka then drops older messages, but not these events. A position after the messages that were
+        read may be the present one, because the markers of transactions are in between.
         """
         name = f"{event.topic()}-{event.partition()}"
         if event.error().code() not in GONE or name not in self._places:
@@ -352,7 +374,7 @@ class NativeDriver(Driver):
         return Polled(name, values, offsets, headers=headers, first=first, last=last)
 
     def _judge(self, message: Message) -> None:
-        """An event among the messages: the end of a log, or something wrong."""
+        """Process an event among the messages: the end of a log, or an error."""
         error = message.error()
         name = f"{message.topic()}-{message.partition()}"
         live = name in self._places and name not in self._revoked
@@ -383,14 +405,14 @@ class NativeDriver(Driver):
             raise failure
 
     def _raise_gone(self) -> None:
-        """Again and again until `seek`: librdkafka says it once."""
+        """Raise the error of missing records at each call until `seek`: librdkafka reports it only once."""
         self._tell_gone = False
         if self._gone:
             cause = next(iter(self._gone.values()))
             raise PositionGoneError(dict.fromkeys(self._gone), cause, self._truncated)
 
     def _step_over(self, message: Message) -> list[Polled]:
-        """Go on behind a batch that fails its checksum: see `unreadable`."""
+        """Continue after a batch that fails its checksum; see `unreadable`."""
         self._spoilt = None
         name, start, why = f"{message.topic()}-{message.partition()}", message.offset(), message.error().str()
         high, begin = self.highwater(name), self._places.get(name)
@@ -453,10 +475,11 @@ class NativeDriver(Driver):
 def commit_within(
     consumer: Consumer, marks: Mapping[str, CommittedPosition], seconds: float
 ) -> Exception | None:
-    """Commit within a callback, where nothing can be polled, and return what went wrong.
+    """Commit inside a callback, where nothing can be polled, and return the error, or None if it succeeded.
 
-    A commit that waits does so without a limit of ours, and with it the whole group: for a coordinator that
-    is away as long as a session lasts. So one is sent, and the brokers are asked whether it has arrived.
+    A commit that waits has no time limit: if the coordinator is away, it blocks the whole group as long as a
+    session lasts. So the function sends a commit without waiting, and asks the brokers whether it has
+    arrived.
     """
     try:
         with raised():
@@ -469,18 +492,18 @@ def commit_within(
 
 
 def beside_of(message: Message) -> Headers:
-    """The headers of a message, with its key and its time."""
+    """Return the headers of a message, with its key and its time."""
     return beside(message.headers() or (), message.key(), message.timestamp()[1])
 
 
 def stamp_of(message: Message) -> Stamp:
-    """What tells a message from one of another log."""
+    """Return the stamp of a message, by which it differs from messages of another log."""
     epoch, (_, moment) = message.leader_epoch(), message.timestamp()
     return Stamp(-1 if epoch is None else epoch, moment)
 
 
 def uuid_of(topic_id: Any) -> UUID:
-    """An id of librdkafka as kafka-python has it.
+    """Convert an id of librdkafka to the form that kafka-python has.
 
     Examples
     --------
@@ -493,12 +516,12 @@ def uuid_of(topic_id: Any) -> UUID:
 
 
 def name_at(place: TopicPartition) -> str:
-    """``topic-3``."""
+    """Return the name of a partition, such as ``topic-3``."""
     return f"{place.topic}-{place.partition}"
 
 
 def place(name: str, position: int | None = None) -> TopicPartition:
-    """The partition of a name, at a position where one is given.
+    """Return the partition of a name, with a position if there is one.
 
     Examples
     --------
@@ -511,9 +534,9 @@ def place(name: str, position: int | None = None) -> TopicPartition:
 
 
 def note_of(found: TopicPartition) -> str:
-    """What was noted beside a position; perhaps with a few bytes of garbage behind it.
+    """Return the note beside a committed position, perhaps with a few bytes of garbage after it.
 
-    librdkafka copies a note without its end, and confluent-kafka reads on to the next zero.
+    librdkafka copies a note without its end, and confluent-kafka reads on to the next zero byte.
     """
     try:
         return found.metadata or ""
@@ -522,7 +545,7 @@ def note_of(found: TopicPartition) -> str:
 
 
 def marked(marks: Mapping[str, CommittedPosition]) -> list[TopicPartition]:
-    """What is to be committed.
+    """Convert positions to commit, with their notes, to librdkafka's form.
 
     Examples
     --------
@@ -555,7 +578,7 @@ class _Statistics(msgspec.Struct):
 
 
 class BrokerStats:
-    """Which brokers are connected, and which partitions they lead.
+    """The connected brokers, and the broker that leads each partition, from librdkafka's statistics.
 
     Examples
     --------
@@ -576,7 +599,7 @@ class BrokerStats:
         self._leaders: dict[str, int] = {}
 
     def hear(self, statistics: str) -> None:
-        """Take librdkafka's statistics in."""
+        """Update from librdkafka's statistics, a text of JSON."""
         found = self._decode(statistics)
         self._heard = True
         self._up = {broker.nodeid for broker in found.brokers.values() if broker.state == "UP"}
@@ -587,7 +610,10 @@ class BrokerStats:
         }
 
     def connected(self, names: Collection[str]) -> bool:
-        """Whether the leaders of these partitions are connected; of none, whether any broker is."""
+        """Return whether the leaders of these partitions are connected.
+
+        Without partitions it is whether any broker is connected. Before the first statistics it is True.
+        """
         if not self._heard:
             return True
         known = [self._leaders[name] for name in names if name in self._leaders]
@@ -621,14 +647,14 @@ _LOCAL: dict[int, type[kafka_errors.KafkaError]] = {
 GONE = frozenset(
     {NativeError._AUTO_OFFSET_RESET, NativeError._LOG_TRUNCATION, NativeError.OFFSET_OUT_OF_RANGE}
 )
-"""Codes of a position at which there are no records."""
+"""The codes of errors which say that there are no records at a position."""
 
 SPOILT = frozenset({NativeError._BAD_MSG, NativeError.INVALID_MSG})
-"""Codes of a batch that fails its checksum."""
+"""The codes of errors which say that a batch fails its checksum."""
 
 
 def translated(error: NativeError) -> Exception:
-    """The error of kafka-python that says the same.
+    """Return the error of kafka-python that has the same meaning as an error of confluent-kafka.
 
     Examples
     --------
@@ -645,7 +671,7 @@ def translated(error: NativeError) -> Exception:
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Raise what confluent-kafka raises in the block as kafka-python's."""
+    """Run a block, and replace an error of confluent-kafka in it by the same error of kafka-python."""
     try:
         yield
     except KafkaException as error:
@@ -655,7 +681,9 @@ def raised() -> Iterator[None]:
 def end_of_spoilt(
     consumer: Consumer, name: str, start: int, high: int, ours: Callable[[], bool]
 ) -> int | None:
-    """The offset behind a batch; the consumer is left assigned to this partition alone.
+    """Return the offset after a damaged batch.
+
+    The consumer stays assigned to this partition alone.
 
     Parameters
     ----------
@@ -668,12 +696,12 @@ def end_of_spoilt(
     high : int
         The end of the log.
     ours : callable
-        Whether the partition is still ours: it may be taken away meanwhile.
+        Returns whether the partition still belongs to this consumer: it may be revoked meanwhile.
 
     Returns
     -------
     int or None
-        None where the brokers did not answer in time, or the partition is gone.
+        None if the brokers did not answer in time, or the partition was revoked.
     """
 
     def is_inside(offset: int) -> bool | None:

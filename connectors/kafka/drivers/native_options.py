@@ -1,4 +1,4 @@
-"""A source's options in librdkafka's words, checked before anything starts."""
+"""Translates a source's options to librdkafka's properties, and checks them before anything starts."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ PROPERTIES: dict[str, str] = {
     "ssl_keyfile": "ssl.key.location",
     "ssl_password": "ssl.key.password",
 }
-"""What librdkafka calls the options of kafka-python."""
+"""The options of kafka-python, each with the name of librdkafka's property."""
 
 OURS = ("auto_offset_reset", "max_poll_records", "bootstrap_timeout_ms")
-"""Options that the source itself heeds, or that a client which connects on its own has no use for."""
+"""The options that the source itself uses, or that librdkafka does not need."""
 
 _TWINS = {**{dotted: ours for ours, dotted in PROPERTIES.items()}, "auto.offset.reset": "auto_offset_reset"}
 
@@ -65,24 +65,24 @@ REFUSED: dict[str, str] = {
     "partition.assignment.strategy": _SHARES,
     "group.protocol": _SHARES,
 }
-"""Properties of librdkafka that a configuration cannot set, and why."""
+"""The properties of librdkafka that a configuration cannot set, each with the reason."""
 
 
 def native_options(settings: KafkaSettings, options: Mapping[str, Any]) -> dict[str, Any]:
-    """librdkafka's properties for a source.
+    """Return librdkafka's properties for a source.
 
     Parameters
     ----------
     settings : KafkaSettings
-        The source as configured.
+        The configuration of the source.
     options : mapping of str to object
-        What `options.consumer_options` made of it.
+        The result of `options.consumer_options` for it.
 
     Raises
     ------
     ConfigError
-        An option that librdkafka has nothing like, or a property that it does not know, that has another
-        name here, or whose value it refuses.
+        librdkafka has no property for an option; or it does not know a property or refuses its value; or a
+        property has another name here.
     MissingExtraError
         confluent-kafka is not installed.
 
@@ -130,7 +130,7 @@ def _value(key: str, value: object) -> object:
 
 
 def _check(own: Mapping[str, object]) -> None:
-    """Let librdkafka itself look at names and values, by a consumer that has no brokers to connect to."""
+    """Let librdkafka check names and values, by a consumer that has no brokers to connect to."""
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What the configuration may pass through to kafka-python, checked before anything starts."""
+"""Checks the options that a configuration passes on to kafka-python, before anything starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OBJECTS: dict[str, str] = dict.fromkeys(
     ),
     _OBJECT,
 )
-"""Options of every client of kafka-python that a configuration cannot set, and why."""
+"""The options of all clients of kafka-python that a configuration cannot set, each with the reason."""
 
 _COMMITS = "Blindsight commits positions itself, once their records have been used"
 _DECODES = "Blindsight decodes the messages itself"
@@ -47,7 +47,7 @@ REFUSED: dict[str, str] = {
     "socks5_proxy": "it is called `proxy_url` now",
     **dict.fromkeys((*OBJECTS, "partition_assignment_strategy"), _OBJECT),
 }
-"""Options of kafka-python that a configuration cannot set, and why."""
+"""The options of kafka-python's consumer that a configuration cannot set, each with the reason."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "auto_offset_reset": ("earliest", "latest", "none"),
@@ -57,7 +57,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
-"""What a producer may compress by; all but the first need the extra `kafka-codecs`."""
+"""The compressions that a producer may use; all but the first need the extra `kafka-codecs`."""
 
 DEFAULTS: dict[str, Any] = {
     "client_id": "blindsight",
@@ -75,7 +75,7 @@ DEFAULTS: dict[str, Any] = {
     # One attempt to reach any broker; attempts follow each other until one succeeds.
     "bootstrap_timeout_ms": 15_000,
 }
-"""Where Blindsight's defaults differ from kafka-python's."""
+"""The options for which Blindsight has other defaults than kafka-python."""
 
 _WHOLE_OR_NONE = ("receive_buffer_bytes", "send_buffer_bytes")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -83,23 +83,23 @@ _BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/\[\]]+)(:\d{1,5})?")
 
 
 def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
-    """The keyword arguments of `kafka.KafkaConsumer` for a source.
+    """Check a source's options, and return the keyword arguments of `kafka.KafkaConsumer` for it.
 
     Parameters
     ----------
     settings : KafkaSettings
-        The source as configured.
+        The configuration of the source.
 
     Returns
     -------
     dict of str to object
-        Blindsight's defaults, then what `options` says, then brokers and group.
+        Blindsight's defaults, replaced by the configured `options`, with the brokers and the group.
 
     Raises
     ------
     ConfigError
-        An option that kafka-python does not know (named with the nearest that it does), one that
-        Blindsight keeps to itself, a value of the wrong type, or a broker or topic that cannot be one.
+        kafka-python does not know an option (the message names the nearest known one), or Blindsight does not
+        let a configuration set it; a value has the wrong type; or a broker or topic has an impossible name.
 
     Examples
     --------
@@ -130,12 +130,14 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def check_files(options: Mapping[str, Any]) -> None:
-    """See that the files of certificates and passwords are there: without them a client only goes on trying.
+    """Check that the files of certificates and passwords exist.
+
+    Without them a client would only try to connect again and again.
 
     Raises
     ------
     SourceError
-        One is missing, or holds no password.
+        A file is missing, or holds no password.
     """
     for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"):
         path = options.get(key)
@@ -145,14 +147,20 @@ def check_files(options: Mapping[str, Any]) -> None:
 
 
 def check_secrets(options: Mapping[str, Any], before: str = "") -> None:
-    """See that no password is given both ways; `before` is the path of the section, with its dot."""
+    """Raise a ConfigError if a password is set both as a text and as a file.
+
+    `before` is the path of the section in the configuration, with a dot at its end.
+    """
     for file, plain in SECRET_FILES.items():
         if file in options and plain in options:
             raise ConfigError(f"{before}options.{file}: expected it or {plain}, got both: leave one out")
 
 
 def check_brokers(brokers: Sequence[str], before: str = "") -> None:
-    """See that each is an address; `before` is the path of the section, with its dot."""
+    """Raise a ConfigError if a broker is not an address.
+
+    `before` is the path of the section in the configuration, with a dot at its end.
+    """
     for broker in brokers:
         if not _BROKER.fullmatch(broker):
             raise ConfigError(f"{before}brokers: expected host:port, got {broker!r}")
@@ -166,20 +174,22 @@ def check_option(
     client: str,
     before: str = "",
 ) -> None:
-    """See that an option may be passed through.
+    """Raise a ConfigError if an option must not be passed on to kafka-python.
 
     Parameters
     ----------
     key : str
+        The name of the option.
     value : object
+        Its configured value.
     known : mapping of str to object
         The client's options with their defaults.
     refused : mapping of str to str
-        Those of them that a configuration cannot set, and why.
+        The options among them that a configuration cannot set, each with the reason.
     client : str
         The client's class, for the message.
     before : str
-        The path of the section, with its dot.
+        The path of the section in the configuration, with a dot at its end.
     """
     name = f"{before}options.{key}"
     if key in refused:

@@ -1,4 +1,4 @@
-"""The newest messages of topics, looked at from outside the group: nothing committed, nobody rebalanced."""
+"""Reads the newest messages of topics outside of the group, with no commit and no effect on its members."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SECONDS = 10.0
 
 
 def peek(settings: KafkaSettings, records: int) -> list[RawMessages]:
-    """About so many of the newest messages, spread over the partitions of the topics.
+    """Return about `records` of the newest messages, spread over the partitions of the topics.
 
     Parameters
     ----------
     settings : KafkaSourceConfig
     records : int
-        At most so many, and at least one a partition that holds any.
+        The largest number of messages; each partition that holds any gives at least one.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A consumer of kafka-python."""
+"""The driver over kafka-python."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from connectors.kafka.drivers.unreadable import step_over
 log = logging.getLogger(__name__)
 
 GENTLE_SECONDS = 1.0
-"""After a poll that kept the processor busy for nothing: how long polls do not wait but sleep."""
+"""The time for which polls sleep instead of waiting, after a poll that used the processor in vain."""
 
 SLICE_SECONDS = 0.05
-"""How long such a sleep is at most."""
+"""The longest of these sleeps."""
 
 
 class PythonDriver(Driver):
-    """A consumer of kafka-python, and the network client below it.
+    """A driver over a consumer of kafka-python and its network client.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class PythonDriver(Driver):
         return self._connected
 
     def connect(self, timeout_seconds: float) -> bool:
-        """Whether a broker has answered within the time."""
+        """Wait for an answer of a broker, and return whether one came in time."""
         self._connected = self._connection.consumer(timeout_seconds)
         return self._connected is not None
 
@@ -82,13 +82,13 @@ class PythonDriver(Driver):
         self._consumer.subscribe(topics=list(topics), listener=self._rebalances)
 
     def assign(self, positions: Mapping[str, int]) -> None:
-        """Read these partitions, outside of any group."""
+        """Read these partitions from these positions, outside of any group."""
         self._consumer.assign(list(map(partition_of, positions)))
         for name, position in positions.items():
             self.seek(name, position)
 
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """At most so many messages."""
+        """Return at most `most` messages, and wait for the first of them."""
         try:
             polled = self._fetched(timeout_seconds, most)
         except CorruptRecordError as error:
@@ -114,11 +114,11 @@ class PythonDriver(Driver):
             self._consumer.resume(*(self._consumer.assignment() - self._still))
 
     def assigned(self) -> set[str]:
-        """The partitions that are ours."""
+        """Return the partitions that the group has assigned to this consumer."""
         return set(map(name_of, self._consumer.assignment()))
 
     def partitions_of(self, topic: str) -> set[int]:
-        """Numbers of a topic's partitions."""
+        """Return the numbers of a topic's partitions."""
         # Without a subscription its metadata holds no topic that it was not asked for.
         knows = self._consumer if self._rebalances is None else self._connection.client.cluster
         return set(knows.partitions_for_topic(topic) or ())
@@ -146,28 +146,34 @@ class PythonDriver(Driver):
         }
 
     def connected(self) -> bool:
-        """Whether the brokers that lead our partitions are connected."""
+        """Return whether the brokers that lead the assigned partitions are connected."""
         client, assigned = self._connection.client, self._consumer.assignment()
         if assigned:
             return all(client.connected(client.cluster.leader_for_partition(tp)) for tp in assigned)
         return any(client.connected(broker.node_id) for broker in client.cluster.brokers())
 
     def refresh(self) -> None:
-        """Ask which topics there are: unasked, it would do so only after `metadata_max_age_ms`."""
+        """Ask the brokers which topics exist.
+
+        kafka-python itself asks only after `metadata_max_age_ms`.
+        """
         self._connection.client.cluster.request_update()
 
     def position(self, name: str) -> int | None:
-        """Offset of the next message."""
+        """Return the offset of the next message of a partition, or None if it has no position."""
         found: int | None = self._consumer.position(partition_of(name), timeout_ms=0)
         return found
 
     def highwater(self, name: str) -> int | None:
-        """The end of the log as the last messages told it."""
+        """Return the end of a partition's log as of the last messages, or None if no message has come."""
         found: int | None = self._consumer.highwater(partition_of(name))
         return found
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask each leader where logs begin, or end: kafka-python drops all answers if one leader is away."""
+        """Ask each leader for the first or the last offsets of its partitions.
+
+        kafka-python would drop all answers if one leader is away.
+        """
         ask = self._consumer.end_offsets if end == "latest" else self._consumer.beginning_offsets
         led: dict[int | None, list[TopicPartition]] = defaultdict(list)
         for tp in map(partition_of, names):
@@ -180,7 +186,10 @@ class PythonDriver(Driver):
         return found
 
     def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
-        """Ask the brokers what the group has committed: `KafkaConsumer.committed` asks for one partition."""
+        """Ask the brokers for the positions that the group has committed, of all partitions at once.
+
+        `KafkaConsumer.committed` would ask for one partition at a time.
+        """
         found = self._consumer._coordinator.fetch_committed_offsets(
             list(map(partition_of, names)), timeout_ms=int(1000 * timeout_seconds)
         )
@@ -190,17 +199,17 @@ class PythonDriver(Driver):
         }
 
     def seek(self, name: str, position: int) -> None:
-        """Read a partition from there."""
+        """Set the position from which a partition is read."""
         self._consumer.seek(partition_of(name), position)
 
     def pause(self, names: Collection[str]) -> None:
-        """Hold partitions still."""
+        """Stop fetching messages of these partitions until `resume`, without giving the partitions up."""
         places = list(map(partition_of, names))
         self._still.update(places)
         self._consumer.pause(*places)
 
     def resume(self, names: Collection[str]) -> None:
-        """Let them move again."""
+        """Fetch messages of these partitions again."""
         places = list(map(partition_of, names))
         self._still.difference_update(places)
         self._consumer.resume(*places)
@@ -208,7 +217,7 @@ class PythonDriver(Driver):
     def commit_soon(
         self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
     ) -> None:
-        """Send what is to be committed, without waiting."""
+        """Send positions to commit, without waiting for the answer."""
 
         def heard(offsets: dict[TopicPartition, OffsetAndMetadata], answer: object) -> None:
             if isinstance(answer, Exception):
@@ -219,11 +228,11 @@ class PythonDriver(Driver):
         self._consumer.commit_async(_offsets(marks), callback=heard)
 
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
-        """Send what is to be committed and wait until it has arrived."""
+        """Send positions to commit, and wait until the brokers have stored them."""
         self._consumer.commit(_offsets(marks), timeout_ms=int(1000 * timeout_seconds))
 
     def close(self, timeout_seconds: float) -> None:
-        """Leave the group without committing."""
+        """Leave the group without a commit."""
         self._connection.close(timeout_seconds)
 
     def _fetched(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
@@ -239,8 +248,8 @@ class PythonDriver(Driver):
     def _see_through(self) -> None:
         """Let kafka-python finish a join that it has begun.
 
-        Where a join was begun because topics changed (one came into being, one gained partitions) and took
-        longer than one poll, kafka-python 3.0 takes it for done as soon as the new division is computed,
+        If a join began because topics changed (one was created, or one gained partitions) and took longer
+        than one poll, kafka-python 3.0 regards it as finished as soon as the new division is computed. It
         never collects its own part, and reads nothing any more.
         """
         if self._rebalances is None:
@@ -250,10 +259,11 @@ class PythonDriver(Driver):
             coordinator.request_rejoin()
 
     def _stands_in(self, joined: bool) -> bool:
-        """Whether it has just taken the place, and the empty share, of a named member that died.
+        """Return whether the consumer has just replaced a named member that died, and got its empty share.
 
-        Brokers give a member with a `group_instance_id` the share of the one before it, without dividing
-        anew, also where that one had joined before the topic came into being: nobody would look again.
+        Brokers give a member with a `group_instance_id` the partitions of the member before it, without
+        dividing the group again. They do so even if that member had joined before the topic was created: the
+        topic would never be read.
         """
         consumer = self._consumer
         if self._asked_anew or not joined or consumer.assignment():
@@ -266,8 +276,8 @@ class PythonDriver(Driver):
     def _calmly(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
         """Poll, without keeping a core busy while a broker is silent.
 
-        Once a heartbeat is overdue and unanswered, kafka-python's poll waits in steps of no length at
-        all, until the connection is given up after `request_timeout_ms`.
+        Once a heartbeat is overdue and unanswered, kafka-python's poll waits in steps of no length at all,
+        until it gives the connection up after `request_timeout_ms`.
         """
         if time.monotonic() < self._gentle_until:
             time.sleep(min(timeout_seconds, SLICE_SECONDS))
@@ -283,7 +293,7 @@ class PythonDriver(Driver):
 
 
 class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
-    """Hears kafka-python: it calls these in its network thread, while the reading one waits inside `poll`."""
+    """The listener that kafka-python calls in its network thread, while the reading thread polls."""
 
     def __init__(
         self,

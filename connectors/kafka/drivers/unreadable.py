@@ -1,4 +1,8 @@
-"""Stepping over a batch of records that a broker's disk has spoilt, and saying how many it took with it."""
+"""Skips a batch of records that a broker's disk has damaged, and counts the records that are lost with it.
+
+A batch is the unit in which brokers store records and compute checksums. A client cannot read past a batch
+that fails its checksum.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from kafka.errors import CorruptRecordError
 from connectors.kafka.drivers.base import Polled, name_of
 
 PLACEHOLDER = b"(unreadable in Kafka: its batch fails the checksum)"
-"""Stands for each lost message. It is no JSON, so each becomes a rejected record with this as its text."""
+"""The value in place of each lost message, which is not JSON, so that the decoder rejects it."""
 
 PROBE_SECONDS = 5.0
 
@@ -20,7 +24,7 @@ _WHERE = re.compile(r"TopicPartition\(topic='(.+)', partition=(\d+)\) at offset 
 
 
 def spoilt_at(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
-    """Partition and first offset of the batch that failed, or None where the error does not say."""
+    """Return the partition and first offset of the damaged batch, or None if the error names none."""
     found = _WHERE.search(str(error))
     if found is None:
         return None
@@ -28,25 +32,25 @@ def spoilt_at(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
 
 
 def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | None:
-    """Put kafka-python's consumer behind a spoilt batch.
+    """Move kafka-python's consumer behind a damaged batch, and return placeholders for its messages.
 
     Parameters
     ----------
     consumer : KafkaConsumer
         Nothing else may poll it meanwhile.
     error : CorruptRecordError
-        What `poll` raised.
+        The error that `poll` raised.
 
     Returns
     -------
     Polled or None
-        One `PLACEHOLDER` for each offset lost. None where the brokers did not answer in time: the
-        consumer is back at the batch, and will raise again.
+        One `PLACEHOLDER` for each lost offset. None if the brokers did not answer in time: the consumer is at
+        the batch again, and raises the same error at the next poll.
 
     Raises
     ------
     CorruptRecordError
-        It does not say where it is.
+        The error does not say where the batch is.
     """
     where = spoilt_at(error)
     if where is None:
@@ -72,16 +76,16 @@ def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | No
 
 
 def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int) -> int | None:
-    """The offset behind a spoilt batch.
+    """Search for the offset after a damaged batch, and return it.
 
-    Where the batch ends stands in the batch, which is not to be trusted; so the end is looked for:
-    the brokers answer any offset inside it with the same batch, and the first one behind it with
-    another. Doubling steps and bisection find it in about 2 log2(n) fetches.
+    The batch itself says where it ends, but a damaged batch cannot be trusted. The brokers answer a request
+    for any offset inside the batch with the same batch, and for the first offset after it with another.
+    Doubling steps and bisection find the end in about 2 log2(n) fetches for a batch of n records.
 
     Parameters
     ----------
     is_inside : callable
-        Whether an offset belongs to the batch; None where the brokers did not answer in time.
+        Returns whether an offset belongs to the batch, or None if the brokers did not answer in time.
     start : int
         The batch's first offset.
     high : int
@@ -90,7 +94,7 @@ def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int)
     Returns
     -------
     int or None
-        None where the brokers did not answer in time.
+        None if the brokers did not answer in time.
 
     Examples
     --------
@@ -116,7 +120,7 @@ def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int)
 
 
 def _is_inside(consumer: KafkaConsumer, tp: TopicPartition, start: int, offset: int) -> bool | None:
-    """Whether this offset belongs to the batch that starts at `start`; None where no answer came."""
+    """Return whether an offset belongs to the batch that begins at `start`, or None if no answer came."""
     consumer.seek(tp, offset)
     deadline = time.monotonic() + PROBE_SECONDS
     while time.monotonic() < deadline:

@@ -1,4 +1,7 @@
-"""Making kafka-python's clients for a sink: nothing of one that could not be made stays behind."""
+"""Makes and closes kafka-python's clients for a sink.
+
+A client that could not be made leaves no thread and no socket behind.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,23 @@ Client = TypeVar("Client", KafkaConsumer, KafkaProducer)
 
 
 def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: KafkaSink) -> Client:
-    """A consumer or a producer, once a broker has answered.
+    """Return a consumer or a producer, once a broker has answered.
 
-    Waits for `bootstrap_timeout_ms`.
+    It waits at most `bootstrap_timeout_ms`, an option of the client.
+
+    Parameters
+    ----------
+    kind : callable
+        `KafkaConsumer` or `KafkaProducer`.
+    options : mapping of str to object
+        Keyword arguments of the client.
+    settings : KafkaSink
+        The configuration of the sink, for messages.
 
     Raises
     ------
     SinkError
-        No broker answers, or those that do refuse us; a password's file cannot be read.
+        No broker answers, or the brokers refuse us, or a password's file cannot be read.
     """
     try:
         options = with_secrets(options)
@@ -47,7 +59,10 @@ def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: Kafk
 
 
 def close_producer(producer: KafkaProducer, timeout_seconds: float) -> None:
-    """Close it, and give up what it still holds after so many seconds: another one will send that again."""
+    """Close a producer, and drop the messages that it has not sent after `timeout_seconds`.
+
+    Another producer sends these messages again.
+    """
     try:
         producer.close(timeout=timeout_seconds)
     except kafka_errors.KafkaTimeoutError:
@@ -58,7 +73,7 @@ def close_producer(producer: KafkaProducer, timeout_seconds: float) -> None:
 
 
 def explain_sink(error: BaseException, settings: KafkaSink) -> SinkError:
-    """A foreign error as a `SinkError` of one sentence, with what to do.
+    """Return an error of kafka-python as a `SinkError` of one sentence that says what to do.
 
     Examples
     --------
@@ -94,5 +109,5 @@ and DESCRIBE the topic (windows)
 
 
 def place_of(settings: KafkaSink) -> str:
-    """The topic and its cluster, for messages."""
+    """Return a description of a sink for error messages: ``topic windows of Kafka at one:9092``."""
     return f"topic {settings.topic} of Kafka at {', '.join(settings.brokers)}"

@@ -1,4 +1,4 @@
-"""What the configuration may pass through to kafka-python's producer, and what Blindsight sets itself."""
+"""Checks the options that a configuration passes on to kafka-python's producer, and adds Blindsight's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PRODUCER_REFUSED: dict[str, str] = {
     "allow_auto_create_topics": "Blindsight never makes a topic: a misspelt name would go unnoticed",
     "socks5_proxy": "it is called `proxy_url` now",
 }
-"""Options of kafka-python's producer that a configuration cannot set, and why."""
+"""The options of kafka-python's producer that a configuration cannot set, each with the reason."""
 
 PRODUCER_DEFAULTS: dict[str, Any] = {
     "client_id": "blindsight",
@@ -47,7 +47,7 @@ PRODUCER_DEFAULTS: dict[str, Any] = {
     "metadata_max_age_ms": 30_000,
     "bootstrap_timeout_ms": 3000,
 }
-"""Where Blindsight's defaults differ from kafka-python's."""
+"""The options for which Blindsight has other defaults than kafka-python."""
 
 _OURS: dict[str, Any] = {
     "acks": "all",
@@ -60,19 +60,20 @@ _OURS: dict[str, Any] = {
 
 
 def producer_options(settings: KafkaSink, setting: str) -> dict[str, Any]:
-    """The keyword arguments of `kafka.KafkaProducer` for a sink.
+    """Check a sink's options, and return the keyword arguments of `kafka.KafkaProducer` for it.
 
     Parameters
     ----------
     settings : KafkaSink
+        The configuration of the sink.
     setting : str
         The section's path in the configuration, for messages.
 
     Raises
     ------
     ConfigError
-        An option that kafka-python does not know (named with the nearest that it does), one that Blindsight
-        sets itself, a value of the wrong type, or a broker that cannot be one.
+        kafka-python does not know an option (the message names the nearest known one), or Blindsight sets it
+        itself; a value has the wrong type; or a broker has an impossible address.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def producer_options(settings: KafkaSink, setting: str) -> dict[str, Any]:
 
 
 def tail_options(settings: KafkaSink) -> dict[str, Any]:
-    """The keyword arguments of `kafka.KafkaConsumer` that reads the end of the same topic.
+    """Return the keyword arguments of the `kafka.KafkaConsumer` that reads the end of a sink's topic.
 
     Examples
     --------

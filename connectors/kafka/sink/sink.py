@@ -1,4 +1,4 @@
-"""Topics as destinations: of closed windows with or without a store behind them, and of rejected records."""
+"""Kafka topics as destinations of closed windows, with or without a store, and of rejected records."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from monitor.export.sinks.destination import Destination, FollowedDestination, I
 from monitor.export.sinks.rejects_file import Rejected, reject_line
 
 MARK = "reports.kafka/"
-"""Before the name of a partition: under which the store keeps how far it was written."""
+"""The beginning of the keys under which the store keeps how far each partition was written."""
 
 
 class TopicDestination(Destination[Item]):
-    """A topic that takes what a queue holds, a message an item.
+    """A topic that receives the items of a queue, one message for each.
 
     Parameters
     ----------
     name : str
-        The label `sink`.
+        The value of the label `sink` in metrics.
     topic : Topic
+        Sends the messages.
     encode : callable
-        Makes an item a message.
+        Converts an item to a message.
     """
 
     def __init__(self, name: str, topic: Topic, encode: Callable[[Item], Message]) -> None:
@@ -41,15 +42,15 @@ class TopicDestination(Destination[Item]):
 
     @property
     def refused(self) -> int:  # type: ignore[override]
-        """Items too large for the topic."""
+        """The number of items that were too large for the topic."""
         return self._topic.refused
 
     def open(self) -> None:
-        """Returns at once: brokers that are away are waited for by `deliver`."""
+        """Check the files of certificates and passwords, without waiting for brokers: `deliver` does that."""
         self._topic.check()
 
     def deliver(self, items: Sequence[Item]) -> int:
-        """Send items and wait for their acknowledgement; how many."""
+        """Send items, wait until the brokers have acknowledged them, and return their number."""
         if not self._topic.busy:
             self._count = len(items)
             self._topic.send([self._encode(item) for item in items])
@@ -57,7 +58,7 @@ class TopicDestination(Destination[Item]):
         return self._count
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver`."""
+        """End a wait inside `deliver`, from another thread."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:
@@ -66,18 +67,20 @@ class TopicDestination(Destination[Item]):
 
 
 class ReportsTopic(FollowedDestination):
-    """A topic that takes the store's reports, each once, whatever was killed when.
+    """A topic that receives each report of the store exactly once, even after crashes.
 
-    Each message bears the store's identity and the report's id. After a crash the partitions are read from
-    where they were known to end at the last checkpoint, and what is there is not sent again.
+    Each message has the store's identity and the report's id in its headers. After a crash, the partitions
+    are read from where they ended at the last checkpoint, and reports that are already in the topic are not
+    sent again.
 
     Parameters
     ----------
     topic : Topic
+        Sends the messages.
     store : str
         The store's identity.
     lease : int, optional
-        The number of the lease on it, where it has one: it grows with each owner.
+        The number of the lease on the store, if it has one: it grows with each owner.
     """
 
     name = "reports_topic"
@@ -99,31 +102,45 @@ class ReportsTopic(FollowedDestination):
 
     @property
     def refused(self) -> int:  # type: ignore[override]
-        """Windows too large for the topic."""
+        """The number of windows that were too large for the topic."""
         return self._topic.refused
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """By partition, the last report delivered, and an offset before which no later one stands."""
+        """The progress by partition: the last delivered report, and an offset before all later ones."""
         return self._marks
 
     def open(self) -> None:
-        """Returns at once: brokers that are away are waited for by `resume`."""
+        """Check the files of certificates and passwords, without waiting for brokers: `resume` does that."""
         self._topic.check()
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """The last report that had arrived when these marks were saved."""
+        """Return the id of the last report that had arrived when these marks were saved."""
         return max((last for last, _ in self._own(saved).values()), default=0)
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Read the ends of the partitions; the last report that was known to be there."""
+        """Read the ends of the partitions, and return the id of the last report in the saved marks.
+
+        Parameters
+        ----------
+        saved : mapping of str to Mark
+            The marks at the last checkpoint.
+        reports_after : callable
+            Not used, because the topic itself says which later reports it has.
+        """
         self._last = self.last_of(saved)
         self._known = {partition: place for partition, (_, place) in self._own(saved).items()}
         self._look()
         return self._last
 
     def deliver(self, items: Sequence[Row]) -> int:
-        """Send those that are not there yet; how many there are now."""
+        """Send the reports that are not in the topic yet, and return the number of all these reports.
+
+        Raises
+        ------
+        SinkError
+            Some of them are not acknowledged yet; the next call continues.
+        """
         if self._uncertain:
             self._look()
             self._uncertain = False
@@ -145,7 +162,7 @@ class ReportsTopic(FollowedDestination):
         return len(self._rows)
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver` or `resume`."""
+        """End a wait inside `deliver` or `resume`, from another thread."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:
@@ -153,7 +170,7 @@ class ReportsTopic(FollowedDestination):
         self._topic.close(timeout_seconds)
 
     def _own(self, saved: Mapping[str, Mark]) -> dict[int, Mark]:
-        """The marks of this topic, by partition."""
+        """Return the marks of this topic, by the number of the partition."""
         start = len(self._prefix)
         return {
             int(name[start:]): mark
@@ -174,7 +191,7 @@ class ReportsTopic(FollowedDestination):
         return digest(line) in self._there.get(number, ())
 
     def _note(self) -> None:
-        """What a later start reads again must hold every report after the last one that is noted."""
+        """Update the marks, from which a later start must find all reports after the last delivered one."""
         if not self._there:
             self._known = dict(self._ahead)
         self._marks = {
@@ -188,7 +205,7 @@ class ReportsTopic(FollowedDestination):
 
 
 class _Series(msgspec.Struct):
-    """What of a window's line its key is made of."""
+    """The fields of a window's line from which the key of its message is made."""
 
     task: str
     model: str = ""
@@ -199,9 +216,10 @@ _decode_series = msgspec.json.Decoder(_Series).decode
 
 
 def series_key(line: bytes) -> bytes:
-    """The key of a window's message: task, model and group, so that a series keeps its order.
+    """Return the key of a window's message: its task, model and group.
 
-    An arena's line has a task alone.
+    Kafka keeps messages of one key in order, so the windows of a series keep theirs. The line of an arena has
+    a task alone.
 
     Examples
     --------
@@ -215,13 +233,16 @@ def series_key(line: bytes) -> bytes:
 
 
 def lines_topic(settings: KafkaSink) -> TopicDestination[bytes]:
-    """The topic of windows, where no store keeps them."""
+    """Return the destination of windows for an agent without a store."""
     topic = Topic(settings, "reports.kafka")
     return TopicDestination("reports_topic", topic, lambda line: Message(series_key(line), line))
 
 
 def rejects_topic(settings: KafkaSink) -> TopicDestination[Rejected]:
-    """The topic of records that could not be used; the key is their source."""
+    """Return the destination of rejected records.
+
+    Each becomes a message with the name of its source as the key.
+    """
     topic = Topic(settings, "rejects.kafka")
 
     def encode(item: Rejected) -> Message:

@@ -1,4 +1,4 @@
-"""What of a store's reports is in a topic already: read from where it was known to end to where it ends."""
+"""Reads which reports of a store are already in a topic, from where it ended at a checkpoint to its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from monitor.config.root import KafkaSink
 STORE_HEADER = "blindsight-store"
 REPORT_HEADER = "blindsight-report"
 LEASE_HEADER = "blindsight-lease"
-"""The number of the lease under which the message was sent; only of a store that has one."""
+"""The header with the number of the lease under which a message was sent, if its store has leases."""
 
 _POLL_MS = 200
 _SILENT_SECONDS = 10.0  # without a record before the end is reached: the broker has stopped delivering
@@ -28,14 +28,15 @@ _SILENT_SECONDS = 10.0  # without a record before the end is reached: the broker
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What was found.
+    """The reports of one store at the end of a topic, with the ends of its partitions.
 
     Parameters
     ----------
     ends : mapping of int to int
         By partition, the offset after its last record.
-    reports : mapping of int to bytes
-        By report's id, the digest of its line; several where the store was restored from a backup.
+    reports : dict of int to set of bytes
+        The digests of the lines with each report's id. There are several if the store was restored from a
+        backup.
     """
 
     ends: Mapping[int, int]
@@ -43,31 +44,34 @@ class Tail:
 
 
 def digest(line: bytes) -> bytes:
-    """Of a report's line, to tell whether the one in the topic is the one in the store."""
+    """Return a hash of a report's line, which shows whether the topic and the store have the same line."""
     return hashlib.blake2b(line, digest_size=16).digest()
 
 
 def read_tail(
     settings: KafkaSink, store: str, starts: Mapping[int, int], after: int, stop: threading.Event
 ) -> Tail:
-    """Read each partition from a known place to its end, looking for reports of one store.
+    """Read each partition from a known offset to its end, and collect the reports of one store.
 
     Parameters
     ----------
     settings : KafkaSink
+        The configuration of the sink.
     store : str
-        The store's identity, as in the header; what it sent before it was restored from a backup counts too.
+        The store's identity, as in the header. Reports that it sent before it was restored from a backup
+        count too.
     starts : mapping of int to int
-        By partition, where to begin; at its first record where it is not named, or was made anew since.
+        By partition, the offset at which to begin. A partition without one, or one that was created again
+        since, is read from its first record.
     after : int
-        Only reports with a larger id are of interest.
+        Only reports with a larger id are collected.
     stop : threading.Event
-        Ends it early.
+        Set to end the reading early, with a SinkError.
 
     Raises
     ------
     SinkError
-        The topic does not exist, or no broker answers.
+        The topic does not exist, no broker answers, or the reading was ended early.
     """
     consumer = make(KafkaConsumer, tail_options(settings), settings)
     try:

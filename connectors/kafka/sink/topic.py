@@ -1,4 +1,4 @@
-"""Sending to a topic, each message once."""
+"""Sends messages to a topic, each once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to be sent."""
+    """A message to send: its key, its value and its headers."""
 
     key: bytes
     value: bytes
@@ -32,7 +32,7 @@ class Message:
 
 @dataclass(slots=True)
 class _Sent:
-    """A message on its way; `future` is None before it is sent, or where it must be sent again."""
+    """A message on its way; `future` is None before it is sent, or if it must be sent again."""
 
     message: Message
     future: Any = None
@@ -41,14 +41,16 @@ class _Sent:
 
 
 class Topic:
-    """Sends messages to a topic, each once: idempotent, acknowledged by all replicas, in the key's order.
+    """A sender of messages to a topic, each of which arrives once, in the order of its key.
 
-    Messages are held and tried for ever, under the numbers by which brokers drop repetitions; the next ones
-    are only sent after these. Used by one thread, `interrupt` by another.
+    The producer is idempotent: it numbers messages, so that brokers drop repetitions, and all replicas must
+    acknowledge them. Messages are kept and sent again until they arrive. Only then are the next ones sent.
+    One thread uses the sender; another may set `interrupted` to end a wait.
 
     Parameters
     ----------
     settings : KafkaSink
+        The configuration of the sink.
     setting : str
         The section's path in the configuration, for messages.
 
@@ -69,7 +71,7 @@ class Topic:
         self._singly = False
 
     def check(self) -> None:
-        """See that the certificates are there; raises `SinkError`."""
+        """Raise a SinkError if a file of a certificate or a password is missing."""
         try:
             check_files(self._options)
         except SourceError as error:
@@ -77,29 +79,29 @@ class Topic:
 
     @property
     def busy(self) -> bool:
-        """Whether messages are on their way."""
+        """True if messages are on their way."""
         return bool(self._sent)
 
     @property
     def uncertain(self) -> bool:
-        """Whether something went wrong of which only the topic itself can tell what has arrived."""
+        """True if, after an error, only the topic itself can show which messages have arrived."""
         return self._producer is None and self.busy
 
     def forget(self) -> None:
-        """Let go of what was to be sent."""
+        """Drop the messages that are to be sent."""
         self._sent = []
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Take messages to be sent; only while not `busy`."""
+        """Set the messages to send; `settle` sends them. Call it only while not `busy`."""
         self._sent = [_Sent(message) for message in messages]
 
     def settle(self) -> dict[int, int]:
-        """Send what was taken and wait until it has arrived; by partition, the offset after it.
+        """Send the messages, wait until they have arrived, and return the offset after them by partition.
 
         Raises
         ------
         SinkError
-            Not all of it is acknowledged yet; to be called again.
+            Some are not acknowledged yet; the next call continues.
         """
         ends: dict[int, int] = {}
         if self._singly:
@@ -118,7 +120,7 @@ class Topic:
             self._producer = None
 
     def _exchange(self, some: Sequence[_Sent], ends: dict[int, int]) -> None:
-        """Send some, and wait for their acknowledgement."""
+        """Send messages, and wait until the brokers have acknowledged them."""
         self._produce(some)
         deadline = time.monotonic() + _WAIT_SECONDS
         while not all(each.done or each.future.is_done for each in some):
@@ -173,11 +175,11 @@ class Topic:
         ) from error
 
     def _refuse(self, each: _Sent) -> None:
-        """No broker will ever take it: what comes behind it must not wait for that."""
+        """Give up a message that no broker will ever accept, so that later ones need not wait for it."""
         each.done = each.refused = True
 
     def _begin_again(self) -> None:
-        """With a new producer: those that failed, and what the old one had not got acknowledged."""
+        """Prepare to send with a new producer the messages that failed or were not acknowledged."""
         for each in self._sent:
             each.done = each.done or (each.future.is_done and each.future.succeeded())
             each.future = None

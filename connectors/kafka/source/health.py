@@ -1,4 +1,4 @@
-"""Whether the brokers are there, the topics exist, and every partition moves."""
+"""Observes whether the brokers answer, the topics exist, and every partition moves."""
 
 from __future__ import annotations
 
@@ -15,37 +15,40 @@ from monitor.config.root import KafkaSourceConfig as KafkaSettings
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How often lag and missing topics are looked at."""
+"""The time between two checks of the lag and of missing topics."""
 
 ASK_SECONDS = 1.0
-"""How long the brokers may take to name the ends of logs; reading waits meanwhile."""
+"""The longest time for the brokers to name the ends of logs, during which nothing is read."""
 
 SILENT_SECONDS = 10.0
-"""Connected brokers that do not answer a request for so long are reported as silent."""
+"""The time after which connected brokers that do not answer a request are reported as silent."""
 
 SILENT = "the brokers are connected, and have not answered since they were asked"
 
 REMEDY = "create it again, or take it out of `topics`"
 
 ASKS_A_STALL = 6
-"""How often within `stall_seconds` the ends of logs are asked for, of the partitions that stand still."""
+"""The number of requests within `stall_seconds` for the ends of the logs of partitions that do not move."""
 
 
 class Health:
-    """What a source knows of its feed, as of the last look. Written by the reading thread, read by any.
+    """The state of a source's connection to Kafka, as of the last check.
+
+    The reading thread updates it, and any thread may read it.
 
     Attributes
     ----------
     up : bool
-        The group has assigned partitions, each has its position, the brokers that lead them are connected,
-        none is stuck, and no topic was deleted. Whoever sees it may rely on it that no later record is
-        passed over.
+        Whether the source reads as it should: the group has assigned partitions, each of them has its
+        position, the brokers that lead them are connected, none is stuck, and no topic was deleted. Once it
+        is True, no later record is skipped.
     lag : int or None
-        Records behind the position in the assigned partitions.
+        The number of records after the positions of the assigned partitions.
     connected_at : float
-        When the brokers that lead the partitions were last seen connected, by the monotonic clock.
+        The last time at which the brokers that lead the partitions were connected, by the monotonic clock.
     trouble : str or None
-        Why it is not up, where a topic was deleted, a partition is stuck, or the brokers are silent.
+        The reason why the source is not up, if a topic was deleted, a partition is stuck, or the brokers are
+        silent.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -67,17 +70,19 @@ class Health:
         self.trouble: str | None = None
 
     def observe(self, driver: Driver, membership: Membership, reading: float) -> list[Stall]:
-        """Look whether the brokers are there, and now and then at lag, missing topics and stuck partitions.
+        """Check whether the brokers are connected, and once a second lag, topics and stuck partitions.
 
         Parameters
         ----------
+        driver : Driver
+        membership : Membership
         reading : float
             Seconds of reading so far.
 
         Returns
         -------
         list of Stall
-            Partitions found stuck at this look.
+            The partitions that were stuck at this check.
         """
         assigned, connected = driver.assigned(), driver.connected()
         if connected:
@@ -97,7 +102,7 @@ class Health:
         return found
 
     def away(self) -> None:
-        """No broker answers."""
+        """Set the source not up, because no broker answers, and log it once."""
         self.up = False
         if self._said_away:
             return
@@ -109,7 +114,7 @@ class Health:
         )
 
     def dropped(self) -> None:
-        """The consumer is gone; another one will be made."""
+        """Reset the state for a source without a consumer, until another consumer replaces it."""
         self.up, self.lag, self._silent_since = False, None, None
         self._watch.forget()
 
@@ -145,7 +150,7 @@ class Health:
         return self._find(reading, readable) if asked else []
 
     def _note_answer(self, answered: bool) -> None:
-        """Note whether the brokers have named the ends. Where they have not, each look asks them again."""
+        """Record whether the brokers have named the ends of logs; if they have not, each check asks again."""
         if answered:
             if self._are_silent():
                 log.info("source %s: the brokers answer again", self._settings.label)
@@ -181,7 +186,7 @@ class Health:
         )
 
     def _tell_trouble(self) -> None:
-        """Keep one sentence of what is wrong, a deleted topic first."""
+        """Set `trouble` to the first reason, where a deleted topic comes before others."""
         reasons = [f"topic {topic} was deleted; {REMEDY}" for topic in sorted(self._deleted)]
         if self._are_silent():
             reasons.append(SILENT)
@@ -199,7 +204,7 @@ class Health:
             log.info("source %s: topic %s is there again", self._settings.label, topic)
 
     def _release(self, positions: dict[str, int]) -> None:
-        """Those that move again, or have gone to another member, are stuck no more."""
+        """Remove partitions that move again, or that another member has now, from those that are stuck."""
         for stall in [s for s in self._stuck.values() if positions.get(s.name) != s.position]:
             del self._stuck[stall.name]
             log.info("source %s: %s is not stuck any more", self._settings.label, stall.name)
@@ -213,6 +218,6 @@ class Health:
 
 
 def _ends(driver: Driver, names: list[str]) -> dict[str, int] | None:
-    """Return the ends of these partitions' logs; None where the brokers do not name each in time."""
+    """Return the ends of these partitions' logs, or None if the brokers do not name all of them in time."""
     found = driver.ends(names, "latest", ASK_SECONDS) if names else {}
     return found if len(found) == len(names) else None

@@ -1,8 +1,13 @@
-"""Where each partition stands: handed out, absorbed, committed. The only part that several threads touch.
+"""The positions of each partition: up to where records are handed out, absorbed and committed.
 
-A position that leaves names its log, by the id of the topic: offsets of a topic that was deleted and created
-again say nothing of the new one. Brokers before 2.8 have no such ids: there a position has the epoch and the
-time of the last record instead. A whole number is a position of an older version.
+Records are handed out when the source returns them to the agent. They are absorbed when the agent has used
+them and saved its state. They are committed when the group's brokers have stored the position after them. The
+ledger is the only part of the source that several threads use.
+
+A position that leaves the source names its log by the id of the topic: the offsets of a topic that was
+deleted and created again have nothing to do with the former ones. Brokers before 2.8 have no such ids. For
+them a position has the epoch and the time of the last record instead. A position of an older version of the
+agent is a whole number.
 """
 
 from __future__ import annotations
@@ -15,22 +20,22 @@ from typing import Any, NamedTuple
 from connectors.kafka.drivers.base import NO_STAMP, Stamp, partition_of
 
 Stored = int | Mapping[str, Any]
-"""A position as the agent keeps it: an offset, or the fields of `LogPosition`."""
+"""A position as the agent saves it: an offset, or the fields of `LogPosition`."""
 
 
 class LogPosition(NamedTuple):
-    """A position in one log.
+    """A position in one log, that is, in one life of a topic.
 
     Parameters
     ----------
     at : int
-        Offset after the last record.
+        The offset after the last record.
     log : str
-        Id of the topic; empty where unknown.
+        The id of the topic; empty if unknown.
     end : int
-        The end of the log as far as it was known; 0 where unknown.
+        The end of the log, as far as it was known; 0 if unknown.
     epoch, time : int
-        The `Stamp` of the record before `at`; -1 where unknown, or where the topic has an id.
+        The `Stamp` of the record before `at`; -1 if unknown, or if the topic has an id.
     """
 
     at: int
@@ -41,12 +46,12 @@ class LogPosition(NamedTuple):
 
     @property
     def stamp(self) -> Stamp:
-        """That of the record before it."""
+        """The stamp of the record before the position."""
         return Stamp(self.epoch, self.time)
 
 
 def log_position(stored: Stored) -> LogPosition:
-    """A position that the agent has kept.
+    """Convert a position that the agent has saved.
 
     Examples
     --------
@@ -58,11 +63,11 @@ def log_position(stored: Stored) -> LogPosition:
 
 @dataclass(slots=True)
 class _Place:
-    """One partition, as positions after the last record.
+    """The positions of one partition, each the offset after a last record.
 
-    `first` and `read` bound what was handed out since reading (re)started there; both None before.
-    `log` is the id of the topic that they count in, `end` that log's end as far as it is known, and `stamp`
-    that of the record before the position.
+    `first` and `read` bound the records that were handed out since reading began there; both are None before.
+    `log` is the id of the topic of these offsets, `end` is that log's end as far as it is known, and `stamp`
+    is the stamp of the record before the position.
     """
 
     resume: int | None = None
@@ -76,9 +81,14 @@ class _Place:
 
 
 class PositionLedger:
-    """Positions by partition name (``topic-3``), from the store, from reading, and from what was absorbed.
+    """The positions by partition, from the store, from reading, and from the agent's acknowledgements.
 
-    Safe to use from several threads.
+    Several threads may use it.
+
+    Parameters
+    ----------
+    positions : mapping of str to Stored
+        The saved positions by the name of the partition, such as ``topic-3``.
 
     Examples
     --------
@@ -103,14 +113,17 @@ class PositionLedger:
         }
 
     def restore(self, name: str, stored: Stored | None) -> None:
-        """Forget what is known of a partition: its state has come from a store, with this position."""
+        """Replace all positions of a partition by one from a store, with which its state has come."""
         known = LogPosition(0) if stored is None else log_position(stored)
         resume = None if stored is None else known.at
         with self._lock:
             self._places[name] = _Place(resume=resume, log=known.log, end=known.end, stamp=known.stamp)
 
     def resume(self, name: str) -> int | None:
-        """Where reading of a partition goes on: after what was handed out, else the opening position."""
+        """Return the position at which reading of a partition continues, or None if there is none.
+
+        It is the position after the records that were handed out, or else the saved one.
+        """
         with self._lock:
             place = self._places.get(name)
             if place is None:
@@ -118,28 +131,28 @@ class PositionLedger:
             return place.read if place.read is not None else place.resume
 
     def drop(self, name: str) -> None:
-        """Forget a partition, whose log is gone."""
+        """Remove a partition, whose log no longer exists."""
         with self._lock:
             self._places.pop(name, None)
 
     def names(self) -> list[str]:
-        """Return the partitions of which anything is known."""
+        """Return the names of the partitions in the ledger."""
         with self._lock:
             return [*self._places]
 
     def topics(self) -> set[str]:
-        """The topics of which any partition has been read, here or by whoever kept the positions."""
+        """Return the topics of these partitions, which this source or an earlier one has read."""
         return {partition_of(name).topic for name in self.names()}
 
     def known(self, name: str) -> LogPosition:
-        """As `resume`, with what is known of the log; position 0 where none is."""
+        """Return the position of `resume` with the facts about its log, or position 0 if there is none."""
         with self._lock:
             place = self._places.get(name, _Place())
             at = place.read if place.read is not None else place.resume
             return LogPosition(at or 0, place.log, place.end, *place.stamp)
 
     def told(self, name: str, log: str, end: int = 0) -> None:
-        """Hear the id of the log in which a partition is read, and perhaps its end."""
+        """Record the id of the log in which a partition is read, and its end if that is known."""
         with self._lock:
             place = self._places.setdefault(name, _Place())
             place.log = log or place.log
@@ -147,9 +160,16 @@ class PositionLedger:
                 place.end = max(end, place.end)
 
     def handed_out(self, name: str, first: int, after: int, last: Stamp = NO_STAMP) -> Stored:
-        """Records from `first` up to, not including, `after` went to the agent; the position behind them.
+        """Record that messages went to the agent, and return the position after them.
 
-        `last` is the stamp of the last one.
+        Parameters
+        ----------
+        name : str
+            The partition.
+        first, after : int
+            The offset of the first message, and the offset after the last one.
+        last : Stamp
+            The stamp of the last message.
         """
         with self._lock:
             place = self._places.setdefault(name, _Place())
@@ -164,7 +184,7 @@ class PositionLedger:
             return LogPosition(after, "", max(place.end, after), *place.stamp)._asdict()
 
     def overtaken(self, name: str, position: int) -> None:
-        """Another member of the group has taken this partition further, up to `position`."""
+        """Set all positions of a partition to one that another member of the group has reached."""
         with self._lock:
             old = self._places.get(name, _Place())
             self._places[name] = _Place(
@@ -172,10 +192,19 @@ class PositionLedger:
             )
 
     def begun(self, name: str, position: int, log: str | None = None) -> None:
-        """Reading begins here, as nobody had read the partition, or its log has changed: to this one.
+        """Record that reading of a partition begins at a position.
 
-        The group is to hear it with the next commit: whoever gets the partition before a record came would
-        else look for a beginning of its own, which at `latest` is another one, or count a gap again.
+        Nobody had read the partition before, or its log was replaced by another one. The next commit tells
+        the group the position. Otherwise an owner that gets the partition before a record came would look for
+        its own beginning, which at `latest` is another one, or would count a gap again.
+
+        Parameters
+        ----------
+        name : str
+            The partition.
+        position : int
+        log : str, optional
+            The id of the new log; by default the log is the same.
         """
         with self._lock:
             old = self._places.get(name, _Place())
@@ -183,11 +212,11 @@ class PositionLedger:
             self._places[name] = _Place(position, position, position, position, log=log, end=end)
 
     def absorb(self, positions: Mapping[str, Stored | None]) -> None:
-        """Everything before these positions has been used.
+        """Record that all messages before these positions have been used.
 
-        One that is None was dropped. A position outside of what was handed out is left aside: a store also
-        names partitions that another member of the group has taken further in the meantime, and logs that
-        are gone.
+        A partition with None was dropped. A position outside of the messages that were handed out is ignored:
+        a store also names partitions that another member of the group has read further meanwhile, and logs
+        that no longer exist.
         """
         with self._lock:
             for name, stored in positions.items():
@@ -199,7 +228,7 @@ class PositionLedger:
                     place.absorbed = position
 
     def outstanding(self, names: Iterable[str]) -> bool:
-        """Whether any of these partitions has records handed out and not absorbed yet."""
+        """Return whether any of these partitions has messages that were handed out and not absorbed yet."""
         with self._lock:
             return any(
                 place.read is not None and place.absorbed != place.read
@@ -208,7 +237,7 @@ class PositionLedger:
             )
 
     def to_commit(self, names: Iterable[str]) -> dict[str, int]:
-        """For these partitions, what is absorbed and not committed yet."""
+        """Return the positions of these partitions that are absorbed and not committed yet."""
         with self._lock:
             places = [(name, self._places.get(name)) for name in names]
             return {
@@ -218,7 +247,7 @@ class PositionLedger:
             }
 
     def committed(self, positions: Mapping[str, int]) -> None:
-        """The group's brokers have these positions now."""
+        """Record that the group's brokers have stored these positions."""
         with self._lock:
             for name in positions.keys() & self._places.keys():
                 self._places[name].committed = positions[name]

@@ -1,4 +1,4 @@
-"""A source's part in its consumer group: partitions come and go, and positions follow them."""
+"""A source's part in its consumer group: it receives and gives up partitions, with their positions."""
 
 from __future__ import annotations
 
@@ -16,36 +16,40 @@ from monitor.base.source import ShardOwner
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
-"""How long a partition is held back from its next owner until what was read of it has been absorbed."""
+"""The longest time for which a partition is kept from its next owner until its records are absorbed."""
 
 COMMIT_SECONDS = 1.0
-"""Shortest time between two commits; bounds what two owners may both use after a kill -9."""
+"""The shortest time between two commits, which bounds what two owners may both use after a kill -9."""
 
 MAX_ASKED = 10_000
-"""For how many partitions the brokers are asked at once: a position and its note take 4 KiB at most."""
+"""The number of partitions in one request to the brokers: a position and its note take up to 4 KiB."""
 
 TAKE_SECONDS = 0.2
-"""How long before the state of a partition is asked for again that another agent has still."""
+"""The pause between two attempts to get the state of a partition that another agent still has."""
 
 RETRY_SECONDS = 1.0
-"""After a partition could not be placed: how long before its brokers are asked again."""
+"""The pause between two requests to the brokers of a partition that could not get its position."""
 
 
 class Membership:
-    """Places newly assigned partitions, and hands revoked ones over with nothing in flight.
+    """A member of a consumer group, which sets positions of new partitions and hands over revoked ones.
 
-    The driver calls the methods of `RebalanceListener`, in whichever thread its library does, while the
-    reading thread waits inside `poll`; the other methods belong to the reading thread.
+    When a partition is revoked, the member first waits until all records that were read from it have been
+    absorbed.
+
+    The driver calls the methods of `RebalanceListener` in a thread of its library, while the reading thread
+    waits inside `poll`. The reading thread calls the other methods.
 
     Parameters
     ----------
     driver : Driver
-        Not subscribed yet.
+        A driver that is not subscribed yet.
     topics : sequence of str
     ledger : PositionLedger
     placement : Placement
     shards : ShardOwner, optional
-        Has the state of the partitions, where it moves with them.
+        The state of the partitions, if it moves with them between agents. A shard is the state of one
+        partition.
     """
 
     def __init__(
@@ -68,12 +72,15 @@ class Membership:
         self.joined = False
 
     def assigned(self, names: set[str]) -> None:
-        """Hear of new partitions, which `place` will set to their positions."""
+        """Add newly assigned partitions, which `place` sets to their positions."""
         self._unplaced |= names
         self.joined = True
 
     def draining(self, names: set[str]) -> Iterator[None]:
-        """Before another member may read on: wait until what was read is absorbed."""
+        """Yield while records of these partitions are in use, for at most `DRAIN_SECONDS`.
+
+        The driver sleeps between two steps. Only after this may another member read the partitions.
+        """
         self._unplaced -= names
         self.joined = False
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -83,13 +90,16 @@ class Membership:
             yield
 
     def _in_use(self, names: set[str]) -> bool:
-        """Whether another member must not have these partitions yet."""
+        """Return whether another member must not have these partitions yet."""
         if self._shards is not None:
             return not self._shards.given_up(names)
         return self._ledger.outstanding(names)
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
-        """Then commit it. Who leaves has done so already."""
+        """Return the absorbed positions of revoked partitions that are not committed yet.
+
+        There are none after `leave`, which has committed them.
+        """
         if self._leaving:
             return {}
         if self._shards is None and self._ledger.outstanding(
@@ -104,14 +114,17 @@ class Membership:
         return self._placement.marks(self._ledger.to_commit(names))
 
     def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
-        """Hear whether that arrived."""
+        """Receive the outcome of the commit of the `last_marks`."""
         if error is None:
             self._ledger.committed(_positions(marks))
         else:
             log.warning("could not commit the positions of %s: %s", ", ".join(sorted(marks)), error)
 
     def lost(self, names: set[str]) -> None:
-        """The group has given our partitions to others already: there is nothing left to commit."""
+        """Remove partitions that the group has already given to other members.
+
+        Nothing can be committed for them.
+        """
         self._unplaced -= names
         self.joined = False
         if self._shards is not None:
@@ -119,16 +132,16 @@ class Membership:
 
     @property
     def settled(self) -> bool:
-        """Whether the group has assigned its partitions and each has its position."""
+        """True if the group has assigned partitions, and each of them has its position."""
         return self.joined and not self._unplaced
 
     def place(self) -> None:
-        """Set the newly assigned partitions to where reading goes on: see `Placement.place`.
+        """Set newly assigned partitions to the positions where reading continues; see `Placement.place`.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the group's positions in time; to be tried again.
+            The brokers did not name the group's positions in time; try again.
         NoOffsetForPartitionError
             Nobody has read a partition, and `auto_offset_reset` is none.
         """
@@ -146,10 +159,10 @@ class Membership:
             self._next_try = time.monotonic() + (RETRY_SECONDS if self._shards is None else TAKE_SECONDS)
 
     def _compare(self) -> None:
-        """Have the shards of the partitions that are ours, and no others.
+        """Give up the shards of partitions that are not assigned, and request the missing ones.
 
-        They differ where a consumer was made anew, which hears of no partition that it lost; and where a
-        lease was lost.
+        They differ after a new consumer replaced another, because it is not told which partitions were lost,
+        and after the loss of a lease.
         """
         if self._shards is None or not self.joined:
             return
@@ -162,29 +175,29 @@ class Membership:
             self._unplaced |= without
 
     def check(self) -> None:
-        """See whether the topics are still the same: see `Placement.check`."""
+        """Check whether the topics are still the same; see `Placement.check`."""
         placed = self._driver.assigned() - self._unplaced if self.joined else set()
         self._placement.check(self._driver, self._topics, placed)
 
     @property
     def absent(self) -> set[str]:
-        """Topics that were read, and that the brokers did not know when they were asked last."""
+        """The topics that were read, and that the brokers did not know when they were last asked."""
         return self._placement.absent
 
     @property
     def deleted(self) -> set[str]:
-        """Topics that are there no more: see `Placement.deleted`."""
+        """The topics that no longer exist; see `Placement.deleted`."""
         return self._placement.deleted
 
     def drain(self) -> None:
-        """Wait until what was read is absorbed, before the consumer is made anew."""
+        """Wait until all records that were read are absorbed, before a new consumer replaces this one."""
         names = self._driver.assigned()
         deadline = time.monotonic() + DRAIN_SECONDS
         while self._ledger.outstanding(names) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def commit_if_due(self) -> None:
-        """Send what is absorbed and not committed, at most once a second, without waiting."""
+        """Send absorbed positions to commit, at most once a second, without waiting."""
         now = time.monotonic()
         if now < self._next_commit or not self.joined:
             return
@@ -194,7 +207,7 @@ class Membership:
             self._driver.commit_soon(self._placement.marks(positions), self._ledger.committed)
 
     def leave(self) -> None:
-        """Commit what is absorbed, waiting two seconds at most, and be ready to be closed."""
+        """Commit the absorbed positions, within two seconds, before the driver is closed."""
         self._leaving = True
         positions = self._ledger.to_commit(self._driver.assigned())
         if not positions:

@@ -1,4 +1,4 @@
-"""How often something is looked at that may take long, as 100,000 partitions do."""
+"""Limits the processor time of regular checks, which may be long with 100,000 partitions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LOOKING = 20
-"""A look that takes long is made again after so many times its processor time."""
+"""The pause after a check is at least this many times its processor time."""
 
 
 class Looks:
-    """Looks that are made every few seconds, less often where each takes much processor time.
+    """A schedule of regular checks, which are less frequent if each takes much processor time.
 
-    Belongs to one thread.
+    It is for use by one thread.
 
     Parameters
     ----------
     seconds : float
-        Shortest time between two looks.
+        The shortest time between two checks.
 
     Examples
     --------
@@ -38,12 +38,12 @@ class Looks:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for the next look."""
+        """True if it is time for the next check."""
         return time.monotonic() >= self._next
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Make a look in the block; the next one is due accordingly, also where this one fails."""
+        """Measure a check in the block, and schedule the next one, even if this one fails."""
         began = time.thread_time()
         try:
             yield

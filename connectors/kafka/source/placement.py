@@ -1,8 +1,9 @@
-"""Where a partition is read on: our own position, the group's, or an end of its log; and what that skips.
+"""Decides where reading of a partition continues, and counts the records that this skips or repeats.
 
-A client library could do some of this itself (`auto_offset_reset`), but it would neither say how many records
-retention took, nor read a partition that is new from its start where reading begins at `latest`. So its
-own reset is switched off, and every position is set here.
+It continues at the agent's own position, at the group's, or at an end of the log. A client library could do
+some of this (`auto_offset_reset`). But it would not say how many records retention deleted, and with `latest`
+it would not read a new partition from its start. So the library's own reset is switched off, and every
+position is set here.
 """
 
 from __future__ import annotations
@@ -37,28 +38,31 @@ log = logging.getLogger(__name__)
 Start = Literal["earliest", "latest", "none"]
 
 ASK_SECONDS = 2.0
-"""How long the brokers may take to name a position, or to take a last commit."""
+"""The longest time for the brokers to name a position, or to store a last commit."""
 
 MAX_OWNERS = 50
-"""How many owners of a partition, one after another, a commit names; Kafka takes notes of 4,096 bytes."""
+"""The largest number of successive owners of a partition in one note; Kafka stores notes of 4,096 bytes."""
 
 CHECK_SECONDS = 1.0
-"""How often the brokers are asked whether the topics are still the same."""
+"""The time between two checks whether the topics are still the same."""
 
 ABSENT_SECONDS = 5.0
-"""How long brokers must not know a topic or a partition to be believed: one that has just started may not."""
+"""The time after which a topic or partition that brokers do not know is regarded as deleted.
+
+A broker that has just started may not know it yet.
+"""
 
 _NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=([0-9a-f-]{36}).*)?", re.DOTALL)
-"""What a commit notes. Behind an id, whose length is known, confluent-kafka may add what memory held."""
+"""The pattern of a note. After an id, whose length is known, confluent-kafka may add bytes from memory."""
 
 
 class _Note(NamedTuple):
-    """What the commit of a position notes beside it."""
+    """The note that is stored beside a committed position."""
 
     began: tuple[int, ...] = ()
-    """Where the owners that led to this commit began, the last one's at the end; empty where not known."""
+    """The positions where the owners up to this commit began, the last owner's at the end; may be empty."""
     log: str = ""
-    """The id of the topic whose position this is, if that is known."""
+    """The id of the topic of this position, if it is known."""
 
 
 def _noted(told: CommittedPosition | None) -> _Note:
@@ -67,47 +71,50 @@ def _noted(told: CommittedPosition | None) -> _Note:
 
 
 def _used_twice(own: int, began: tuple[int, ...]) -> int:
-    """What a successor of ours used again: it began at what we had committed, before our own position."""
+    """Return the number of records before our position that a later owner used again.
+
+    It began at our last commit, which was before our own position.
+    """
     return own - max((position for position in began if position <= own), default=own)
 
 
 def _lacks(there: Mapping[str, TopicDescription], name: str) -> bool:
-    """Whether the topic of a partition is there, without the partition."""
+    """Return whether the topic of a partition exists without the partition."""
     topic, number = partition_of(name)
     numbers = there[topic].partitions if topic in there else ()
     return bool(numbers) and number not in numbers
 
 
 class Placement:
-    """Sets positions, and counts what was missed or used twice on the way. Outlives consumers.
+    """Sets the positions of partitions, and counts the records that were missed or used twice.
 
-    A commit carries where its writer began to read the partition, and where the owners before it did, as
-    far as each went on from the commit of the one before (``began=400,900``). So an owner that comes back
-    after a crash knows which records its successor had used again, also if that one has handed the
-    partition on since: those from where the successor began up to its own position.
+    It outlives consumers. The note of a commit says where the consumer began to read the partition, and where
+    the owners before it began, as far as each continued at the commit of the one before (``began=400,900``).
+    So an owner that returns after a crash knows which records a later owner has used again: those from where
+    that owner began up to its own position. It knows this even if the partition has moved on since.
 
-    Positions name the id of their topic. One that was deleted and created again has another id, and is read
-    from its start, whatever `start` says. Between two looks at the ids, records of the new log may be taken
-    for the old one's: then they are read twice, and none is skipped. The positions of partitions that the new
-    topic does not have are dropped.
+    Positions name the id of their topic. A topic that was deleted and created again has another id, and is
+    read from its start, whatever `start` is. Between two checks of the ids, records of the new log may be
+    regarded as the old one's: then they are read twice, and none is skipped. The positions of partitions that
+    the new topic does not have are dropped.
 
-    Brokers before 2.8 have no ids. There positions hold the epoch and the time of the record before them, and
-    what comes after a start or a pause of a second is handed out only after this record has been read once
-    more. Where it is another one, the topic was created again.
+    Brokers before 2.8 have no ids. For them positions hold the epoch and the time of the record before them.
+    After a start, or after a pause of a second, this record is read once more before any later message is
+    handed out. If it is another record, the topic was created again.
 
-    Belongs to the reading thread; `counts` and `marks` may be used from any.
+    Only the reading thread may use it, except for `counts` and `marks`, which any thread may call.
 
     Parameters
     ----------
     source : str
-        For the log.
+        The name of the source, for the log.
     ledger : PositionLedger
-        Our own positions.
+        The agent's own positions.
     start : {"earliest", "latest", "none"}
         Where a partition begins that nobody has read.
     shards : ShardOwner, optional
-        Has the state of partitions that move, with their positions: what the group has committed counts only
-        for a partition that is not in it yet.
+        The state of partitions that move between agents, with their positions. A committed position then
+        counts only for a partition without a state.
     """
 
     def __init__(
@@ -131,18 +138,30 @@ class Placement:
         self._gap = self._taken_over = self._overlap = 0
 
     def counts(self, rebuilds: int) -> SourceCounts:
-        """What was missed, used elsewhere or used twice so far."""
+        """Return the numbers of records so far that were missed, used by others, or used twice.
+
+        Parameters
+        ----------
+        rebuilds : int
+            The number of consumers that were replaced because they were stuck.
+        """
         return SourceCounts(self._gap, self._taken_over, self._overlap, rebuilds)
 
     def after_others(self, name: str) -> bool:
-        """Whether another member used what lies before the records handed out now; asked once for each."""
+        """Return whether another member used records just before the ones that are handed out now.
+
+        Call it once for each read of a partition.
+        """
         if name in self._after_others:
             self._after_others.discard(name)
             return True
         return False
 
     def marks(self, positions: Mapping[str, int]) -> dict[str, CommittedPosition]:
-        """Positions as they are committed: each says where reading of its partition began, and its log."""
+        """Return positions with their notes, ready to commit.
+
+        A note says where reading of the partition began, and in which log.
+        """
         return {name: CommittedPosition(position, self._note(name)) for name, position in positions.items()}
 
     def _note(self, name: str) -> str:
@@ -150,14 +169,14 @@ class Placement:
         return f"began={','.join(map(str, began))}{' log=' if log else ''}{log}" if began else ""
 
     def meet(self, driver: Driver, topics: Sequence[str]) -> None:
-        """Keep which topics and partitions there are when they are first read: all others are new ones.
+        """Remember which topics and partitions exist at the first reading: all others are new ones.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the topics' ids in time; to be tried again.
+            The brokers did not name the topics' ids in time; try again.
         SourceError
-            State moves with partitions, and the topics have not equally many.
+            State moves with partitions, and the topics do not have equally many.
         """
         if self._shards is not None:
             self._refuse_uneven({topic: len(driver.partitions_of(topic)) for topic in topics})
@@ -166,7 +185,10 @@ class Placement:
             self._known.setdefault(topic, driver.partitions_of(topic))
 
     def _refuse_uneven(self, counts: Mapping[str, int]) -> None:
-        """Partitions of one number must all be one agent's: those that have one state."""
+        """Raise a SourceError if topics have different numbers of partitions.
+
+        One agent must own all partitions of one number, because they have one state.
+        """
         there = {topic: count for topic, count in counts.items() if count}
         if len(set(there.values())) > 1:
             shown = ", ".join(f"{topic} {count}" for topic, count in there.items())
@@ -176,12 +198,19 @@ class Placement:
             )
 
     def check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
-        """See, once a second, whether the topics are there, and the partitions still those of the same ones.
+        """Check, at most once a second, whether the topics and their partitions are still the same.
+
+        Parameters
+        ----------
+        driver : Driver
+        topics : sequence of str
+        placed : collection of str
+            The partitions that have positions.
 
         Raises
         ------
         NoOffsetForPartitionError
-            One is not, and `start` is none.
+            A topic was created again, and `start` is none.
         """
         if self._checks.due:
             with self._checks.one():
@@ -220,7 +249,7 @@ class Placement:
         self._absent = {topic: self._absent.get(topic, now) for topic in absent if topic in read}
 
     def _drop_removed(self, there: Mapping[str, TopicDescription], placed: Collection[str]) -> None:
-        """Count what is lost of partitions that their topic no longer has, and drop their positions.
+        """Count the lost records of partitions that their topic no longer has, and drop their positions.
 
         The number of a topic's partitions never falls, so the topic was created again with fewer.
         """
@@ -252,17 +281,17 @@ class Placement:
 
     @property
     def absent(self) -> set[str]:
-        """Topics that were read, and that the brokers did not know when they were asked last."""
+        """The topics that were read, and that the brokers did not know when they were last asked."""
         return {*self._absent}
 
     @property
     def deleted(self) -> set[str]:
-        """Topics that were read, and that the brokers have not known for `ABSENT_SECONDS`."""
+        """The topics that were read, and that the brokers have not known for `ABSENT_SECONDS`."""
         before = time.monotonic() - ABSENT_SECONDS
         return {topic for topic, since in self._absent.items() if since <= before}
 
     def checked(self, driver: Driver, polled: Polled) -> Polled | None:
-        """What may be handed out of what was polled: None where the log before it must be looked at.
+        """Return the messages that may be handed out, or None if the log before them must be checked first.
 
         Raises
         ------
@@ -289,22 +318,23 @@ class Placement:
         return polled if polled.offsets else None
 
     def place(self, driver: Driver, names: Collection[str]) -> Iterator[str]:
-        """Set newly assigned partitions to the larger of our own position and the group's.
+        """Set newly assigned partitions to the larger of the agent's own position and the group's.
 
-        The brokers are asked for all at once, a few seconds at most.
+        The brokers are asked for all partitions at once, for a few seconds at most.
 
         Yields
         ------
         str
-            Each that is placed. Others are to be tried again: nobody has read the partition and its brokers
-            did not name an end of its log in time, or another agent has its state still.
+            Each partition that has its position now. The others must be tried again: nobody has read the
+            partition and its brokers did not name an end of its log in time, or another agent still has its
+            state.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the group's positions in time; to be tried again.
+            The brokers did not name the group's positions in time; try again.
         NoOffsetForPartitionError
-            Nobody has read one, and `start` is none.
+            Nobody has read a partition, and `start` is none.
         """
         restored = [name for name in names if self._restored(name)]
         told = driver.told(restored, ASK_SECONDS) if restored else {}
@@ -321,7 +351,10 @@ class Placement:
     def _place(
         self, driver: Driver, name: str, told: CommittedPosition | None, beginning: int | None
     ) -> bool:
-        """Return whether the partition has a position; `beginning` is for one that nobody has read."""
+        """Set the position of a partition, and return whether it has one.
+
+        `beginning` is the position for a partition that nobody has read, or None if it is not known yet.
+        """
         own = self._ledger.resume(name)
         current, note = self._id(name), _noted(told)
         stale = bool(current) and note.log not in ("", current)
@@ -350,7 +383,10 @@ class Placement:
         return True
 
     def _restored(self, name: str) -> bool:
-        """Whether the state of the partition is here, where it moves; then its position is in the ledger."""
+        """Return whether the state of the partition is here, and put its position into the ledger.
+
+        It is True if states do not move between agents.
+        """
         if self._shards is None:
             return True
         taken = self._shards.take(name, partition_of(name).partition)
@@ -363,19 +399,19 @@ class Placement:
         return True
 
     def mend(self, driver: Driver, error: PositionGoneError) -> None:
-        """Go on where there are records, after the brokers said that there are none at our position.
+        """Set positions where there are records, after the brokers have said that there are none at ours.
 
-        Where retention deleted what had not been read, that is the log's start, whatever `start` says, and
-        the records between are counted. Where the log ends before our position (the topic was made anew,
-        or a leader came up that had less), it is the point of divergence if the brokers know it, else the
-        end of the log that `start` names.
+        If retention deleted records before they were read, the position is the log's start, whatever `start`
+        is, and the deleted records are counted. If the log ends before our position, because the topic was
+        created again or another broker with fewer records leads it, the position is the point from which the
+        logs differ. If the brokers do not know this point, it is the end of the log that `start` names.
 
         Raises
         ------
         PositionGoneError
-            `start` is none: whoever runs us wants to decide this.
+            `start` is none: the operator wants to decide this.
         KafkaTimeoutError
-            The brokers did not answer in time; to be tried again.
+            The brokers did not answer in time; try again.
         """
         if self._start == "none":
             raise error
@@ -405,7 +441,7 @@ class Placement:
             )
 
     def _go_behind_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
-        """Go on at the first record that retention has left, and count those before it."""
+        """Continue at the first record that retention has left, and count the deleted records before it."""
         known = self._ledger.known(name).at
         if name in self._looked_back and first <= known:
             driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
@@ -415,7 +451,7 @@ class Placement:
         self._go(driver, name, first)
 
     def _go_back(self, driver: Driver, name: str, at: int, divergence: int | None, start: int) -> None:
-        """Go on where our log and theirs part, which ends before our position; else at `start`."""
+        """Continue in a log that ends before our position: where the logs differ, or else at `start`."""
         log.warning(
             "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
             "topic was created again, or its brokers lost records; reading continues at %s",
@@ -455,9 +491,9 @@ class Placement:
         return own
 
     def _beginnings(self, driver: Driver, names: Collection[str]) -> dict[str, int]:
-        """Where partitions begin that nobody has read, as far as their leaders say so in time.
+        """Return where partitions begin that nobody has read, as far as their leaders answer in time.
 
-        A leader that is away must not keep the other partitions waiting.
+        A leader that is away must not delay the other partitions.
         """
         wanted: dict[End, list[str]] = {"earliest": [], "latest": []}
         for name in names:
@@ -472,7 +508,7 @@ class Placement:
         return found
 
     def _is_new(self, name: str) -> bool:
-        """Return whether the partition was added to its topic since it was first read."""
+        """Return whether the partition was added to its topic since the topic was first read."""
         tp = partition_of(name)
         known = self._known.get(tp.topic)
         return known is not None and tp.partition not in known
@@ -481,12 +517,12 @@ class Placement:
         return self._ids.get(partition_of(name).topic, "")
 
     def _is_other(self, name: str) -> bool:
-        """Whether our position is one of a topic that has been deleted and created again."""
+        """Return whether our position belongs to a topic that has been deleted and created again."""
         ours, current = self._ledger.known(name).log, self._id(name)
         return bool(ours and current) and ours != current
 
     def _go_on_in(self, driver: Driver, name: str, position: int = 0) -> None:
-        """Read the log of a topic that was created again: from its start, or where the group stands in it."""
+        """Read the log of a topic that was created again, from its start or the group's position."""
         if self._start == "none":
             raise NoOffsetForPartitionError(partition_of(name))
         old = self._ledger.known(name)

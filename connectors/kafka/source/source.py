@@ -1,4 +1,4 @@
-"""Topics of an Apache Kafka cluster, read in a consumer group."""
+"""The source of records in topics of an Apache Kafka cluster, which are read in a consumer group."""
 
 from __future__ import annotations
 
@@ -24,58 +24,59 @@ from monitor.config.root import KafkaSourceConfig as KafkaSettings
 log = logging.getLogger(__name__)
 
 OPEN_SECONDS = 2.0
-"""How long `open` waits for a broker before it leaves the rest to `read`."""
+"""The time for which `open` waits for a broker; later, `read` waits for it."""
 
 CLOSE_SECONDS = 2.0
 
 SESSION_MILLISECONDS = 45_000
-"""After so long without a heartbeat the group gives a member's partitions to others, unless configured."""
+"""The time without a heartbeat after which the group gives a member's partitions to others, by default."""
 
 READ_BYTES = 4 << 20
-"""What one read should bring at most; kept by asking for fewer messages where messages are large."""
+"""The approximate limit of one read: if messages are large, fewer are requested."""
 
 JOIN_SLICE_SECONDS = 0.05
-"""A poll while joining is this short, so that new partitions get their positions as soon as they come."""
+"""The length of a poll while joining, so short that new partitions soon get their positions."""
 
 MOMENT_SECONDS = 1.0
-"""Longest time between two reads that counts as reading: a process that stood still proves nothing."""
+"""The longest time between two reads that counts as reading: a process that was suspended proves nothing."""
 
 
 class KafkaSource(Source[Stored]):
-    """Reads topics in a consumer group, from positions of its own.
+    """A source that reads topics in a consumer group, and keeps positions of its own.
 
-    Each record is handed out once to this source: it goes on at the larger of the position that
-    `open` was given and the one that the group has committed. Positions are committed once they are
-    `acknowledged`, at most every second, and whenever a partition is taken away: there it first waits up
-    to ten seconds for what was read to be absorbed, so that a graceful hand-over loses and doubles
-    nothing. After a kill -9 the next owner reads again what was absorbed since the last commit: the
-    one that was killed counts it when it comes back (`counts.overlap_records`).
+    The source hands out each record once: it continues at the larger of the saved position and the one that
+    the group has committed. It commits positions that the agent has acknowledged, at most every second, and
+    whenever a partition is revoked. Before it gives up a partition, it waits up to ten seconds until the
+    agent has used all records that were read from it. So a graceful hand-over loses and repeats nothing.
+    After a kill -9 the next owner reads the records again that were used since the last commit. The killed
+    agent counts them when it comes back (`counts.overlap_records`).
 
-    Where retention deleted records before they were read, it goes on at the first that is left, says so
-    in the log and counts them (`counts.gap_records`). `auto_offset_reset` only says where a partition
-    begins that nobody has read; one that is added to a topic while it is read begins at its start,
-    found within `metadata_max_age_ms` (30 s).
+    If retention deleted records before they were read, the source continues at the first that is left, logs
+    it and counts the deleted ones (`counts.gap_records`). `auto_offset_reset` only says where a partition
+    begins that nobody has read. A partition that is added to a topic while it is read begins at its start,
+    and is discovered within `metadata_max_age_ms` (30 s).
 
-    A topic that was deleted and created again is another log, known by the topic's id: it is read from its
-    start, which is logged, and what of the old one was not read is counted as a gap, as far as its end was
-    known, also of partitions that the new one does not have. Between two looks at the ids, a second, records
-    of the new log may be handed out twice. Brokers before 2.8 have no ids: there the last record that was
-    read is looked at again after each pause.
+    A topic that was deleted and created again is another log, which is recognised by the topic's id. It is
+    read from its start, which is logged. The unread records of the old topic are counted as a gap, as far as
+    its end was known, also those of partitions that the new topic does not have. Between two checks of the
+    ids, a second apart, records of the new log may be handed out twice. Brokers before 2.8 have no ids: for
+    them, the last record that was read is checked again after each pause.
 
-    A partition that delivers nothing for `stall_seconds` while its lag grows makes the source not `up`,
-    with the reason in `trouble`, until it moves: the consumer is made anew and goes on where it was.
+    A partition is stuck if it delivers nothing for `stall_seconds` while its lag grows. Then the source is
+    not `up`, `trouble` has the reason, and a new consumer continues at the same positions.
 
-    Brokers that are away do not end it: it is not `up`, says so once in the log, and goes on where it
-    was once they are back. So for a topic that does not exist yet; it never makes one. A topic that was read
-    and is there no more makes it not `up`, with the topic's name in `trouble`, until it is created again.
+    If the brokers are away, the source is not `up`, logs it once, and continues where it was when they are
+    back. The same holds for a topic that does not exist yet, which the source never creates. If a topic that
+    was read no longer exists, the source is not `up`, with the topic's name in `trouble`, until it is created
+    again.
 
-    A message without a value (a tombstone) is handed on as ``b""``. Where a broker's disk has spoilt
-    a batch, each message of it is handed on as `unreadable.PLACEHOLDER`, for the decoder to reject.
+    A message without a value (a tombstone) is handed out as ``b""``. Each message of a batch that a broker's
+    disk has damaged is handed out as `unreadable.PLACEHOLDER`, which the decoder rejects.
 
-    Use it from one thread; `acknowledge` and the properties may be used from any. Either `read` or
-    `keep_alive` must be called well within `max_poll_interval_ms` (five minutes), else the group
-    gives the partitions away. While it waits for room, the reading thread should call `keep_alive`
-    and hold nothing itself: what it holds cannot be absorbed before it returns.
+    One thread uses the source; `acknowledge` and the properties may be used from any thread. `read` or
+    `keep_alive` must be called well within `max_poll_interval_ms` (five minutes), or the group gives the
+    partitions away. While the agent has no room for messages, the reading thread should call `keep_alive` and
+    hold no messages itself: messages that it holds cannot be used before it returns.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ class KafkaSource(Source[Stored]):
     ConfigError
         The options, brokers or topics cannot be used.
     MissingExtraError
-        `driver: confluent` without confluent-kafka.
+        `driver: confluent` is configured, and confluent-kafka is not installed.
 
     Examples
     --------
@@ -99,7 +100,7 @@ class KafkaSource(Source[Stored]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """The newest messages of the topics, read outside of the group."""
+        """Return the newest messages of the topics, which are read outside of the group."""
         from connectors.kafka.drivers.peek import peek
 
         return list(peek(settings, records))
@@ -123,56 +124,70 @@ class KafkaSource(Source[Stored]):
 
     @property
     def up(self) -> bool:
-        """Whether every assigned partition has its position, its broker is connected, and none is stuck."""
+        """True if every assigned partition has its position, its broker is connected, and none is stuck."""
         return self._health.up
 
     @property
     def lag(self) -> int | None:
-        """Records behind the position in the assigned partitions, as of the last second; None if unknown."""
+        """The number of waiting records in the assigned partitions a second ago; None if unknown."""
         return self._health.lag
 
     @property
     def trouble(self) -> str | None:
-        """Which topic was deleted, or which partition is stuck or waits for its state, where one does."""
+        """The reason why reading is stuck: a deleted topic, a stuck partition, or a missing state."""
         waiting = None if self._shards is None else self._shards.waiting
         return self._health.trouble or waiting
 
     @property
     def counts(self) -> SourceCounts:
-        """Records that retention took, that others used, that may be used twice; consumers made anew."""
+        """The numbers of records that were missed, used by others or used twice, and of new consumers."""
         return self._placement.counts(self._rebuilds)
 
     def share(self, shards: ShardOwner) -> None:
-        """From `open` on, have the state of each partition, with its position, from there."""
+        """Use the state and the positions of partitions from these shards, from `open` on.
+
+        Parameters
+        ----------
+        shards : ShardOwner
+            The states of partitions, which move between agents.
+        """
         self._shards = shards
 
     def open(self, positions: Mapping[str, Stored]) -> None:
-        """Get ready to read, from these positions (by ``topic-partition``) or the group's.
+        """Prepare to read from these positions, or from the group's.
 
-        Waits up to two seconds for a broker; one that comes later is found by `read`.
+        It waits up to two seconds for a broker. If none has answered, `read` goes on waiting.
+
+        Parameters
+        ----------
+        positions : mapping of str to Stored
+            The saved positions by partition (``topic-3``).
 
         Raises
         ------
         SourceError
-            The brokers refuse us (login, rights), or are no use to kafka-python; a certificate file
-            is not there.
+            The brokers refuse us (login, rights) or are too old for kafka-python, or a certificate file is
+            missing.
         ConfigError
-            Options that do not go together.
+            The options do not go together.
         """
         self._ledger = PositionLedger(positions)
         self._placement = self._new_placement()
         self._join(OPEN_SECONDS)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Messages that are there, one `RawMessages` a partition: about 4 MiB, or a single larger one.
+        """Return the available messages, about 4 MiB or one larger message, by partition.
 
-        Waits at most `timeout_seconds` for the first.
+        Parameters
+        ----------
+        timeout_seconds : float
+            The longest time to wait for the first message.
 
         Raises
         ------
         SourceError
-            As for `open`, and for a codec that is not installed. The next read connects anew and goes
-            on where this one was.
+            As for `open`, and for a compression whose package is not installed. The next read connects again
+            and continues where this one was.
         """
         if self._failed_look is not None:
             error, self._failed_look = self._failed_look, None
@@ -197,7 +212,7 @@ class KafkaSource(Source[Stored]):
                 return found
 
     def keep_alive(self) -> None:
-        """Stay in the group without reading: to be called every few seconds where `read` is not.
+        """Stay in the group without reading; call it every few seconds while `read` is not called.
 
         Raises
         ------
@@ -212,17 +227,20 @@ class KafkaSource(Source[Stored]):
         self._told_at = time.monotonic()
 
     def acknowledge(self, positions: Mapping[str, Stored]) -> None:
-        """Hear that everything before these positions is used, for `read` to commit. Thread-safe."""
+        """Record that everything before these positions has been used, so that `read` commits it.
+
+        Any thread may call this.
+        """
         self._ledger.absorb(positions)
 
     def close(self) -> None:
-        """Commit what is absorbed and leave the group; takes a few seconds at most, also without brokers."""
+        """Commit the used positions and leave the group, within a few seconds, even without brokers."""
         if self._membership is not None:
             self._membership.leave()
         self._drop()
 
     def _let_go_if_away(self) -> None:
-        """Who has not seen the brokers for a session's length has no partitions any more: give them up."""
+        """Give up all shards if no broker was connected for a session: the group has reassigned them."""
         if self._shards is None:
             return
         session = self._options.get("session_timeout_ms", SESSION_MILLISECONDS) / 1000
@@ -234,7 +252,7 @@ class KafkaSource(Source[Stored]):
         return Placement(self.name, self._ledger, self._options["auto_offset_reset"], self._shards)
 
     def _join(self, timeout_seconds: float) -> bool:
-        """Have a subscribed consumer, if a broker answers within the time."""
+        """Subscribe a consumer if there is none, and return whether a broker has answered in time."""
         if self._membership is not None:
             return True
         if self._driver is None:
@@ -288,7 +306,7 @@ class KafkaSource(Source[Stored]):
             self._bear(unknown)
 
     def _bear(self, error: Exception) -> None:
-        """Go on after an error that passes; let go of the consumer and raise any other as ours."""
+        """Continue after an error that passes; otherwise drop the consumer and raise the error as ours."""
         if isinstance(error, (OffsetOutOfRangeError, CorruptRecordError)) or not passes(error):
             self._drop()
             raise explain(error, self._settings.brokers) from error
@@ -323,13 +341,13 @@ class KafkaSource(Source[Stored]):
         )
 
     def _tell_time(self) -> None:
-        """Move the clock of reading: it stands while there is no room, and takes a pause for a moment."""
+        """Advance the clock of reading, which stands still without room and counts a pause as a moment."""
         now = time.monotonic()
         self._reading_seconds += min(now - self._told_at, MOMENT_SECONDS)
         self._told_at = now
 
     def _observe(self) -> None:
-        """Look at the feed's health; a stuck partition is mended by a consumer made anew."""
+        """Check the health of the connection, and note that a stuck partition needs a new consumer."""
         driver, membership = self._driver, self._membership
         if driver is None or membership is None:
             return
@@ -343,7 +361,7 @@ class KafkaSource(Source[Stored]):
         self._rebuild_due = self._rebuild_due or bool(stalls)
 
     def _rebuild(self) -> None:
-        """A new consumer in place of one that is stuck. The ledger knows where it goes on."""
+        """Drop a consumer that is stuck; the next one continues at the positions in the ledger."""
         self._rebuilds += 1
         if self._membership is not None:
             self._membership.drain()
@@ -351,7 +369,7 @@ class KafkaSource(Source[Stored]):
         self._drop()
 
     def _drop(self) -> None:
-        """Let go of consumer and sockets; the ledger stays, so that reading can go on from it."""
+        """Close the consumer and its sockets, and keep the ledger, from which reading can continue."""
         driver = self._driver
         self._driver = self._membership = None
         self._rebuild_due = False

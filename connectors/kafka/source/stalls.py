@@ -1,4 +1,7 @@
-"""Whether a partition has stopped delivering while more and more waits in it. Time is an argument."""
+"""Finds partitions that have stopped delivering while more and more records wait in them.
+
+The time is an argument, so that nothing here depends on a clock.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ class Stall:
     Parameters
     ----------
     name : str
-        ``topic-3``.
+        The name of the partition, such as ``topic-3``.
     position : int
-        Where it stands.
+        The position that does not move.
     lag : int
-        Records behind it.
+        The number of records after it.
     """
 
     name: str
@@ -33,11 +36,15 @@ class Stall:
 
 
 class StallWatch:
-    """Looks at positions and at the ends of logs, and finds the partitions that are stuck.
+    """A detector of stuck partitions, from their positions and the ends of their logs.
 
-    A partition is stuck once its position has stood still for `seconds` after its log was first seen to
-    grow. A partition that is idle, or one with a constant distance to the end (an open transaction's
-    records, the markers at the end of a log), is not.
+    A partition is stuck once its position has not moved for `seconds` after its log was first seen to grow. A
+    partition without new records is not stuck. Nor is one with a constant distance to its end, which can be
+    the records of an open transaction, or the markers at the end of a log.
+
+    Parameters
+    ----------
+    seconds : float
 
     Examples
     --------
@@ -53,14 +60,14 @@ class StallWatch:
         self._seen: dict[str, _Seen] = {}
 
     def look(self, now: float, places: Mapping[str, tuple[int, int]]) -> list[Stall]:
-        """The partitions that are stuck.
+        """Compare positions with those of the last call, and return the partitions that are stuck.
 
         Parameters
         ----------
         now : float
             Seconds of reading so far: time in which nothing was read on purpose proves nothing.
         places : mapping of str to (int, int)
-            Position and end of the log of each partition that is read; the others are forgotten.
+            The position and the end of the log of each partition that is read; the others are forgotten.
         """
         self._seen = {name: seen for name, seen in self._seen.items() if name in places}
         found = []
@@ -78,10 +85,10 @@ class StallWatch:
         return found
 
     def stands(self, name: str, position: int) -> bool:
-        """Whether a partition has not moved since the last look."""
+        """Return whether a partition has not moved since the last call of `look`."""
         seen = self._seen.get(name)
         return seen is not None and seen.position == position
 
     def forget(self) -> None:
-        """Begin anew: a new consumer gets its own time."""
+        """Forget all positions, because a new consumer gets its own time."""
         self._seen.clear()

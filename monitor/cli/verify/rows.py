@@ -1,4 +1,4 @@
-"""The rows of a window that is to be recomputed."""
+"""The rows of a window that is computed again, to check its report."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ _SECONDS_A_DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The answers of one series, n rows.
+    """The columns of n answers of one series.
 
     Parameters
     ----------
     scores : (n, K) float64
     predicted, position : (n,) int64
+        The predicted class of each row, and its position in its partition.
     time : (n,) float64
         Seconds since the epoch; NaN if the record has no time.
     key : (n,) uint64
+        The hash of each row's id.
     partition : (n,) object
         Names of partitions.
     features : (n, F) float64
@@ -80,7 +82,22 @@ class Rows:
 
 
 def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
-    """Divide the rows of a window that was full in the middle of a message: those that fit, and the rest."""
+    """Divide the rows of a full window into those that fit, and those that belong to the next window.
+
+    One message may hold several rows, all with the same position. So the last position that a report names
+    can include rows after the end of its window.
+
+    Parameters
+    ----------
+    rows : Rows
+        The rows up to and including the last message.
+    partition : str
+        The partition of the message in which the window became full.
+    position : int
+        The position of that message.
+    size : int
+        The number of rows of the window. Only rows of that message are moved to the second part.
+    """
     message = (rows.partition == partition) & (rows.position == position)
     fits = ~message
     fits[np.flatnonzero(message)[: max(size - int(fits.sum()), 0)]] = True
@@ -88,9 +105,10 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
 
 
 class FirstUses:
-    """The ids of a task's answers, within the horizon and the memory bound of its join of labels.
+    """A memory of the ids of a task's answers, which finds the first answer with each id.
 
-    They tell the first answer with an id from later answers with the same id, which do not count.
+    Later answers with the same id do not count. The memory has the horizon and the bound of the task's join
+    of labels: beyond them, an id counts as new.
     """
 
     def __init__(self, task: Task) -> None:

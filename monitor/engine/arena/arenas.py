@@ -1,4 +1,4 @@
-"""All arenas of an engine."""
+"""The arenas of an engine: tasks whose models are compared in pairs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from monitor.engine.report_order import OrderedReport
 
 
 class Arenas(Mapping[str, ArenaEngine]):
-    """The arenas by name.
+    """The engines of all arenas, by name, which it calls in turn.
 
     Parameters
     ----------
     settings : mapping of str to Arena
+        The configured arenas.
     resume : mapping of str to ArenaState, optional
         States of arenas that are no longer configured are ignored.
     """
@@ -47,7 +48,7 @@ class Arenas(Mapping[str, ArenaEngine]):
         chunk: Chunk,
         places: Ints,
     ) -> tuple[list[OrderedReport], int]:
-        """Process the arenas' records of a piece; see `ArenaEngine.absorb`."""
+        """Process the arenas' records in a part of a chunk; see `ArenaEngine.absorb`."""
         lines: list[OrderedReport] = []
         shed = 0
         for name, arena in self._arenas.items():
@@ -59,7 +60,7 @@ class Arenas(Mapping[str, ArenaEngine]):
         return lines, shed
 
     def tick(self, now: float, live: bool) -> list[OrderedReport]:
-        """Advance the time of all arenas; see `ArenaEngine.tick`."""
+        """Advance the time of all arenas, which closes windows that are too old; see `ArenaEngine.tick`."""
         return [line for arena in self.values() for line in arena.tick(now, live)]
 
     def close(self, names: Collection[str] | None = None) -> list[OrderedReport]:
@@ -68,7 +69,7 @@ class Arenas(Mapping[str, ArenaEngine]):
         return [line for arena in chosen for line in arena.close()]
 
     def forget(self, ids: Keys, task: str) -> list[Forgotten]:
-        """Forget everything stored under these ids, in one arena or, for ``""``, in all."""
+        """Delete all records that are stored under these ids, in one arena or, for ``""``, in all."""
         return [arena.forget(ids) for name, arena in self.items() if task in ("", name)]
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
@@ -81,12 +82,12 @@ class Arenas(Mapping[str, ArenaEngine]):
         return parts, rings
 
     def confirm(self) -> None:
-        """Note that the result of `changes` is saved."""
+        """Mark the result of `changes` as saved, so that the next call leaves it out."""
         for ring in self._rings:
             ring.confirm()
 
     def retract(self) -> None:
-        """Note that the result of `changes` could not be saved."""
+        """Mark the result of `changes` as not saved, so that the next call returns it again."""
         for ring in self._rings:
             ring.retract()
 

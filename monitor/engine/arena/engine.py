@@ -1,4 +1,8 @@
-"""The engine of one arena: comparisons into windows, verdicts to comparisons, coefficients by window."""
+"""The engine of one arena, a task whose models are compared in pairs.
+
+It puts comparisons into windows, joins humans' verdicts to them, and estimates a coefficient of each model by
+window.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +51,8 @@ class ArenaSettings:
 class ArenaState(msgspec.Struct, frozen=True):
     """The whole state of an arena, without its settings.
 
-    `names` are the models by number, `beyond` the models beyond the limit, and `last` is the last report as a
-    line.
+    `names` are the models by number, and `beyond` are models beyond the limit of models, which are only
+    counted. `last` is the last report as a line.
     """
 
     join: JoinState = JoinState()
@@ -61,7 +65,7 @@ class ArenaState(msgspec.Struct, frozen=True):
 
 
 class ArenaEngine:
-    """The engine of one arena.
+    """The running engine of one arena: comparisons and verdicts go in, reports of windows come out.
 
     Attributes
     ----------
@@ -96,18 +100,18 @@ class ArenaEngine:
         partitions: tuple[str, ...],
         places: Ints,
     ) -> tuple[list[OrderedReport], int]:
-        """Process the comparisons and verdicts in a piece of a chunk.
+        """Process the comparisons and verdicts in a part of a chunk.
 
-        Verdicts count at once; therefore a piece must end where a window may close.
+        Verdicts count at once, so the part must end where a window may close.
 
         Parameters
         ----------
         comparisons, verdicts
-            None if the piece has none of this arena.
+            None if the part has none of this arena.
         partitions : tuple of str
             The names that the batch's `partition` indexes.
         places : (n,) int64
-            The sequence number of each record in the stream, in the piece's order.
+            The sequence number of each record in the stream, in the order of the part.
 
         Returns
         -------
@@ -155,7 +159,10 @@ class ArenaEngine:
         self._window.interrupt(partition)
 
     def tick(self, now: float, live: bool) -> list[OrderedReport]:
-        """Close the window if it is too old; if `live`, also drop rows that are."""
+        """Close the open window if it is too old.
+
+        If `live`, drop rows that are too old for a verdict, too.
+        """
         if live:
             self.join.tick(now)
         closed = self._window.tick(now)
@@ -172,7 +179,7 @@ class ArenaEngine:
         return self._window.closes_at
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Forget everything stored under these ids; reports stay."""
+        """Delete all records that are stored under these ids; reports stay."""
         return self.join.forget(ids)
 
     def snapshot(self, rings: bool = True) -> ArenaState:
@@ -188,7 +195,10 @@ class ArenaEngine:
         )
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
-        """Return what changed since the last call; then `confirm` or `retract` the rings' part."""
+        """Return the parts of the state that changed since the last call.
+
+        Call `confirm` of the rings' changes after they are saved, or `retract` if that failed.
+        """
         name = self.settings.name
         rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]
         return {f"arena/{name}": self.snapshot(rings=False)}, [ring for ring in rings if ring is not None]

@@ -1,4 +1,4 @@
-"""The join of comparisons and humans' verdicts: a label join whose rows have a pair of models."""
+"""Joins humans' verdicts to comparisons, by a label join whose rows have a pair of models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SALT = np.uint64(0xA0761D6478BD642F)
 
 
 class ComparisonJoin:
-    """The running join of one arena.
+    """The running join of one arena, which finds the comparison of each verdict by id.
 
     It uses the label join, which stores one row for each answer. The row of a comparison stores its two
     models as the answer's series, and the judge's share for model b as the confidence.
@@ -125,11 +125,11 @@ class ComparisonJoin:
         )
 
     def forget(self, ids: Keys) -> Forgotten:
-        """Forget everything stored under these ids."""
+        """Delete all records that are stored under these ids."""
         return self.logic.forget(ids, _NO_MODEL)
 
     def tick(self, now: float) -> None:
-        """Drop rows that are too old."""
+        """Drop rows that are too old for a verdict."""
         for kind, rows in self.ageing.step(now):
             self.logic.expire(_KINDS[kind], rows)
 

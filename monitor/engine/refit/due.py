@@ -16,7 +16,7 @@ _FEWEST_REPLACED = 5  # one or two corrections among few labels do not make the 
 
 
 def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
-    """Return a sentence if too many labels were replaced by another class to fit on them; otherwise None.
+    """Return a sentence if too many labels were replaced by another class to fit on them, otherwise None.
 
     Labels that replace each other come from senders that contradict each other: a fit would agree with the
     last one. A wrong label that is the only one for its id is not detected.
@@ -46,7 +46,7 @@ def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | No
 
 @dataclass(frozen=True, slots=True)
 class RecalibrationSchedule:
-    """Settings of one model's schedule.
+    """The settings of one model's schedule, which decides when its calibration is fitted again.
 
     Parameters
     ----------
@@ -83,7 +83,10 @@ class RecalibrationSchedule:
 
 
 class RecalibrationState(msgspec.Struct, frozen=True):
-    """The state of one model's schedule: the attributes of `RecalibrationScheduleLogic`, and its counts."""
+    """The stored state of `RecalibrationScheduleLogic`, whose attributes it repeats.
+
+    `labels` is the number of first labels since the last fit, and `rows` is the number of rows in that fit.
+    """
 
     due: bool = False
     lost: bool = False
@@ -107,25 +110,26 @@ class RecalibrationState(msgspec.Struct, frozen=True):
 
 
 class RecalibrationScheduleLogic:
-    """The running schedule of one model.
+    """The running schedule of one model: it counts labels, and says when a fit is due.
 
     Attributes
     ----------
     due : bool
-        Whether a fit must begin; it stays True until one does.
+        Whether a fit must begin. It stays True until one begins.
     under_way : bool
         Whether a fit has begun and not ended. The snapshot leaves it out: after a restart the lost fit is due
         again.
     lost : bool
-        Whether trust was lost since the last fit began: then the next fit uses only labels since the change.
+        Whether trust was lost since the last fit began. If so, the next fit uses only labels since the
+        change.
     since : int
         The first window with rows of the present version of the model, or of the present reference.
     first : int
-        The sequence number of the oldest answer that a fit may use: answers before the change that cost the
+        The sequence number of the oldest answer that a fit may use. Answers before the change that cost the
         trust no longer apply.
     seen : int
-        The sequence number of the newest answer in the present calibration's fit, −1 for none: only later
-        ones may judge it.
+        The sequence number of the newest answer in the present calibration's fit, −1 for none. Only later
+        answers may evaluate this calibration.
     outcomes : dict of str to int
         The number of fits by outcome, one of `OUTCOMES`.
     refused : str or None
@@ -158,7 +162,15 @@ class RecalibrationScheduleLogic:
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str, held: bool = False) -> None:
-        """Postpone a fit that cannot begin yet: it is due again after as many labels."""
+        """Postpone a fit that cannot begin yet until `every_labels` more labels came.
+
+        Parameters
+        ----------
+        why : str
+            The reason, a sentence.
+        held : bool
+            Whether the reason is that too many labels replaced another class.
+        """
         self.due, self._labels, self.refused, self.held = False, 0, why, held
 
     def begin(self, rows: int) -> None:
@@ -168,7 +180,18 @@ class RecalibrationScheduleLogic:
         self._labels = 0
 
     def end(self, outcome: str, refused: str | None = None, seen: int = -1) -> None:
-        """End the fit under way with this outcome; a fit that is used rests on answers up to `seen`."""
+        """End the fit under way, and count its outcome.
+
+        Parameters
+        ----------
+        outcome : str
+            One of `OUTCOMES`: ``"taken"`` if the model uses the new calibration, ``"kept"`` if the labels do
+            not favour it over the present one, ``"refused"`` if it cannot be used.
+        refused : str, optional
+            The reason of a refused fit.
+        seen : int
+            The sequence number of the newest answer in a fit that is used; −1 for a fit that is not.
+        """
         self.under_way = False
         self.outcomes[outcome] += 1
         self.refused = refused

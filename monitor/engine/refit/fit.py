@@ -1,4 +1,4 @@
-"""The refit itself: fits each requested estimator on the rows of the job; pure and seeded."""
+"""Fits the estimators of a refit on the rows of its job; the same job always gives the same result."""
 
 from __future__ import annotations
 

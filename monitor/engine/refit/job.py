@@ -1,4 +1,7 @@
-"""The job and the result of a refit: plain values and arrays, which another process can read."""
+"""The job and the result of a refit, as plain values and arrays that another process can read.
+
+A refit fits again, on new labels, the estimators of a task that use labels.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from monitor.reports.window_report import WrittenEstimate
 
 
 class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
-    """One refit of a task's estimators that use labels.
+    """The input of one refit of a task's estimators that use labels.
 
     Parameters
     ----------
@@ -25,10 +28,11 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     time : float
         The time of the newest answer in the fit, seconds since the epoch.
     models : tuple of str
+        The names of the M models.
     positive : int
         The index of the positive class of two.
     scores : (n, M, K) float32
-        Raw scores; all NaN for a model that did not answer a row.
+        Raw scores of n rows for K classes; all NaN for a model that did not answer a row.
     labels : (n,) int64
         −1 without a label.
     predicted : (n, M) int64
@@ -39,19 +43,21 @@ class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
         Tags of `monitor.stats.labelled.ESTIMATORS`.
     metrics : tuple of str
     level : float
+        The level of the intervals.
     seed : int
+        The seed of the estimators' random numbers.
     calibrate : bool
         Whether to derive a calibration for each model.
     references : tuple of mapping or None
         By model, the snapshot of the calibration fitted on its labelled reference, which a new one must beat
         on the labelled rows; None for a model without one. Empty if no model has one.
     pool_rows : int
-        The number of rows that these are a sample of; not more than these if they are all.
+        The number of rows that the n rows are a sample of; at most n if they are all rows.
     label_weights : {"given", "estimated"}
         Whether estimators that use labels alone estimate missing weights.
     acquisition : (n,) int64
         The number of the draw, from 1, of rows drawn in succession in the newest round; −1 for the others.
-        Empty if none was.
+        Empty if there was no such round.
     draw_probability : (n,) float64
         The probability that the draw selected this row among those left; NaN for the others.
     draw_pool : int
@@ -111,7 +117,7 @@ class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refit"):
-    """The result of a `RefitJob`.
+    """The outcome of a `RefitJob`: the estimates and calibrations of each model, with facts about the fit.
 
     Parameters
     ----------
@@ -120,6 +126,7 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     refused : str or None
         The reason why nothing must be published, a sentence; None otherwise.
     models : mapping of str to ModelRefit
+        The results of each model, by its name; empty if the refit was refused.
     rows, labelled : int
         The number of rows in the fit, and of labelled ones.
     pool_rows : int
@@ -127,9 +134,11 @@ class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     widening : float
         As in `monitor.reports.views.RefitView`.
     prevalence : tuple of float
-        By class.
+        The estimated share of each class among the rows.
     effective_labels : float
+        The number of equally weighted labels that would give as much information.
     converged : bool
+        Whether the fit reached its end before its limit of iterations.
     iterations : int
     seconds : float
         Wall time of the fit; not part of anything that must be reproducible.

@@ -1,4 +1,7 @@
-"""A recalibration: fits a model's calibration again on labels; pure."""
+"""Fits a model's calibration again on labels, and decides whether the new one replaces the present one.
+
+The same job always gives the same result.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ FIRST_LABELS = 200
 
 
 class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration"):
-    """One recalibration of one model, n labelled rows.
+    """The input of one recalibration of one model, with n labelled rows.
 
     Parameters
     ----------
@@ -46,6 +49,7 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
     fresh : (n,) bool
         Whether the present calibration was fitted without the row, so that the row may judge it.
     reference : LabelledRows or None
+        Rows of the model's reference, if it has one.
     in_force : mapping
         The snapshot of the present calibration.
     trusted : bool
@@ -74,7 +78,7 @@ class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration
 
 
 class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="recalibration"):
-    """The result of a `RecalibrationJob`.
+    """The outcome of a `RecalibrationJob`: a new calibration, or the decision to keep the present one.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class RefitSchedule:
-    """Settings of the schedule of one task.
+    """The settings of one task's schedule, which decides when its estimators on labels are fitted again.
 
     A refit becomes due when a window of a whole model closes, if since the last refit began enough windows
     have closed, enough rows have got their first label, or enough time has passed. With `tick` it becomes due
@@ -58,7 +58,7 @@ class RefitSchedule:
 
 
 class ScheduleState(msgspec.Struct, frozen=True):
-    """The counts of a schedule; `since` is the time from which it counts."""
+    """The stored state of `RefitScheduleLogic`, its counts; `since` is the time from which it counts."""
 
     due: bool = False
     number: int = 0
@@ -68,7 +68,7 @@ class ScheduleState(msgspec.Struct, frozen=True):
 
 
 class RefitScheduleLogic:
-    """The running schedule of one task.
+    """The running schedule of one task: it counts windows, labels and time, and says when a refit is due.
 
     Attributes
     ----------
@@ -101,7 +101,10 @@ class RefitScheduleLogic:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Set the time, in seconds; the wait starts at the first call."""
+        """Set the time, in seconds.
+
+        The wait for `every_seconds` starts at the first call.
+        """
         if np.isneginf(now):
             return  # no record has had a time yet
         self._since = min(self._since, now)
@@ -116,7 +119,7 @@ class RefitScheduleLogic:
         return self.number
 
     def end(self) -> None:
-        """Note that the refit under way has ended, in whatever way."""
+        """Record that the refit under way has ended, with a result or a refusal."""
         self.under_way = False
 
     def snapshot(self) -> ScheduleState:

@@ -309,11 +309,15 @@ def series_view(
     since: Mapping[str, float | None],
     attributions: tuple[Attribution, ...] = (),
 ) -> SeriesView:
-    """Return the view of a series as of a window, as far as its report has the data.
+    """Return the state of a series at the end of a window, for exporters, from the window's report.
+
+    A report does not hold all of a `SeriesView`: the counts of predictions, duplicates, pending rows and
+    violations are 0 or empty.
 
     Parameters
     ----------
     last : WindowReport
+        The report of the window.
     windows : int
         Closed windows so far.
     since : mapping of str to float or None

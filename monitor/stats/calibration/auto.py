@@ -1,4 +1,4 @@
-"""The choice of a calibration method by its loss on rows outside the fit."""
+"""Chooses a calibration method by its loss on rows outside the fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIMPLEST_FIRST: tuple[type[Calibrator], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen method and the losses of all methods.
+    """The calibration method that `choose` selects, with the losses of all methods.
 
     Parameters
     ----------
@@ -137,7 +137,9 @@ def _standard_error(difference: Floats, weight: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AutoCalibrator(Calibrator):
-    """Calibration by the method that `choose` selects; the fitted map has the name of that method.
+    """The calibrator that uses the method that `choose` selects for the rows.
+
+    The fitted map has the name of that method.
 
     A fit costs six fits of each method, about half a second on 40,000 rows.
 

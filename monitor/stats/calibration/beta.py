@@ -18,7 +18,7 @@ _FLOORS = np.array([0.0, 0.0, -np.inf])
 
 
 class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
-    """The curve 1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)) with a, b ≥ 0.
+    """The beta curve from a score s to a probability, 1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)) with a, b ≥ 0.
 
     The identity has a = b = 1 and c = 0.
     """
@@ -35,7 +35,7 @@ class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibration(Calibration):
-    """A fitted beta map.
+    """The result of a beta calibration: a beta curve for each column of the scores that needs one.
 
     Parameters
     ----------
@@ -62,7 +62,9 @@ class BetaCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibrator(Calibrator):
-    """Logistic regression of the outcome on ln s and −ln(1 − s), with both coefficients at least 0.
+    """The settings of beta calibration, a logistic regression of the outcome on the score s.
+
+    The regressors are ln s and −ln(1 − s). Both coefficients are at least 0.
 
     The map has three parameters for each class. It is exact if the scores of each class follow a beta
     distribution. It bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are

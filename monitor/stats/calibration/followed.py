@@ -53,7 +53,10 @@ LEAST = 1e-3
 
 
 class Walk(NamedTuple):
-    """The variances of a walk: of shift and stretch at the oldest labelled row, and of each step."""
+    """The variances of a random walk of a curve's shift and stretch.
+
+    They are the variances at the oldest labelled row, and of each step from a labelled row to the next.
+    """
 
     shift: float
     stretch: float
@@ -83,14 +86,16 @@ _GRID = np.linspace(0.0, 1.0, 101)  # knots besides the curve's own knots
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedCurves:
-    """The walks' state after the newest label, for C curves.
+    """The reference curves of C classes or models, adjusted by labels up to the newest one.
+
+    A walk is a hypothesis about how the curves drift: their shift a and stretch b follow a random walk.
 
     Parameters
     ----------
     weight : (walks,) float64
         Probability of each walk given the labels; the sum is 1.
     shift, stretch : (walks, C) float64
-        a and b.
+        a and b of each curve under each walk.
     log_evidence : float
         Log-probability of the labels under all walks together, in nats.
     """

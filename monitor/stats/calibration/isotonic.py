@@ -98,7 +98,10 @@ def _pooled(sums: Floats, rows: Floats) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """A non-decreasing piecewise linear curve, flat beyond its ends: `x` rises strictly, `y` never falls."""
+    """A piecewise linear curve that never falls, and is flat beyond its ends.
+
+    The coordinates `x` of its points rise strictly, and `y` never falls.
+    """
 
     x: Floats
     y: Floats
@@ -157,7 +160,7 @@ def fit_ranked_curve(distinct: Floats, place: Ints, success: Floats, weights: Fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsotonicCalibration(Calibration):
-    """A fitted isotonic map.
+    """The result of an isotonic calibration: a rising curve for each column of the scores that needs one.
 
     Parameters
     ----------
@@ -185,7 +188,7 @@ class IsotonicCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class IsotonicCalibrator(Calibrator):
-    """Isotonic regression of the outcome on the raw score.
+    """The settings of isotonic calibration: isotonic regression of the outcome on the raw score.
 
     For two classes the fit is the second class on its score; for a confidence, the event that the prediction
     is right (label 0); for more classes, each class against the rest, with normalised rows, where a row of

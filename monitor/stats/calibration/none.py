@@ -11,7 +11,9 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 
 @dataclass(frozen=True, slots=True)
 class Uncalibrated(Calibration):
-    """The identity map; estimates are as wrong as the model is over- or underconfident.
+    """The identity map, which returns the raw scores.
+
+    Estimates from it are as wrong as the model is over- or underconfident.
 
     Parameters
     ----------

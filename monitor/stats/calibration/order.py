@@ -16,7 +16,9 @@ reference needs several fits."""
 
 
 def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
-    """Raise a ValueError if the scores rank the rows in reverse; the message names the `method`.
+    """Raise a ValueError if the scores rank the rows in reverse.
+
+    The message names the `method`.
 
     For each class, the test compares the scores of rows of that class with the scores of other rows (for a
     confidence: right rows with wrong rows). Its statistic is the probability that a row of the class has the

@@ -18,7 +18,7 @@ _FLOORS = np.array([0.0, -np.inf])
 
 
 class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
-    """The curve 1 / (1 + exp(−slope·logit(s) − intercept)) with slope ≥ 0.
+    """The curve from a score s to a probability, 1 / (1 + exp(−slope·logit(s) − intercept)) with slope ≥ 0.
 
     The identity has slope 1 and intercept 0.
     """
@@ -34,7 +34,7 @@ class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibration(Calibration):
-    """A fitted sigmoid map.
+    """The result of Platt's calibration: a sigmoid for each column of the scores that needs one.
 
     Parameters
     ----------
@@ -61,7 +61,9 @@ class PlattCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibrator(Calibrator):
-    """Logistic regression of the outcome on the logit of the score, with Platt's targets.
+    """The settings of Platt's calibration: logistic regression of the outcome on the logit of the score.
+
+    It uses Platt's targets.
 
     The map has two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of
     1 and 0, against overconfidence on few rows. For two classes the fit is the second class on its score; for

@@ -1,4 +1,4 @@
-"""Refits of a calibration on new labels, which decide the weight of the reference."""
+"""Fits a calibration again on new labels, which decide how much the older reference still counts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LabelledRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Refitted:
-    """A calibration fitted on the reference and on newer labels.
+    """The result of `refitted`: a calibration, with the weight of the reference and its losses.
 
     Parameters
     ----------
@@ -71,7 +71,10 @@ class Refitted:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The fit on all rows; a ValueError is raised if they allow none."""
+        """The calibration fitted on all rows.
+
+        A ValueError is raised if they allow none.
+        """
         return self.fit()
 
 

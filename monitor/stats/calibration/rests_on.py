@@ -1,4 +1,4 @@
-"""The effective rows of a calibration that was fitted on labels; their number gives its standard error."""
+"""The labelled rows on which a calibration effectively rests; their number gives its standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from monitor.stats.calibration.refit import LabelledRows
 
 
 class RestsOn(NamedTuple):
-    """The m effective rows of a fit: (m, K) raw `scores` and (m,) `predicted` classes."""
+    """The rows on which a fit rests: as many equally weighted rows as its weighted rows are worth.
+
+    They are m rows, with (m, K) raw `scores` and (m,) `predicted` classes.
+    """
 
     scores: Floats
     predicted: Ints

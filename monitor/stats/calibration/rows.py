@@ -17,7 +17,10 @@ exactly 1 would outweigh all others. Half-precision models write 1 even for scor
 
 
 class FitRows(NamedTuple):
-    """The n rows of a fit: (n, K) `scores`, (n,) `labels`, and (n,) `weights` above 0."""
+    """The n rows of a fit, with weights above 0.
+
+    They have (n, K) `scores`, (n,) `labels` and (n,) `weights`.
+    """
 
     scores: Floats
     labels: Ints

@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True)
 class TemperatureCalibration(Calibration):
-    """A fitted temperature.
+    """The result of temperature scaling: one factor for the logarithms of all scores.
 
     Parameters
     ----------
@@ -44,7 +44,9 @@ class TemperatureCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class TemperatureCalibrator(Calibrator):
-    """Softmax of the log-scores, divided by a temperature that maximises the likelihood of the labels.
+    """The settings of temperature scaling, which divides the log-scores by one temperature.
+
+    The temperature maximises the likelihood of the labels under the softmax of the result.
 
     The map has one parameter for any number of classes, and needs fewer rows than the other methods. It keeps
     the order of the classes within a row, so the largest probability keeps its class. For two classes and for

@@ -16,7 +16,7 @@ from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorCalibration(Calibration):
-    """A fitted vector scaling.
+    """The result of vector scaling: a slope and an intercept for the logarithm of each class's score.
 
     Parameters
     ----------
@@ -46,7 +46,9 @@ class VectorCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class VectorCalibrator(Calibrator):
-    """Softmax of wₖ·ln sₖ + bₖ with the wₖ ≥ 0 and bₖ that maximise the likelihood of the labels.
+    """The settings of vector scaling, the softmax of wₖ·ln sₖ + bₖ over the scores sₖ of the classes.
+
+    The slopes wₖ ≥ 0 and the shifts bₖ maximise the likelihood of the labels.
 
     The map has two parameters for each class. It corrects classes that the model predicts too often or too
     confidently, in one joint fit instead of each class against the rest. The scores are clipped at 10⁻⁶. For

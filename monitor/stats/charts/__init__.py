@@ -1,4 +1,4 @@
-"""Control charts. Each kind is a module, listed in `monitor.base.registry`."""
+"""Control charts of a metric's estimates; `monitor.base.registry` lists the kinds, one a module."""
 
 from __future__ import annotations
 

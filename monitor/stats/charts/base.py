@@ -18,7 +18,7 @@ from monitor.base.records import Floats
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The estimates of the reference windows.
+    """The estimates of the m reference windows, from which a chart computes its centre and limits.
 
     Parameters
     ----------
@@ -38,14 +38,14 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A chart's verdict on one window.
+    """The result of judging one window on a control chart: its limits, the broken rules, and the alarm.
 
     Parameters
     ----------
     center, lower, upper : float
         The centre line and the control limits for a window of this size, within 0 to 1.
     rules : tuple of str
-        The broken rules: ``("we1",)``.
+        The names of the broken rules, such as ``("we1",)``.
     out_of_control : bool
         Whether the alarm is on after this window.
     improved : bool
@@ -61,10 +61,11 @@ class Verdict:
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The stored state of a chart: the memory of its kind, and its two latches.
+    """The stored state of a chart: the memory of its kind of chart, and the states of its two latches.
 
-    The state does not contain the limits, so changed settings apply to a chart that resumes from it. See
-    `monitor.stats.charts.latch.Latch`.
+    A latch keeps an alarm on until enough quiet windows have passed (`monitor.stats.charts.latch.Latch`). One
+    is for alarms, the other for changes for the better. The state does not contain the limits, so changed
+    settings apply to a chart that resumes from it.
     """
 
     recent: list[float] | None = None
@@ -89,7 +90,7 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class ChartLogic(ABC):
-    """A chart on one series of windows, with its state."""
+    """A chart that judges the windows of one series in turn, and holds all state for it."""
 
     @abstractmethod
     def update(self, value: float, size: int) -> Verdict:
@@ -101,7 +102,7 @@ class ChartLogic(ABC):
 
 
 class Chart(ABC):
-    """The settings of a chart: frozen, and checked in the constructor."""
+    """The settings of a control chart, which cannot change and are checked in the constructor."""
 
     kind: ClassVar[str]
 

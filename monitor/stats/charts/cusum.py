@@ -11,12 +11,16 @@ from monitor.stats.charts.settings import LimitChart
 
 @dataclass(frozen=True)
 class Cusum(LimitChart):
-    """Control chart of two cumulative sums ``S ← max(0, S ± y - k)`` of the standardised windows y.
+    """The settings of a CUSUM chart, which sums small distances from the centre up to an alarm.
 
-    ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so windows of any
-    size count alike; k is half of `shift`. The sums start at 0; a sum above the decision interval h raises
-    the alarm. `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, a sum passes
-    h. They close in as a sum grows.
+    The chart keeps two sums, ``S ← max(0, S + y - k)`` for a rise and ``S ← max(0, S - y - k)`` for a fall.
+    Here y is the standardised estimate x of a window of n rows, ``y = (x - centre)/√(v/n)``, with the centre
+    and the variance of a row v as in `Shewhart`. So windows of any size count alike. The allowance k is half
+    of `shift`: smaller distances do not add to the sums. The sums start at 0. A sum above the decision
+    interval h raises the alarm.
+
+    `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, a sum passes h. They
+    close in as a sum grows.
 
     h follows from `arl0`, k and the number m of reference windows, by the integral equation of the run length
     (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that m windows can give. The mean

@@ -34,7 +34,10 @@ class Spread(StrEnum):
 
 
 class Detector(ABC):
-    """A pattern of standardised windows that raises an alarm, without the centre and the sigma of a chart.
+    """A kind of pattern in standardised windows that raises an alarm.
+
+    A standardised window is the estimate's distance from the centre in sigmas. So a detector knows neither
+    the centre nor the sigma of a chart.
 
     Attributes
     ----------
@@ -51,9 +54,10 @@ class Detector(ABC):
 
     @abstractmethod
     def rate(self, threshold: float, error: Floats, ratio: Floats, least: float = 0.0) -> Floats:
-        """Return the (g,) mean numbers of alarms per window in control, for g baselines.
+        """Return the (g,) mean numbers of alarms per window while the process is in control, for g baselines.
 
-        The detector starts again after each alarm.
+        A baseline gives the chart's centre and sigma, both with errors. The detector starts again after each
+        alarm.
 
         Parameters
         ----------
@@ -68,7 +72,14 @@ class Detector(ABC):
 
     @abstractmethod
     def memory(self, threshold: float, state: list[float] | None) -> Memory:
-        """Return the memory of one series of standardised windows, new or from a `Memory.snapshot`."""
+        """Return the memory with which a chart judges one series of windows in turn.
+
+        Parameters
+        ----------
+        threshold : float
+        state : list of float or None
+            The result of `Memory.snapshot`; None for a new series.
+        """
 
     @property
     def fixed(self) -> float | None:
@@ -78,7 +89,13 @@ class Detector(ABC):
 
 @dataclass(frozen=True)
 class RunRules(Detector):
-    """Western Electric and Nelson rules, whose zones scale with the limits."""
+    """The detector of the Western Electric and Nelson rules, whose zones scale with the limits.
+
+    Parameters
+    ----------
+    rules : tuple of str
+        The names of the rules to apply, such as ``"we1"``.
+    """
 
     rules: tuple[str, ...]
 
@@ -108,7 +125,15 @@ class RunRules(Detector):
 
 @dataclass(frozen=True)
 class EwmaDetector(Detector):
-    """An exponentially weighted moving average outside its limits; `weight` is λ, 0.05 to 1."""
+    """The detector of an exponentially weighted moving average (EWMA) of the windows outside its limits.
+
+    Parameters
+    ----------
+    weight : float
+        The weight λ of the newest window in the average, 0.05 to 1.
+    rules : tuple of str
+        The name of the rule in verdicts.
+    """
 
     weight: float
     rules: tuple[str, ...] = ("ewma",)
@@ -129,7 +154,19 @@ class EwmaDetector(Detector):
 
 @dataclass(frozen=True)
 class CusumDetector(Detector):
-    """One of two cumulative sums above the decision interval; k is half of `shift`, which is 0.25 to 5."""
+    """The detector of a cumulative sum, for a rise or for a fall, above the decision interval.
+
+    Each sum leaves out distances from the centre up to an allowance k, which is half of `shift`.
+
+    Parameters
+    ----------
+    shift : float
+        The shift to detect soonest, in standard deviations of one window: 0.25 to 5.
+    rules : tuple of str
+        The name of the rule in verdicts.
+    widest : float
+        As in `Detector`.
+    """
 
     shift: float
     rules: tuple[str, ...] = ("cusum",)

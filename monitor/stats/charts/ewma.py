@@ -11,13 +11,14 @@ from monitor.stats.charts.settings import LimitChart
 
 @dataclass(frozen=True)
 class Ewma(LimitChart):
-    r"""Control chart of the moving average ``z ← (1 - λ)z + λy`` of the standardised windows y.
+    r"""The settings of an EWMA chart, which judges a moving average of the windows.
 
-    ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so windows of any
-    size count alike. z starts at 0; \|z\| above ``L·√(λ/(2 - λ))`` raises the alarm. The limits are those of
-    an average of many windows, from the first window on, so they are slightly too wide for the first windows
-    after a new baseline. `Verdict.lower` and `upper` limit the estimate of this window alone: outside them, z
-    leaves its limits.
+    An EWMA is an exponentially weighted moving average, here ``z ← (1 - λ)z + λy`` of the standardised
+    windows y. A window of n rows with the estimate x has ``y = (x - centre)/√(v/n)``, with the centre and the
+    variance of a row v as in `Shewhart`, so windows of any size count alike. z starts at 0, and \|z\| above
+    ``L·√(λ/(2 - λ))`` raises the alarm. The limits are those of an average of many windows, from the first
+    window on, so they are slightly too wide for the first windows after a new baseline. `Verdict.lower` and
+    `upper` limit the estimate of this window alone: outside them, z leaves its limits.
 
     L follows from `arl0`, λ and the number m of reference windows, by the integral equation of the run length
     (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that m windows can give. The mean

@@ -21,7 +21,7 @@ _TAIL = 1e-13  # tail probability that the integral over the dispersion leaves o
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a chart.
+    """The two numbers that decide the limits of a chart.
 
     Parameters
     ----------

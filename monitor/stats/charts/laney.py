@@ -17,7 +17,9 @@ _MEAN_RANGE = 2 / np.sqrt(np.pi)
 
 @dataclass(frozen=True)
 class Laney(LimitsAndRules):
-    """Control chart with the limits ``p ± L·σz·√(p(1-p)/n)``.
+    """The settings of Laney's p′ chart, with the limits ``p ± L·σz·√(p(1-p)/n)`` for a window of n rows.
+
+    p is the mean of the reference windows.
 
     σz is the mean moving range of ``zᵢ = (xᵢ - p)/√(p(1-p)/nᵢ)`` over the reference windows, divided by
     1.128: the variation from one window to the next, relative to a binomial. A label-free estimate varies

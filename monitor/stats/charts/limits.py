@@ -29,7 +29,7 @@ LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
 
 
 class LimitSettings(Protocol):
-    """The settings that decide the limits of a chart; `settings.LimitChart` describes them."""
+    """The interface of the settings from which limits are computed; `settings.LimitChart` describes them."""
 
     @property
     def spread(self) -> Spread:

@@ -33,7 +33,7 @@ _TREND, _ZIGZAG, _QUIET, _MIXED = 6, 14, 15, 8  # windows of nelson3, nelson4, n
 
 
 class Memory(Protocol):
-    """The memory of one series of standardised windows, which finds the broken rules of the next window."""
+    """The interface of a detector's memory of one series, which finds the rules that a window breaks."""
 
     kind: str
     """The kind of the state; a memory does not read the state of another kind."""
@@ -54,10 +54,10 @@ class Memory(Protocol):
         """
 
     def bounds(self, least: float = 0.0) -> tuple[float, float]:
-        """Return the limits of the next value, in sigmas from the centre; patterns are ignored."""
+        """Return the limits of the next value, in sigmas from the centre, without regard to patterns."""
 
     def restart(self) -> None:
-        """Forget the past windows, after an alarm was released."""
+        """Drop the past windows, after an alarm was released."""
 
     def snapshot(self) -> list[float]:
         """Return the state as numbers."""

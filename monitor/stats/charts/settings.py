@@ -83,7 +83,10 @@ class LimitChart(Chart):
         return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume, relevant)
 
     def row_variance(self, baseline: Baseline) -> float:
-        """Return the variance of one row of the baseline; a window of n rows has this variance over n."""
+        """Return the variance of one row of the baseline.
+
+        A window of n rows has this variance over n.
+        """
         return self._row_variance(baseline, _center(baseline), 1.0)
 
     def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:

@@ -10,7 +10,7 @@ from monitor.stats.charts.settings import LimitsAndRules
 
 @dataclass(frozen=True)
 class Shewhart(LimitsAndRules):
-    """Control chart with limits from the variation of the estimate itself.
+    """The settings of a Shewhart chart, with limits from the variation of the estimate itself.
 
     For a window of n rows the limits are ``centre ± L·√(v/n)``, where
 

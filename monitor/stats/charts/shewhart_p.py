@@ -12,7 +12,7 @@ from monitor.stats.charts.settings import LimitsAndRules
 
 @dataclass(frozen=True)
 class ShewhartP(LimitsAndRules):
-    """Control chart with binomial limits ``p ± L·√(p(1−p)/n)``.
+    """The settings of the textbook's p-chart, with binomial limits ``p ± L·√(p(1−p)/n)``.
 
     p is the mean of the reference windows weighted by their sizes, and n the size of the judged window. L
     follows from `arl0`, the rules and the number of reference windows. The reference gives p only; sigma
@@ -59,7 +59,7 @@ class ShewhartP(LimitsAndRules):
 
 @dataclass(frozen=True)
 class ShewhartNp(ShewhartP):
-    """The textbook's np-chart: the number of successes between ``np ± L·√(np(1-p))``.
+    """The settings of the textbook's np-chart, with limits ``np ± L·√(np(1-p))`` for the number of successes.
 
     The chart raises the same alarms as the p-chart with the same settings, because both sides of the
     comparison have the factor n. Centre and limits are shares, so windows of different sizes have one scale

@@ -17,7 +17,7 @@ _HELD, _CALM = 1.5, 0.5  # in thresholds
 
 
 class EwmaMemory:
-    """An exponentially weighted moving average ``z ← (1 - λ)z + λy`` of standardised windows y.
+    """The memory of an EWMA chart: the moving average ``z ← (1 - λ)z + λy`` of standardised windows y.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class EwmaMemory:
 
 
 class CusumMemory:
-    """Two cumulative sums of standardised windows y, ``S ← max(0, S ± y - k)``.
+    """The memory of a CUSUM chart: two sums ``S ← max(0, S ± y - k)`` of standardised windows y.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ _MARGIN = 1e-9
 
 
 class OneClass:
-    """One class of a window, or of m windows of one size.
+    """One class against all others, in a window or in m windows of one size: the input of its metrics.
 
     Parameters
     ----------

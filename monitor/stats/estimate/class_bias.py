@@ -51,7 +51,7 @@ _SMOOTH = 0.5  # added to I: one wrong answer among a few nearly certain ones is
 
 
 class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The sums by window.
+    """The stored sums of `ClassErrors` by window and predicted class.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
     windows : (w,) int64
         Increasing.
     sums : (w, classes, 2) int64
-        R and I, in whole 2⁻³⁰.
+        The errors R and the information I of the module, in whole 2⁻³⁰.
     labels : (w,) int64
         The number of labelled rows.
     """
@@ -72,7 +72,7 @@ class ClassErrorsState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ClassErrors:
-    """The errors of a series' labelled rows by window and predicted class.
+    """The errors and the information of a series' labelled rows, summed by window and predicted class.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ class ClassErrors:
         }
 
     def add(self, window: Ints, predicted: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Add rows with their first labels, in any order and in any pieces.
+        """Add rows with their first labels, in any order.
 
-        The rows wait until the sums are read: a step brings each of many models only a row or two.
+        The rows wait until the sums are read: with many models, each step brings only a row or two for each.
 
         Parameters
         ----------
@@ -198,12 +198,16 @@ def _plus(one: _Sums | None, other: _Sums) -> _Sums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShownErrors:
-    """The biases of some strata according to labels.
+    """The errors of labelled rows by stratum and window, from which `moments` estimates biases.
+
+    A stratum is the answers of one predicted class, or of several that share a bias.
 
     Parameters
     ----------
     error, information : (strata, windows) float64
+        The errors R and the information I of the module.
     labels : int
+        The number of labelled rows.
     own : bool
         Whether the last window is the one to estimate.
     """
@@ -214,12 +218,14 @@ class ShownErrors:
     own: bool = False
 
     def moments(self, usual: Floats) -> tuple[Floats, Floats]:
-        """Return the mean of each stratum's bias in the newest window, and its mean square beyond the usual.
+        """Return the mean and the mean square of each stratum's bias in the newest window.
+
+        The mean square is the part beyond the usual variance.
 
         Parameters
         ----------
         usual : (strata,) float64
-            D(n): variance of the bias by the reference, logits².
+            The variance of the bias according to the reference, in logits²: D(n) of the module.
 
         Returns
         -------

@@ -217,7 +217,9 @@ def classification_details_many(
     rankings: Sequence[ArrayLike] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> list[dict[str, ClassificationEstimate]]:
-    """Return `classification_details` of many windows; windows of one size are computed together.
+    """Return `classification_details` of many windows.
+
+    Windows of one size are computed together.
 
     Parameters
     ----------

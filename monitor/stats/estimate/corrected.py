@@ -154,7 +154,7 @@ def _loading(rows: int) -> Floats:
 
 
 class Forecast(NamedTuple):
-    """The bias of rows to come: mean and standard deviation, in logits."""
+    """The mean and the standard deviation of the bias of rows to come, in logits."""
 
     mean: float
     deviation: float
@@ -367,7 +367,9 @@ def _gains(stretched: Floats, right: NDArray[np.bool_]) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """Settings of the correction of one series under one calibration: see `from_reference` and `unknown`.
+    """The settings of the correction of one series under one calibration: the prior of the bias.
+
+    `from_reference`, `from_group` and `unknown` make them.
 
     Parameters
     ----------
@@ -532,13 +534,14 @@ def _weights_after(gains: Ints, rows: int, variance: float) -> Floats:
 
 
 class KeptWindow(msgspec.Struct):
-    """A closed window: the place of its first row, and the sums over its blocks' unlabelled rows.
+    """A closed window that can be estimated: the place of its first row, and sums over its unlabelled rows.
 
     Parameters
     ----------
     number, first, rows : int
+        The window's number, the place of its first row in the series, and its number of rows.
     unlabelled : (blocks, 21) int64
-        The expected right answers at `NODES`, in whole `UNIT`.
+        For each block, the expected right answers among its unlabelled rows at `NODES`, in whole `UNIT`.
     left, right : int
         The numbers of unlabelled rows, and of right answers among the labelled ones.
     """
@@ -552,14 +555,16 @@ class KeptWindow(msgspec.Struct):
 
 
 class Ahead(msgspec.Struct):
-    """The labelled rows of a block whose window has not closed.
+    """The labelled rows of a block whose window has not closed yet.
 
     Parameters
     ----------
     start : int
+        The place of the block's first row in the series.
     expected : (21,) int64
         Their expected right answers at `NODES`, in whole `UNIT`.
     labels, right : int
+        Their number, and the number of right answers among them.
     """
 
     start: int
@@ -620,7 +625,7 @@ def _copies(ahead: Iterable[Ahead]) -> list[Ahead]:
 
 
 class CorrectionLogic:
-    """The running correction of one series."""
+    """The running correction of one series, which estimates the accuracy of its windows."""
 
     def __init__(self, settings: Correction, resume: CorrectionState | None = None) -> None:
         state = resume or CorrectionState()
@@ -649,7 +654,7 @@ class CorrectionLogic:
         return tuple(one.number for one in self._windows)
 
     def close(self, window: int, confidence: ArrayLike) -> Ints:
-        """Add the rows of a window that closes; return the block of each.
+        """Add the rows of a window that closes, and return the block of each.
 
         Parameters
         ----------
@@ -680,7 +685,7 @@ class CorrectionLogic:
         return block_starts(np.arange(first, first + n), first, step)
 
     def push(self, block: Ints, confidence: ArrayLike, right: ArrayLike) -> None:
-        """Add rows with their first labels, in any order and in any pieces.
+        """Add rows with their first labels, in any order.
 
         Parameters
         ----------

@@ -1,7 +1,8 @@
 """Ratios of two independent counts: the exact distribution of precision, recall, specificity and F1.
 
 For a class with predicted positives and the rest, the true positives TP and the false negatives FN are
-Poisson binomials over disjoint rows, so they are independent. Every ratio of a confusion matrix is
+Poisson binomials over disjoint rows, so they are independent. Every ratio of a confusion matrix can be
+written with two independent counts H and R, and three fixed numbers:
 
     weight·H / (own·H + R + fixed)
 
@@ -13,8 +14,8 @@ Poisson binomials over disjoint rows, so they are independent. Every ratio of a 
 | specificity | TN | FP | 1 | 1 | 0 |
 | F1 | TP | FN | 2 | 1 | predicted positives |
 
-It rises with H for every R, so its CDF costs one look-up in the CDF of H for each count of R. Quantiles need
-no sorting of the joint grid: only of the cells between two close points.
+The ratio rises with H for every R, so its CDF costs one look-up in the CDF of H for each count of R.
+Quantiles need no sorting of the joint grid: only of the cells between two close points.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ def _variance(count: TrimmedPmf) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CountRatio:
-    """Distribution of ``weight·H / (own·H + R + fixed)`` with independent counts H and R.
+    """The distribution of ``weight·H / (own·H + R + fixed)`` with independent random counts H and R.
 
-    It is exact, up to the trimming of the counts' distributions (1e-15 of mass on each side). `convolve`
-    pools independent windows exactly: the ratio of the pooled counts.
+    Metrics such as precision and recall are such ratios: the module has a table. The distribution is exact,
+    up to the trimming of the counts' distributions (1e-15 of mass on each side). `convolve` pools independent
+    windows exactly: it gives the ratio of the pooled counts.
 
     It misleads if rows share an error that the confidences ignore: the true distribution is then wider.
 
@@ -154,7 +156,14 @@ class CountRatio:
         )
 
     def shifted(self, hits: int, fixed: int) -> CountRatio:
-        """Return the ratio with more certain hits, over another fixed denominator.
+        """Return the ratio with more certain hits, and with another fixed part of the denominator.
+
+        Parameters
+        ----------
+        hits : int
+            The number of certain hits to add to H.
+        fixed : int
+            The new certain part of the denominator, instead of the present one.
 
         Examples
         --------

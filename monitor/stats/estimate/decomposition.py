@@ -34,14 +34,14 @@ _ROUNDING = 1e-24  # the square of the rounding error of sums of millions of con
 
 
 class PartSums(msgspec.Struct, frozen=True, eq=False):
-    """Sums by part: the number of rows, and the sums of a term and of its square.
+    """The sums of a term over the rows of each part of a set of rows, such as each group.
 
     Parameters
     ----------
     names : list of str
         The parts, at most `MOST_PARTS` and `OTHER`.
     table : (3, m) float64
-        Rows, sums and sums of squares.
+        For each of the m parts, the number of rows, the sum of the term, and the sum of its square.
     folded : bool
         Whether parts were joined into `OTHER`; then parts that are not named belong to it.
 
@@ -90,7 +90,10 @@ class PartSums(msgspec.Struct, frozen=True, eq=False):
         return float(self.table[1].sum() / self.table[0].sum())
 
     def plus(self, more: PartSums, most: int = MOST_PARTS) -> PartSums:
-        """Return the sums with further rows added; once there is an `OTHER`, the names are final."""
+        """Return the sums with further rows added.
+
+        Once some parts are joined into `OTHER`, the names are final.
+        """
         if more.names == self.names:  # the usual case in a baseline
             return PartSums(self.names, self.table + more.table, self.folded or more.folded)
         names = self.joint_names(more)

@@ -54,14 +54,15 @@ _SHRINKAGE = 2.0  # times the error's square
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """Variances of contrasts by block length.
+    """The drift of a reference by time scale: variances of contrasts of neighbouring blocks.
 
     Parameters
     ----------
     contrasts : tuple of (int, float)
-        Rows of a block, rising, and S(m) in logits², 0 or more.
+        The number m of rows of a block, rising, and S(m) of the module, the variance of the difference of two
+        neighbouring blocks' biases, in logits², 0 or more.
     beyond : float
-        S of stretches as long as the reference, 0 or more.
+        S for blocks as long as the reference, 0 or more.
     rows : int
         Rows of the reference.
 
@@ -77,7 +78,7 @@ class Spectrum:
     rows: int
 
     def moving(self, n: int) -> float:
-        """Return the variance of the mean bias of n ≥ 1 rows around a stretch as long as the reference.
+        """Return the variance of the mean bias of n rows around that of as many rows as the reference has.
 
         It is in logits², and 0 from the reference's length on.
         """

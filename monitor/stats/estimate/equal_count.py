@@ -16,11 +16,12 @@ _UNSHARED: Floats = np.zeros(1)
 
 @dataclass(frozen=True, slots=True)
 class EqualCountBins:
-    """Sorted differences, cut into runs so that bins are sums of runs and of shares of runs.
+    """Bins of equally many sorted rows, prepared to sum values over each bin.
 
-    The runs begin at `starts`; bin edge e lies `share[e]` of the way from cumulative sum `before[e]` to
-    `after[e]`. The share is 0 unless tied scores lie on both sides of the edge: each of them then belongs to
-    both bins in part, so their order does not matter.
+    The rows are cut into runs, so that bins are sums of runs and of shares of runs. The runs begin at
+    `starts`. Bin edge e lies `share[e]` of the way from cumulative sum `before[e]` to `after[e]`. The share
+    is 0 unless tied scores lie on both sides of the edge: each of them then belongs to both bins in part, so
+    their order does not matter.
     """
 
     values: Floats
@@ -63,7 +64,7 @@ def bin_rows(n: int, bins: int) -> Floats:
 
 
 def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCountBins, Ints]:
-    """Cut rows into bins of equal count by their raw score; return the bins and the (n,) order of the rows.
+    """Cut rows into bins of equal count by their raw score, and return the bins and the order of the rows.
 
     Parameters
     ----------

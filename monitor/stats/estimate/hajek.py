@@ -1,4 +1,7 @@
-"""A share of successes among rows picked with unequal, known probabilities: realised accuracy.
+"""The realised accuracy of labelled rows that were picked with unequal, known probabilities.
+
+A row that was picked with probability q counts as 1/q rows. More generally this is a share of successes; for
+the accuracy, a success is a row whose predicted class is its label.
 
 All sums are whole numbers, so they do not depend on the order of rows, additions and removals.
 """
@@ -19,10 +22,11 @@ ONE = 1 << 24
 
 
 class Excess(NamedTuple):
-    """The excess of weighted rows over rows of weight 1: sums of w - 1, (w - 1)y, w² - 1 and (w² - 1)y.
+    """The sums that weights add to plain counts: the sums over rows of w − 1, (w − 1)y, w² − 1 and (w² − 1)y.
 
-    It is zero for rows without a weight, so only weighted ones cost anything. Weights are in units of 1 /
-    `ONE`, squares in units of its square.
+    Here w is the weight of a row, and y is 1 for a success and 0 for a failure. All four are zero for rows of
+    weight 1, so only weighted rows cost anything. Weights are in units of 1 / `ONE`, squares in units of its
+    square.
     """
 
     weight: int = 0
@@ -38,7 +42,13 @@ class Excess(NamedTuple):
 
 
 def excess(weight: float, rows: int, successes: int) -> Excess:
-    """Return the excess of rows of one weight; a success that is removed is negative.
+    """Return the excess of a number of rows that share one weight.
+
+    Parameters
+    ----------
+    weight : float
+    rows, successes : int
+        The numbers to add; negative to remove rows.
 
     Examples
     --------
@@ -53,7 +63,7 @@ def excess(weight: float, rows: int, successes: int) -> Excess:
 
 
 class WeightedCounts(NamedTuple):
-    """Rows and successes, with the excess of their weights over 1."""
+    """The number of rows and of successes, with what the weights above 1 add to the sums (`Excess`)."""
 
     n: int = 0
     successes: int = 0
@@ -100,17 +110,20 @@ def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCount
 
 
 def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
-    """Return the weighted share of successes, Σwy / Σw, with an interval that accounts for the weights.
+    """Estimate the share of successes among rows picked with unequal probabilities, with an interval.
 
-    The interval is Wilson's at the effective number of rows: the number of equally weighted rows with the
-    same standard error. With equal weights it is exactly Wilson's.
+    The estimate is Σwy / Σw, where y is 1 for a success and 0 for a failure, and the weight w of a row is 1 /
+    the probability of picking it. The interval is Wilson's at the effective number of rows: the number of
+    equally weighted rows with the same standard error. With equal weights it is exactly Wilson's.
 
-    The effective number is Kish's (Σw)² / Σw² divided by a factor: the linearised variance Σw²(y - p)² /
-    (Σw)² relative to p(1 - p) Σw² / (Σw)², the variance if weight and success were unrelated. The factor
-    counts one more success and one more failure, both of the mean weight of a weighted row, Σw² / Σw. Without
-    these two, a few failures with small weights make the interval far too narrow: if rows that are often
-    wrong are picked 25 times as often as others, it contains the truth 84 times in 100 at 230 rows, instead
-    of 99 (``tests/fidelity/output/hajek.txt``).
+    The effective number is Kish's, (Σw)² / Σw², divided by a factor for the relation of weight and success.
+    The factor is the ratio of two variances of the share p: the linearised one, Σw²(y - p)² / (Σw)², and the
+    one without such a relation, p(1 - p) Σw² / (Σw)².
+
+    The factor counts two more rows, one success and one failure, both of the mean weight of a weighted row,
+    Σw² / Σw. Without these two, a few failures with small weights make the interval far too narrow: if rows
+    that are often wrong are picked 25 times as often as others, it contains the truth 84 times in 100 at 230
+    rows, instead of 99 (``tests/fidelity/output/hajek.txt``).
 
     It misleads if one outcome is hardly ever picked: if rows that are often wrong are picked with 2 % and the
     others with 10 %, it contains the truth 85 times in 100 at 170 rows. No interval knows of failures outside

@@ -47,7 +47,10 @@ labels are drawn.
 
 @dataclass(frozen=True, slots=True)
 class Cumulants:
-    """The distribution of a metric of one window, or of several pooled.
+    """The mean, variance and third cumulant of a metric's distribution in one or several windows.
+
+    The distribution is over the labels that the rows may have. Several windows are pooled. `interval`
+    approximates its quantiles.
 
     Parameters
     ----------
@@ -81,7 +84,7 @@ class Cumulants:
 
     @classmethod
     def from_draws(cls, value: float, draws: Floats, size: int) -> Cumulants:
-        """Return the cumulants of (b,) drawn values."""
+        """Return the sample cumulants of b values of the metric, drawn with random labels."""
         apart = draws - draws.mean()
         return cls(value, float(draws.mean()), float((apart**2).mean()), float((apart**3).mean()), size)
 
@@ -117,14 +120,17 @@ def _normal_quantile(level: float) -> float:
 
 
 class Expansion:
-    """A metric of one class around the expected counts, in m windows of n rows.
+    """The second-order expansion of one class's metric around the expected counts, in m windows of n rows.
 
-    Arrays are (m, n) in the order of arrival, or (m,).
+    It holds the value of the metric and its derivatives by the rows' probabilities of the class. The module
+    describes the expansion. Arrays have the shape (m, n), with the rows in the order of arrival, or (m,).
 
     Parameters
     ----------
     one : OneClass
+        The rows' probabilities of the class, and its predicted rows.
     metric : str
+        ``"precision"``, ``"recall"``, ``"specificity"``, ``"f1"``, ``"auroc"`` or ``"average_precision"``.
     """
 
     def __init__(self, one: OneClass, metric: str) -> None:
@@ -170,7 +176,15 @@ class Expansion:
         return part
 
     def form(self, x: Floats, y: Floats) -> Floats:
-        """Return (m,) Σ_{i≠j} x_i B_ij y_j."""
+        """Return the (m,) sums Σ_{i≠j} x_i B_ij y_j over the pairs of rows of each window.
+
+        B_ij is the second derivative of the metric by the probabilities of rows i and j. It is 0 for a metric
+        without products of two labels, that is, for all but the AUROC and the average precision.
+
+        Parameters
+        ----------
+        x, y : (m, n) float64
+        """
         if self.ranking is None:
             return np.zeros(len(x))
         if self.metric == "auroc":
@@ -182,7 +196,17 @@ class Expansion:
         return form
 
     def squares(self, s: Floats) -> Floats:
-        """Return (m,) Σ_{i≠j} B_ij² s_i s_j."""
+        """Return the (m,) sums Σ_{i≠j} B_ij² s_i s_j over the pairs of rows of each window.
+
+        Half of the sum is the variance that products of two labels contribute.
+
+        B_ij is the second derivative of the metric by the probabilities of rows i and j, as in `form`.
+
+        Parameters
+        ----------
+        s : (m, n) float64
+            The variance p (1 − p) of each row's label.
+        """
         if self.ranking is None:
             return np.zeros(len(s))
         if self.metric == "auroc":
@@ -195,7 +219,10 @@ class Expansion:
 
     @property
     def beyond(self) -> tuple[Floats, Floats]:
-        """The (m,) values of c, and of the second order's contribution to the variance."""
+        """The second-order corrections to the mean and the variance of each window, both with shape (m,).
+
+        The first is c of the module, which is subtracted from the mean. The second is added to the variance.
+        """
         p, a, d = self.chance, self.slope, self.below
         s = p * (1.0 - p)
         v, pairs = s * a, _pairs(s, s)

@@ -193,7 +193,7 @@ def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
 
 
 class PoissonBinomial:
-    """Distribution of the number of successes in n independent trials, each with its own probability.
+    """The distribution of the number of successes in n independent trials, each with its own probability.
 
     Exact for any n: divide and conquer and Fourier transforms multiply the polynomial `∏(1 − p_i + p_i z)`.
     Every probability is right within 1e-14 (absolute; of more than 1,000 rows that are nearly all certain,

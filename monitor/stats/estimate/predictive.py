@@ -64,7 +64,7 @@ def _one_stratum() -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """The rows of a window with their bins in a calibration's curves.
+    """The rows of a window, assigned to the strata and bins of a calibration's curves.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class Predictive:
         return self.error_of([self.exposure(self.place(confidence, classes), weights)]).variance
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
-        """Return the rows' bins in the curves, computed once for all metrics of a window; n at least 1."""
+        """Return the bins of n ≥ 1 rows in the curves, computed once for all metrics of a window."""
         spread: Floats = confidence * (1 - confidence)
         if len(self.edges) == 1:
             alone = np.zeros(len(confidence), dtype=np.int64)
@@ -151,7 +151,7 @@ class Predictive:
     def exposure(
         self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
     ) -> Exposure:
-        """Return the response of a metric of n rows to their shared error.
+        """Return how much a metric of n rows responds to an error that the rows share.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class Predictive:
         return InformedPredictive(**own, shown=shown)
 
     def with_curves_of(self, other: Predictive) -> Predictive:
-        """Return this variation between windows with the error of another's calibration.
+        """Return a copy with the calibration error of another model, and with this variation between windows.
 
         Returns itself if the two have different strata.
         """

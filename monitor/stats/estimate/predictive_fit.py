@@ -1,4 +1,4 @@
-"""The fit of the error of later windows on a labelled reference in order of time: see `predictive`."""
+"""Fits the error of later windows on a labelled reference in order of time: see `predictive`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FEWEST_IN_STRATUM = 50  # of a predicted class; rarer ones share a curve and th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
-    """A labelled reference in time order, with rows calibrated by other folds.
+    """A labelled reference in order of time, each row of which is calibrated by a fit on other rows.
 
     Parameters
     ----------

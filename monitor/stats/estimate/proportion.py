@@ -62,7 +62,9 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Result:
 
 
 def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's score interval of a share of n > 0 trials; n need not be whole.
+    """Return Wilson's score interval of a share of n > 0 trials.
+
+    The number n need not be whole.
 
     At the shares 0 and 1 that end of the interval is the share itself. Raises a ValueError if the level is
     not between 0 and 1.

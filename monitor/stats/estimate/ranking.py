@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Rows in order of their scores, with ties joined.
+    """The order of rows by their scores, in which tied rows share a rank.
 
     Parameters
     ----------
@@ -81,7 +81,10 @@ class Ranking:
         return out
 
     def reached(self, values: Floats) -> Floats:
-        """Return (…, n) sums over all rows with an equal or higher score; both in the order of scores."""
+        """Return (…, n) sums over all rows with an equal or higher score, for each row.
+
+        The values and the sums are in the order of the scores.
+        """
         return np.take_along_axis(np.cumsum(values, axis=-1), self.last, axis=-1)
 
     def reached_and_tied(self, values: Floats) -> tuple[Floats, Floats]:

@@ -12,9 +12,9 @@ from monitor.base.records import Floats, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exposure:
-    """First-order response of a metric to shared errors, in one window or several together.
+    """The first-order response of a metric to errors that the rows of one or several windows share.
 
-    All fields but `model` add up over windows; a metric of several windows together is, to first order, the
+    All fields but `model` add up over windows. A metric of several windows together is, to first order, the
     mean of theirs weighted by `weight`.
 
     Parameters
@@ -27,8 +27,9 @@ class Exposure:
     along : (r,) float64
         `weight` times the change along each direction of the calibration's error.
     moved, information : (strata,) float64
-        By predicted class: `weight` times the change by a bias of one logit of these rows, and their I. One
-        entry for a common bias of all rows, as for the accuracy.
+        By predicted class: `weight` times the change by a bias of one logit of these rows, and their
+        information, the sum of c(1 − c) over their confidences c. One entry for a common bias of all rows, as
+        for the accuracy.
     lean : float
         `weight` times the metric's excess from the calibration's error alone: an `ece` is a mean of absolute
         values, which errors of either sign raise.
@@ -44,7 +45,7 @@ class Exposure:
 
 
 class SharedError(NamedTuple):
-    """The error of a metric that its rows share, in the metric's unit.
+    """The variance and the mean of the error of a metric that its rows share, in the metric's unit.
 
     Parameters
     ----------

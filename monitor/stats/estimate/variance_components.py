@@ -1,20 +1,27 @@
-"""The variance of the accuracy between windows beyond chance, from the reference in time order.
+"""The variance of a model's accuracy between windows beyond chance, from its reference in time order.
 
-A calibrated model is right in `Σ c` of n rows with a standard deviation of `√I`, `I = Σ c(1 − c)`, if nothing
-else moves. `R = Σ (right − c)` over blocks of neighbouring rows of the reference shows other movement: a bias
-of b logits common to a block adds `R ≈ I·b` to chance, so
+Let c be the calibrated confidences of n rows. If the model is calibrated and nothing else moves, the number
+of right rows has the mean `Σ c` and the standard deviation `√I`, with the information `I = Σ c(1 − c)`. Let
+`R = Σ (right − c)` over a block of neighbouring rows of the reference. Other movement shows in R: a bias of b
+logits common to a block adds `I·b` to it. So, for blocks of m rows,
 
     E[R² / I] = 1 + I / I_rest + x₀ + I · Σ t_l [ρ_m(l) + ρ_rest(l)]
 
-for blocks of m rows whose confidences were calibrated on the `rest`. The terms are: chance; the error of that
-calibration; an over-dispersion of all blocks of any length (neighbours that are right or wrong together); and
-biases of variance t that are forgotten over l rows, in the block and in its calibration's rows. (Their
-exponential correlation leaves the mean over n rows ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x², x = n / l, of the
-variance.) The left side is measured for blocks of 25, 50, 100 … rows inside contiguous folds, calibrated by
-each other; x₀ and the t are the non-negative least squares, each length weighted by its number of blocks.
+where the `rest` are the rows on which the block's confidences were calibrated. The terms of the sum are:
+
+* 1 is chance.
+* I / I_rest is the error of that calibration.
+* x₀ is an over-dispersion of all blocks of any length: neighbours are right or wrong together.
+* t_l is the variance of biases that last for about l rows, as they act in the block and in the `rest`. Their
+  correlation falls exponentially over l rows, and the mean over n rows keeps the share
+  ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x² of their variance, with x = n / l.
+
+The left side is measured for blocks of 25, 50, 100 … rows. They lie inside contiguous folds, each of which is
+calibrated by the others. Non-negative least squares give x₀ and the t_l, where each length of block has the
+weight of its number of blocks.
 
 Biases slower than a quarter of the reference are hardly distinct from its mean, so this underestimates 1/f
-drift. The contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`) show more of it; from a
+drift. The contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`) show more of it. From a
 reference of 10,000 rows on, the larger of both variances counts.
 
 It misleads if the reference does not show the future: a trend that begins later is in no reference. Sampling
@@ -50,7 +57,10 @@ FEWEST_BLOCKS = 4
 
 @lru_cache(maxsize=4096)
 def remembered(n: float, length: float) -> float:
-    """Return the share of a bias's variance in the mean over n rows: near 1 for n below `length`.
+    """Return the share of a bias's variance that the mean over n rows keeps.
+
+    The bias changes over about `length` rows: the share is near 1 for n far below `length`, and falls as n
+    grows.
 
     Examples
     --------
@@ -71,18 +81,18 @@ def _kept(variances: tuple[tuple[float, float], ...], n: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The variance between windows, in logits².
+    """The variance of a model's bias between windows, in logits², by how long the bias lasts.
 
     Parameters
     ----------
     dispersion : float
-        x₀, 0 or more: no unit.
+        The over-dispersion x₀ of the module, 0 or more, without a unit.
     variances : tuple of (float, float)
-        (length in rows, variance), 0 or more.
+        The number of rows over which a bias lasts, and the variance of such biases, 0 or more.
     rows : int
         Rows of the reference.
     spectrum : Spectrum or None
-        The same from contrasts of neighbouring blocks; None: not used.
+        A second estimate of the variance, from contrasts of neighbouring blocks; None if it is not used.
 
     Examples
     --------
@@ -96,23 +106,33 @@ class Components:
     spectrum: Spectrum | None = None
 
     def of_bias(self, n: int, information: float) -> float:
-        """Return D(n), the variance of the mean bias of a later window of n rows, in logits².
+        """Return the variance of the mean bias of a later window, in logits².
 
-        It is the larger of the components' and the contrasts' variance. `information` is I of the window; at
-        0, dispersion does not count.
+        If there are two estimates, by components and by contrasts of neighbouring blocks, it is the larger
+        one.
+
+        Parameters
+        ----------
+        n : int
+            Rows of the window.
+        information : float
+            I of the window, the sum of c(1 − c) over its confidences c. At 0, the dispersion does not count.
         """
         variance = self._moving(n, information) + self._lasting()
         contrasts = self.spectrum
         return variance if contrasts is None else max(variance, contrasts.moving(n) + contrasts.beyond)
 
     def moving(self, n: int, information: float) -> float:
-        """Return the part of `of_bias` that differs between windows, which others' labels do not reduce."""
+        """Return the part of `of_bias` that differs between windows.
+
+        Labels of other windows do not reduce it. The parameters are those of `of_bias`.
+        """
         variance = self._moving(n, information)
         return variance if self.spectrum is None else max(variance, self.spectrum.moving(n))
 
     @property
     def lasting(self) -> float:
-        """The part that later windows share: the error of the reference's own mean."""
+        """The part of `of_bias` that all later windows share: the error of the reference's own mean."""
         return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
 
     def _moving(self, n: int, information: float) -> float:

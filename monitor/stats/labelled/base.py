@@ -111,7 +111,9 @@ class LabelEstimator(ABC):
         weights: ArrayLike | None = None,
         acquisition: ArrayLike | None = None,
     ) -> Self:
-        """Fit the estimator on all rows, and return it; an earlier fit is replaced.
+        """Fit the estimator on all rows, and return it.
+
+        An earlier fit is replaced.
 
         The arrays are copied and never modified.
 

@@ -1,4 +1,7 @@
-"""The mean of the classifiers as class probabilities, for comparison and as the start of other fits."""
+"""An estimator that uses the mean of the classifiers as class probabilities, mainly for comparison.
+
+Other fits start from this mean.
+"""
 
 from __future__ import annotations
 

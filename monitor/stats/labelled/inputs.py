@@ -29,7 +29,9 @@ _Array = TypeVar("_Array", Floats, Ints, Bools)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledScores:
-    """The scores of M models on n rows, some of which are labelled; the arrays are read-only.
+    """The scores of M models on n rows, some of which are labelled.
+
+    The arrays are read-only.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ class Labelled(LabelEstimator):
 
     @property
     def prevalence(self) -> Floats:
-        """The (K,) share of each class among the labelled rows; equal shares without labels."""
+        """The (K,) share of each class among the labelled rows, or equal shares without labels."""
         data, fitted = self._done()
         if not data.labelled.any():
             return np.full(data.classes, 1.0 / data.classes)

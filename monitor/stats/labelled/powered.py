@@ -24,9 +24,11 @@ def powered_share(
 ) -> Estimate:
     """Return the share of right rows by PPI++, from 0 to 1.
 
-    The interval is Wilson's at the number of labels that would give the same variance without an annotator.
-    The variance counts one more right and one more wrong row, both with the annotator's mean probability (as
-    in `monitor.stats.estimate.hajek`): otherwise that number would be infinite for equal labels.
+    PPI++ combines labels with the probabilities of an annotator, a model of the labels that covers all rows.
+    The interval is Wilson's at the effective number of labels: the number that would give the same variance
+    without an annotator. That variance counts two more rows, one right and one wrong, both with the
+    annotator's mean probability (as in `monitor.stats.estimate.hajek`). Without these rows the effective
+    number would be infinite if all labels are equal.
 
     Parameters
     ----------
@@ -41,6 +43,7 @@ def powered_share(
     lam : float or None
         Weight of the annotator; None for the tuned one.
     level : float
+        The level of the interval.
 
     Examples
     --------
@@ -58,7 +61,24 @@ def powered_share(
 
 
 def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
-    """Return the effective number of labels, above 0: see `powered_share`."""
+    """Return the number of equally weighted labels that would give the same variance without an annotator.
+
+    It is above 0. A good annotator makes it larger than the number of labels.
+    `powered_share` explains the two rows that the computation adds.
+
+    Parameters
+    ----------
+    right : (n,) float64
+        1 if the labelled row is right, else 0.
+    expected : (n,) float64
+        The annotator's probability that the labelled row is right.
+    population : (N,) float64
+        The same probability on the rows that represent the population.
+    w : (n,) float64
+        Weights of the labelled rows.
+    lam : float
+        Weight of the annotator, 0 to 1.
+    """
     middle, heavy = float(w @ expected / w.sum()), float(w @ w / w.sum())
     more_w = np.r_[w, heavy, heavy]
     more_right, more_expected = np.r_[right, 1.0, 0.0], np.r_[expected, middle, middle]
@@ -83,10 +103,13 @@ def accuracy_of(
     rows : (r,) int64
         Rows that the model has answered.
     model : int
+        The index of the model.
     chance : (n, K) float64
         The annotator's class probabilities of all rows.
     lam : float or None
+        Weight of the annotator; None for the tuned one.
     level : float
+        The level of the interval.
     """
     if not (data.labels[rows] >= 0).any():
         return Unknown(Reason.NO_LABELS)
@@ -98,10 +121,12 @@ def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: fl
     """Return the (M, M) covariance of the errors of all models' accuracies by `accuracy_of`.
 
     A model without a labelled row has NaN. The covariance sums products of each row's contributions to the
-    errors: w (δ − mean δ) / Σw for a labelled row with δ = right − λ·expected, and λ (expected − mean) / N
-    for a row of the population. Like `effective_trials` it counts two more rows, in which each model is right
-    with probability one half, independently: otherwise the difference of two models, one of which is right on
-    all of a few labelled rows, would seem to have no error.
+    errors. A labelled row of weight w contributes w (δ − mean δ) / Σw with δ = right − λ·expected, where λ is
+    the weight of the annotator. A row of the population contributes λ (expected − mean) / N.
+
+    Like `effective_trials` it counts two more rows, in which each model is right with probability one half,
+    independently of the others. Without them the difference of two models, one of which is right on all of a
+    few labelled rows, would seem to have no error.
 
     Parameters
     ----------
@@ -109,6 +134,7 @@ def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: fl
     chances : sequence of (n, K) float64
         The annotator's class probabilities of all rows, by model.
     lam : float or None
+        λ, the weight of the annotator; None for the tuned one.
 
     References
     ----------

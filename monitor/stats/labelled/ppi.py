@@ -17,12 +17,12 @@ Tuning = Literal["each", "together"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictionPowered:
-    """The means of φ for M models with their joint uncertainty.
+    """The prediction-powered means of a function φ of prediction and label, for M models.
 
     Parameters
     ----------
     value : (M,) float64
-        μ̂, in the unit of φ; may lie outside the range of φ.
+        The estimates μ̂ of the means, in the unit of φ; they may lie outside the range of φ.
     covariance : (M, M) float64
         Covariance of `value`, the paper's V/n.
     classical : (M,) float64

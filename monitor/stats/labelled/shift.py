@@ -1,4 +1,4 @@
-"""Weights for labels that are not a random sample."""
+"""Computes weights for labelled rows that are not a random sample of all rows."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _by_rank(columns: Floats) -> Floats:
 
 
 def ratio(own: Floats, fresh: Floats) -> Floats:
-    """Return the ratio of the density of `fresh` rows to that of `own` rows, at the n own rows.
+    """Return the density of the `fresh` rows over that of the `own` rows, at each of the n own rows.
 
     The ratio comes from a logistic regression, and has mean 1.
 

@@ -1,4 +1,4 @@
-"""Corrections of the pooled evidence by labels: a Bayesian logistic regression on shape and single models."""
+"""Corrects the pooled evidence by labels: a Bayesian logistic regression on shape and single models."""
 
 from __future__ import annotations
 
@@ -127,7 +127,10 @@ def _length(logits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrectionRows:
-    """The labelled rows of a fit of corrections: (l, K, p) `features`, (l,) `labels` and (l,) `weights`."""
+    """The l labelled rows from which corrections are fitted, with p features for each of K classes.
+
+    They have (l, K, p) `features`, (l,) `labels` and (l,) `weights`.
+    """
 
     features: Floats
     labels: Ints
@@ -211,7 +214,9 @@ class Adjustment:
     def fit(
         cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats, factors: Sequence[float]
     ) -> Self:
-        """Fit the coefficients for every factor; each fit starts from the one before.
+        """Fit the coefficients for every factor.
+
+        Each fit starts from the one before.
 
         Parameters
         ----------

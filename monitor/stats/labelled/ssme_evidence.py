@@ -25,7 +25,7 @@ excludes a broken model among good ones. Chosen, not tuned."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """The evidence of all models on n rows.
+    """The evidence on the class of n rows: the scores of M models, as centred logarithms and pooled.
 
     Parameters
     ----------
@@ -34,6 +34,7 @@ class Evidence:
     each : (n, M, K) float64
         Centred log-probabilities of each model; 0 if missing.
     present : (n, M) bool
+        Whether a model has an answer.
     votes : (n, M) int64
         Each model's most probable class; 0 if missing.
     mean : (n, K) float64

@@ -1,7 +1,8 @@
-"""Families of curves from pooled evidence to class probabilities, among which `SSME` weights.
+"""Families of curves from pooled evidence to class probabilities, to which `SSME` gives weights.
 
-Each family is a set of particles from its prior, which uses the classifiers' confidences. The likelihood of
-the labelled rows weights the particles of all families.
+The evidence of a row is what all classifiers' scores together say about its class. Each family of curves is
+represented by particles: sampled values of the curve's parameters from a prior, which uses the classifiers'
+confidences. The likelihood of the labelled rows gives the particles of all families their weights.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ _BLOCK_BYTES = 1 << 18
 
 
 class ParticleFamily(ABC):
-    """The particles of one family of curves."""
+    """A family of curves from evidence to class probabilities, sampled as particles.
+
+    A particle is one curve: one sample of the family's parameters.
+    """
 
     @property
     @abstractmethod
@@ -60,25 +64,54 @@ class ParticleFamily(ABC):
 
     @abstractmethod
     def points(self, evidence: Evidence) -> Floats:
-        """Return the inputs of the curves, which all particles share; the last axis is the rows."""
+        """Return the inputs of the curves, which all particles share.
+
+        The last axis has one entry for each row.
+        """
 
     @abstractmethod
     def at(self, points: Floats, particles: Ints) -> Floats:
-        """Return the (p, K, n) logits of n points under p particles, up to a constant for each row."""
+        """Return the (p, K, n) class logits at n inputs under p particles, up to a constant for each row.
+
+        Parameters
+        ----------
+        points : (…, n) float64
+            Inputs, as `points` returns them.
+        particles : (p,) int64
+            The indices of the particles.
+        """
 
     def logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """Return the (p, n, K) logits of rows under p particles, up to a constant for each row."""
+        """Return the (p, n, K) class logits of n rows under p particles, up to a constant for each row.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            The evidence of the rows.
+        particles : (p,) int64
+            The indices of the particles.
+        """
         return self.at(self.points(evidence), particles).swapaxes(1, 2)
 
     def blocks(self, evidence: Evidence, particles: Ints) -> Iterator[Floats]:
-        """Yield the `logits` under many particles, in blocks of bounded size."""
+        """Yield the array that `logits` returns in blocks along its first axis, so that memory stays bounded.
+
+        Each block has the shape (b, n, K), for the next b of the particles.
+
+        Parameters
+        ----------
+        evidence : Evidence
+            The evidence of the n rows.
+        particles : (p,) int64
+            The indices of the particles.
+        """
         points = self.points(evidence)
         together = max(1, _BLOCK_BYTES // max(1, evidence.pooled.nbytes))
         for first in range(0, len(particles), together):
             yield self.at(points, particles[first : first + together]).swapaxes(1, 2)
 
     def mean_logits(self, evidence: Evidence, particles: Ints) -> Floats:
-        """Return the (n, K) centred mean logits of some particles."""
+        """Return the (n, K) logits averaged over some particles, minus their mean over the classes."""
         total = np.zeros((evidence.rows, evidence.classes))
         for block in self.blocks(evidence, particles):
             # Add one by one, so that the sum of a row depends neither on other rows nor on the blocks.
@@ -116,10 +149,17 @@ def centred(logits: Floats) -> Floats:
 
 
 def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
-    """Return the (K,) class shares that the models claim, as centred logs, and the scales of their errors.
+    """Return the K class shares that the models' scores claim, as centred logs, and their K errors.
 
-    The shares are the medians of the models' mean scores. The scale is √(0.15² + max(0.25, 1.85·MAD)²/M) on
-    the logit scale. Only models with a weight `heard` above 0 count.
+    The shares are the medians of the models' mean scores. Their error has the scale
+    √(0.15² + max(0.25, 1.85·MAD)²/M) on the logit scale, where MAD is the median absolute deviation of the M
+    models' shares.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+    heard : (M,) float64
+        The weight of each model. Only models with a weight above 0 count.
     """
     means = np.array([np.nanmean(scores[:, m], axis=0) for m in np.flatnonzero(heard > 0.0)])
     logs = np.log(np.clip(means, _SMALLEST_SHARE, 1.0))
@@ -158,14 +198,20 @@ def _sampled_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
 class RankBinormal(ParticleFamily):
     """The binormal family for two classes, which uses only the order of the evidence.
 
-    Let u be the mid-rank of a row's pooled evidence over n, π the prevalence, and class 0 ~ N(0, 1), class 1
-    ~ N(d, σ²). With G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ) and t = G⁻¹(u), the log-odds are logit π − ((t −
-    d)/σ)²/2 − log σ + t²/2, constant beyond the point where they would fall again (σ ≠ 1). They do not depend
-    on distortions of the scores that keep their order.
+    Let u be the mid-rank of a row's pooled evidence over n, and π the prevalence of class 1. On a hidden
+    scale, class 0 is distributed as N(0, 1) and class 1 as N(d, σ²). The mixture has the distribution
+    function G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ), and the row lies at t = G⁻¹(u). Its log-odds are logit π −
+    ((t − d)/σ)²/2 − log σ + t²/2, constant beyond the point where they would fall again (σ ≠ 1). They do not
+    depend on distortions of the scores that keep their order.
 
-    Priors: logit π around the claimed prevalence (`claimed_shares`); d ~ 0.7 + 0.43·d_claim + 0.35·t₃, where
-    d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft labels), because classifiers exaggerate; log σ ~
-    N(0, 0.15). Both regressions come from simulated suites.
+    The priors are:
+
+    * logit π around the claimed prevalence (`claimed_shares`);
+    * d ~ 0.7 + 0.43·d_claim + 0.35·t₃, where d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft
+      labels), because classifiers exaggerate;
+    * log σ ~ N(0, 0.15).
+
+    The numbers in the second and third come from simulated suites.
 
     Parameters
     ----------
@@ -197,7 +243,7 @@ class RankBinormal(ParticleFamily):
 
     @property
     def name(self) -> str:
-        """``"binormal"``."""
+        """The key ``"binormal"``."""
         return "binormal"
 
     @property
@@ -264,18 +310,20 @@ def _claimed_separation(odds: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledSoftmax(ParticleFamily):
-    """The family softmax(a + b·x) of evidence x, where a makes the mean over the rows equal class shares.
+    """The family softmax(a + b·x) of the evidence x, with a slope b and one offset a for each class.
+
+    The offsets make the mean probabilities over the rows equal to class shares.
 
     Parameters
     ----------
     kind : str
         The name of the family.
     slope : (particles,) float64
-        b.
+        The slopes b.
     offset : (particles, K) float64
-        a.
+        The offsets a.
     of_mean : bool
-        True if x is the centred logarithm of the classifiers' mean score; else it is the pooled evidence.
+        True if x is the centred logarithm of the classifiers' mean score. Otherwise x is the pooled evidence.
     """
 
     kind: str
@@ -285,10 +333,11 @@ class ScaledSoftmax(ParticleFamily):
 
     @classmethod
     def from_prior(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
-        """Sample particles with a free scale: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5).
+        """Sample particles whose slope b is free: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5).
 
-        The class shares are those of `claimed_shares`. The slope of −0.75 comes from simulated suites, in
-        which larger evidence is exaggerated more.
+        Here rms(x) is the root mean square of the pooled evidence. The class shares are those of
+        `claimed_shares`. The slope of −0.75 comes from simulated suites, in which larger evidence is
+        exaggerated more.
         """
         centre, scale = claimed_shares(scores, heard)
         uniform = _uniforms(1 + len(centre), seed)
@@ -300,24 +349,30 @@ class ScaledSoftmax(ParticleFamily):
 
     @classmethod
     def near(cls, evidence: Evidence, slope: float, shares: Floats, seed: int) -> Self:
-        """Sample particles near a slope and class shares: log b ± 0.1, logits of the shares ± 0.1."""
+        """Sample particles near a slope and class shares.
+
+        The logarithms of the slopes and the logits of the shares deviate by about 0.1.
+        """
         slopes, sampled = _nearby(np.log(slope), shares, seed)
         return cls("each", slopes, offsets(evidence.pooled, slopes, sampled))
 
     @classmethod
     def from_claims(cls, evidence: Evidence, seed: int) -> Self:
-        """Sample particles near the classifiers' mean: log b ~ N(0, 0.1), logits of the shares ± 0.1."""
+        """Sample particles near the classifiers' mean.
+
+        The logarithms of the slopes and the logits of the shares deviate from it by about 0.1.
+        """
         slopes, sampled = _nearby(0.0, evidence.mean.mean(axis=0), seed)
         return cls("claims", slopes, offsets(centred_mean(evidence), slopes, sampled), of_mean=True)
 
     @classmethod
     def unchanged_mean(cls, classes: int) -> Self:
-        """Return one particle, the mean of the classifiers."""
+        """Return a family of one particle, which gives the classifiers' mean unchanged."""
         return cls("mean", np.ones(1), np.zeros((1, classes)), of_mean=True)
 
     @property
     def name(self) -> str:
-        """The kind."""
+        """The key of the family, which is its kind."""
         return self.kind
 
     @property

@@ -96,7 +96,7 @@ _SOLVED_ROWS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """A family of curves with its prior weight.
+    """A hypothesis about how evidence gives class probabilities: a family of curves with its prior weight.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The posterior draws of `SSME`, from hypotheses weighted by labelled rows."""
+"""Draws from the posterior of `SSME`, over hypotheses that labelled rows weight."""
 
 from __future__ import annotations
 
@@ -83,16 +83,20 @@ class _Weighted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HypothesisDraws:
-    """The draws of one hypothesis.
+    """Draws from the posterior under one hypothesis, each a particle with its corrections.
 
     Parameters
     ----------
     family : ParticleFamily
+        The family of curves of the hypothesis.
     particles : (draws,) int64
+        The index of each draw's particle.
     centre : (24,) int64
+        The particles whose mean the corrections refer to.
     corrections : Corrections or None
         None if no draw has corrections.
     coefficients : (draws, p) float64
+        The coefficients of each draw's corrections.
     """
 
     family: ParticleFamily

@@ -1,4 +1,9 @@
-"""The mixture of two densities: posterior, search for its maximum, and importance sampling around it."""
+"""Fits the scores of one class as a mixture of two densities, one for its rows and one for all others.
+
+Positive rows are those of the class. The fit has three steps: it defines the posterior of the mixture's
+parameters (`Pair.log_posterior`), searches for its maximum, and samples the parameters by importance sampling
+around that maximum. It does so for several pairs of families of densities (`fit_mixture`).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,15 @@ _LOWEST = -1e12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Scores in (0, 1], and the numbers of unlabelled, negative and positive rows at each; all (m,)."""
+    """Scores at m points, with the number of rows that each point represents.
+
+    Parameters
+    ----------
+    scores : (m,) float64
+        Scores in (0, 1].
+    unlabelled, negative, positive : (m,) float64
+        The numbers of unlabelled, negative and positive rows at each score.
+    """
 
     scores: Floats
     unlabelled: Floats
@@ -42,9 +55,16 @@ class Points:
 
     @classmethod
     def from_scores(cls, scores: Floats, labels: Ints, most: int) -> Points:
-        """Return at most `most` points of each kind, which are means of equally many neighbouring scores.
+        """Return at most `most` points for each kind of row: unlabelled, negative and positive.
 
-        `labels` (n,) are 1 for the positive class, 0 for the others, −1 if unknown.
+        A point is the mean of neighbouring scores, and each of a kind represents equally many rows.
+
+        Parameters
+        ----------
+        scores : (n,) float64
+        labels : (n,) int64
+            1 for the positive class, 0 for the others, −1 if unknown.
+        most : int
         """
         kinds = [_thinned(np.sort(scores[labels == kind]), most) for kind in (-1, 0, 1)]
         place = np.concatenate([at for at, _ in kinds])
@@ -66,7 +86,17 @@ def _thinned(ordered: Floats, most: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The families of a mixture (1 − π) p₀(s | θ₀) + π p₁(s | θ₁) with parameters log π/(1 − π), θ₀, θ₁."""
+    """A mixture (1 − π) p₀(s | θ₀) + π p₁(s | θ₁) of two families of densities over scores s.
+
+    π is the share of positive rows, p₀ and p₁ are the densities of negative and positive rows, and θ₀ and θ₁
+    are their parameters. The p parameters of the mixture are log π/(1 − π), θ₀ and θ₁ in turn. The methods
+    accept d sets of them at once, as a (d, p) array.
+
+    Parameters
+    ----------
+    negative, positive : DensityFamily
+        The families of p₀ and p₁.
+    """
 
     negative: DensityFamily
     positive: DensityFamily
@@ -120,7 +150,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureFit:
-    """The fit of one model's scores for one class.
+    """The fit of one model's scores for one class: the posterior of the mixture's parameters, as samples.
 
     Parameters
     ----------
@@ -170,10 +200,11 @@ def fit_mixture(
 ) -> MixtureFit:
     """Fit all pairs of families, and sample the parameters of the most likely ones.
 
-    The search starts for every pair from the best start, on `COARSE` points. On `POINTS` points it starts for
-    the `KEPT` most likely pairs from their maximum and from all starts, and for the next ones up to
-    `AVERAGED` from their maximum. The paper treats one pair as certain: with the right pair among the 64, 95
-    % intervals then cover 65 to 70 %. Here each pair gets a share of the draws by Schwarz's criterion.
+    First it fits every pair on `COARSE` points, from the best of the starts. Then it fits the most likely
+    pairs on `POINTS` points: the first `KEPT` of them from their maximum and from all starts, the next ones
+    up to `AVERAGED` from their maximum only. The paper treats one pair as certain: with the right pair among
+    the 64, 95 % intervals then cover 65 to 70 %. Here each pair gets a share of the draws by Schwarz's
+    criterion.
 
     Parameters
     ----------
@@ -185,6 +216,7 @@ def fit_mixture(
     guesses : (starts, n) float64
         Start values of the probability of the positive class.
     draws : int
+        The number of samples of the parameters, over all pairs.
     seed : sequence of int
     """
     coarse, fine = (Points.from_scores(scores, labels, most) for most in (COARSE, POINTS))
