@@ -260,9 +260,7 @@ class Placement:
         for name in [name for name, since in self._removed.items() if now - since >= ABSENT_SECONDS]:
             if name in placed:  # until the group has heard of it
                 continue
-            old = self._ledger.known(name)
-            lost = max(old.end - old.at, 0)
-            self._gap += lost
+            lost = self._count_unread(name)
             log.warning(
                 "source %s: topic %s was deleted and created again without partition %d: of the old topic, "
                 "%d records are lost, as far as its end was known",
@@ -521,13 +519,18 @@ class Placement:
         ours, current = self._ledger.known(name).log, self._id(name)
         return bool(ours and current) and ours != current
 
+    def _count_unread(self, name: str) -> int:
+        """Count the records of a deleted log that were not read as a gap, and return their number."""
+        old = self._ledger.known(name)
+        lost = max(old.end - old.at, 0)
+        self._gap += lost
+        return lost
+
     def _go_on_in(self, driver: Driver, name: str, position: int = 0) -> None:
         """Read the log of a topic that was created again, from its start or the group's position."""
         if self._start == "none":
             raise NoOffsetForPartitionError(partition_of(name))
-        old = self._ledger.known(name)
-        lost = max(old.end - old.at, 0)
-        self._gap += lost
+        lost = self._count_unread(name)
         log.warning(
             "source %s: topic %s, partition %d: the topic was deleted and created again; reading continues "
             "at %d; of the old topic, %d records are lost, as far as its end was known",

@@ -11,6 +11,7 @@ import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from connectors.kafka import KafkaSource
+from connectors.kafka.source import placement
 from monitor.base.errors import SourceError
 from monitor.base.source import SourceCounts
 from tests.services.kafka_broker import KafkaBroker, OldKafkaBroker
@@ -142,9 +143,15 @@ def test_what_of_the_old_log_was_not_read_is_counted_as_far_as_its_end_was_known
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "reading"])
 def test_with_fewer_partitions_what_was_not_read_of_the_others_is_counted_and_their_positions_go(
-    kafka_broker: KafkaBroker, kafka_source: Sources, caplog: pytest.LogCaptureFixture, stopped: bool
+    kafka_broker: KafkaBroker,
+    kafka_source: Sources,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    stopped: bool,
 ) -> None:
-    topic, old, new = f"fewer-{stopped}", numbers(0, 360), numbers(360, 410)
+    # The ends are known before the last partition has been read, which takes 24 reads with pauses.
+    monkeypatch.setattr(placement, "CHECK_SECONDS", 0.2)
+    topic, old, new = f"fewer-{stopped}", numbers(0, 720), numbers(720, 770)
     kafka_broker.create_topic(topic, 3)
     kafka_broker.produce(topic, old, partitions=3)
     few: dict[str, Any] = {"group": topic, "max_poll_records": 10, "metadata_max_age_ms": 500}
@@ -154,7 +161,7 @@ def test_with_fewer_partitions_what_was_not_read_of_the_others_is_counted_and_th
 
     def ends_are_known() -> bool:
         reader.once()
-        return [reader.positions.get(f"{topic}-{n}", {}).get("end") for n in range(3)] == [120] * 3
+        return [reader.positions.get(f"{topic}-{n}", {}).get("end") for n in range(3)] == [240] * 3
 
     wait_until(ends_are_known, "the ends are known", pause=0.05)
     if stopped:
