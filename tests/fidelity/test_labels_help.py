@@ -23,10 +23,10 @@ from tests.harness import kept
 STREAMS = 12
 
 
-def test_labels_cost_a_stream_without_change_a_tenth_of_its_width_at_most() -> None:
-    """Two standard errors of the mean over streams more: 0.35 points of 3.5."""
+def test_labels_cost_a_stream_without_change_no_width() -> None:
+    """Two standard errors of the mean over streams, and a tenth of a point for single suspicious streams."""
     wider, error = widening(lives(STREAMS, seed=7))
-    assert wider <= 2 * error + 0.35
+    assert wider <= 2 * error + 0.1
 
 
 def test_the_kept_table_says_so_of_two_hundred_streams() -> None:
