@@ -130,7 +130,7 @@ class Draws:
             return Round.none(len(ids))
         order = np.argsort(ids)
         at = order[np.minimum(np.searchsorted(ids, self.ring["id"][kept], sorter=order), len(ids) - 1)]
-        there = (ids[at] == self.ring["id"][kept]) & self._horizon.near(self.ring["time"][kept] - time[at])
+        there = (ids[at] == self.ring["id"][kept]) & self._horizon.is_near(self.ring["time"][kept] - time[at])
         kept, at = kept[there], at[there]
         if not len(kept):
             return Round.none(len(ids))

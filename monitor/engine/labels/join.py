@@ -281,7 +281,7 @@ class LabelJoinLogic:
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Put answers with distinct keys into the ring, and give them the labels that are there."""
         self._note_forgotten(len(keys))
-        rows = self._answers.add(keys, answers.kept(self._scored, self._numbered))
+        rows = self._answers.add(keys, answers.to_columns(self._scored, self._numbered))
         if not len(self._labels):
             return Matches.none()
         hits = [self._labels.find(answers.key)]
@@ -336,8 +336,8 @@ class LabelJoinLogic:
             return len(keys)
         rows, time = self._labels.find(keys[first]), labels.time[first]
         kept = self._labels["time"][rows]
-        time = np.where((rows >= 0) & self._horizon.near(time - kept), kept, time)
-        reused = again[~self._horizon.near(labels.time[again] - time)]
+        time = np.where((rows >= 0) & self._horizon.is_near(time - kept), kept, time)
+        reused = again[~self._horizon.is_near(labels.time[again] - time)]
         return int(reused.min()) if len(reused) else len(keys)
 
     def _add_some(self, keys: Keys, labels: Labels, repeated: Repeats, everyone: Ints) -> Matches:
@@ -395,7 +395,7 @@ class LabelJoinLogic:
         """The row of each key, -1 where there is none; the label of an earlier use of an id is let go."""
         rows = self._labels.find(keys)
         known = np.flatnonzero(rows >= 0)
-        old = known[~self._horizon.near(time[known] - self._labels["time"][rows[known]])]
+        old = known[~self._horizon.is_near(time[known] - self._labels["time"][rows[known]])]
         self._settle(rows[old], LabelOutcome.EXPIRED)
         self._labels.forget(rows[old])
         rows[old] = -1
@@ -441,10 +441,10 @@ class LabelJoinLogic:
         if not len(pairs.answer):
             return Matches.none()
         lag = pairs.time - self._answers["time"][pairs.answer]
-        near = self._horizon.near(lag)
+        near = self._horizon.is_near(lag)
         came = self._answers["sequence"][pairs.answer]
         there = came <= pairs.sequence
-        outdated = self._horizon.outdated(pairs.time, self._last.at(came))
+        outdated = self._horizon.is_outdated(pairs.time, self._last.at(came))
         # In this order: what was there when the label came decides before what came after it. Labels that
         # are outdated by then are left to whoever looks for those.
         joins = near & ~pairs.several
@@ -480,7 +480,7 @@ class LabelJoinLogic:
 
     def _expire(self, rows: Ints) -> None:
         """Those of these labels that have waited too long."""
-        stale = self._horizon.outdated(self._labels["time"][rows], self._newest)
+        stale = self._horizon.is_outdated(self._labels["time"][rows], self._newest)
         self._settle(rows[stale], LabelOutcome.EXPIRED)
 
     def _look_through(self) -> None:

@@ -218,7 +218,7 @@ class ScorePool:
         scored = self._answers["id"][answer] != NO_ID  # one that came before refits were asked for has none
         place, answer = place[scored], answer[scored]
         lag = np.nan_to_num(self._answers["time"][answer] - time[place], nan=0.0)
-        near = self._horizon.near(lag)
+        near = self._horizon.is_near(lag)
         return place[near], answer[near]
 
     def _unlabelled(self, series: Ints) -> tuple[Keys, int]:
@@ -282,7 +282,7 @@ class ScorePool:
         time = self._answers["time"][answer]
         known = self.labelled.find(matches.id)
         old = np.flatnonzero(known >= 0)
-        reused = old[~self._horizon.near(time[old] - self.labelled["time"][known[old]])]
+        reused = old[~self._horizon.is_near(time[old] - self.labelled["time"][known[old]])]
         self.labelled.forget(known[reused])
         known[np.isin(matches.id, matches.id[reused])] = -1
         fresh = np.setdiff1d(np.flatnonzero(known < 0), repeats(matches.id)[0])
