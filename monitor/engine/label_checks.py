@@ -195,7 +195,7 @@ class LabelChecks:
         self.audit.restart(window)
         self.test.restart(window)
         self.prediction.restart(window)
-        self.correction.restarted()
+        self.correction.restart()
         self.errors.restart(window)
         self.curve.restart(window)
 
