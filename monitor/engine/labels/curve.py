@@ -22,7 +22,7 @@ class CurveState(msgspec.Struct, frozen=True):
     current: CalibrationCurve = CalibrationCurve()
 
     def restarted(self, window: int) -> CurveState:
-        """Return the state of a current curve that restarts with this window; the total stays."""
+        """Return the state in which `current` restarts with this window; `total` stays."""
         return CurveState(window, self.total)
 
 

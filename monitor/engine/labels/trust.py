@@ -258,7 +258,7 @@ class TrustLogic:
 
     @property
     def evidence(self) -> float:
-        """E after the last row."""
+        """The evidence E after the last row."""
         return float(self._evidence(self._bets[None], self._seen)[0])
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> bool:
@@ -412,7 +412,7 @@ class TrustLogic:
         return self._odds[1:]
 
     def _bets_along(self, confidence: Floats, right: NDArray[np.bool_]) -> Floats:
-        """Return A after each row, (n, 8); it is computed row by row, so cuts into pieces change nothing."""
+        """Return the bets A after each row, (n, 8), computed row by row so that cuts change nothing."""
         ratios = _ratios(confidence, right, *self._shift_odds())
         bets, weights = self._bets, self._weights(self._seen + np.arange(len(right)))
         path = np.empty_like(ratios)
@@ -428,7 +428,7 @@ class TrustLogic:
         return weights
 
     def _evidence(self, bets: Floats, seen: Ints | int) -> Floats:
-        """Return E from A, (n, 8), and the numbers of rows; the sum over the bets has a fixed order."""
+        """Return the evidence E of bets A, (n, 8), after these numbers of rows; its sum has a fixed order."""
         planned = self._settings.planned
         total = (1 - _SHARE_AT_ONCE) * planned / (planned + np.asarray(seen))
         for column, stake in enumerate(_STAKES):
@@ -505,7 +505,7 @@ def _bets_of_all(
     confidence: Floats,
     right: NDArray[np.bool_],
 ) -> Floats:
-    """Return A of each row's test after the row, (n, 8), as `TrustLogic._bets_along` does for one test.
+    """Return the bets of each row's test after it, (n, 8), as `TrustLogic._bets_along` does for one test.
 
     Parameters
     ----------
