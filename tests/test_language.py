@@ -28,9 +28,6 @@ PACKAGES: tuple[str, ...] = (
 )
 """Folders whose docstrings and names are rewritten; pyproject.toml excuses the others from ruff's rules D."""
 
-LEFT = (ROOT / "monitor/engine/labels", ROOT / "monitor/engine/label_alarm.py")
-"""Parts of these folders that are still to be rewritten."""
-
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
 """No summary of a class, function or module begins with one of these."""
 
@@ -62,8 +59,6 @@ NAMES = {
 def nodes(folder: str) -> Iterator[tuple[str, ast.AST]]:
     """Yield the place and the node of everything in the modules of a folder."""
     for path in sorted((ROOT / folder).rglob("*.py")):
-        if not {path, *path.parents}.isdisjoint(LEFT):
-            continue
         for node in ast.walk(ast.parse(path.read_bytes())):
             yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", node
 

@@ -1,23 +1,24 @@
-"""The alarm of the accuracy by labels: when labels decide on it, and what they decide.
+"""The alarm of the accuracy by labels: when labels decide on the alarm, and how.
 
-**Who decides.** Labels do from the first window on at which 100 rows of the newest five windows are labelled,
-20 of them in the newest two (`FEWEST`), if the accuracy of the baseline is known by labels. Labels that come
-later tell too little of a sudden change, which the confidences may show at once. The confidences decide again
-once there are less than half as many labels and no alarm or improvement by labels is on. So no alarm ends
-because labels stop, and numbers of labels around the threshold change nothing.
+**Who decides.** Labels decide from the first window at which 100 rows of the newest five windows are
+labelled, 20 of them in the newest two (`FEWEST`), if the baseline's accuracy by labels is known. With fewer
+labels, or later ones, the confidences may show a sudden change sooner. The confidences decide again once
+there are less than half as many labels and no alarm or improvement by labels is on. So an alarm never ends
+because labels stop, and the deciding side does not flip while the number of labels varies around the
+threshold.
 
-**What labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
-windows up and down, or `chart.min_change` where that is more. An alarm begins once the corrected accuracy of
-the pooled windows lies below the band with a probability of `SURE`. It stays while the pooled value lies
-below the band, and ends after eight windows in a row in which it does not. Above the band, an improvement
-likewise.
+**How labels decide.** The band reaches from the baseline's accuracy three standard deviations of the pooled
+windows up and down, or `chart.min_change` if that is more. An alarm begins once the corrected accuracy of the
+pooled windows lies below the band with a probability of `SURE`. It stays while the pooled value lies below
+the band, and ends after eight windows in a row whose value does not. An improvement is the same above the
+band.
 
-**As labels take over,** an alarm by the confidences goes on if the pooled value lies below the band. If not,
-it ends at once: labels show that nothing has changed.
+**When labels take over,** an alarm by the confidences continues if the pooled value lies below the band.
+Otherwise it ends at once: labels show that nothing has changed.
 
-**The baseline** by labels is the accuracy of the reference's windows. Where windows of the stream make the
-baseline, it is their corrected accuracy, of windows with as many labels as above: the confidences may have
-been wrong by the same amount before.
+**The baseline** by labels is the accuracy of the reference's windows. If windows of the stream make the
+baseline, it is the corrected accuracy of windows with the above number of labels: the confidences may have
+had the same error before.
 
 `SURE` was chosen on simulated streams, on rain, and on the first half of the demo's flights
 (`python -m tests.fidelity.alarms choice`).
@@ -39,32 +40,32 @@ from monitor.stats.charts.base import Verdict
 from monitor.stats.charts.latch import Latch
 
 POOLED = 5
-"""Windows that are judged together."""
+"""The number of windows that are judged together."""
 
 FEWEST = ((5, 100), (2, 20))
-"""Labels without which the confidences decide: windows, the newest, and their labelled rows."""
+"""The labels that are needed to decide: numbers of newest windows, each with its number of labelled rows."""
 
 SURE = 0.75
-"""Probability that the accuracy lies beyond the band with which an alarm begins."""
+"""The probability of an accuracy beyond the band at which an alarm begins."""
 
 _SIGMAS = 3.0
 
 
 class LabelBaseline(NamedTuple):
-    """The accuracy of the baseline by labels: its mean, and the variance of one row."""
+    """The baseline's accuracy by labels: its mean, and the variance of one row."""
 
     center: float
     row_variance: float
 
     @classmethod
-    def of_windows(cls, accuracy: Sequence[float], sizes: Sequence[int]) -> LabelBaseline:
-        """Return the baseline of two windows or more.
+    def from_windows(cls, accuracy: Sequence[float], sizes: Sequence[int]) -> LabelBaseline:
+        """Return the baseline of two or more windows.
 
-        The variance of a row is that of independent rows, or more where the windows differ by more.
+        The variance of a row is that of independent rows, or more if the windows differ by more.
 
         Examples
         --------
-        >>> LabelBaseline.of_windows([0.75, 0.75, 0.75], [500, 500, 500])
+        >>> LabelBaseline.from_windows([0.75, 0.75, 0.75], [500, 500, 500])
         LabelBaseline(center=0.75, row_variance=0.1875)
         """
         rows = sum(sizes)
@@ -73,7 +74,7 @@ class LabelBaseline(NamedTuple):
         return cls(center, max(center * (1 - center), math.fsum(away) / (len(away) - 1)))
 
     def band(self, rows: int, least: float) -> tuple[float, float]:
-        """Return the lower and the upper end of the accuracies of so many rows that are no change.
+        """Return the lower and the upper end of the band: accuracies of `rows` rows that are no change.
 
         Parameters
         ----------
@@ -92,11 +93,11 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
     ----------
     baseline : LabelBaseline or None
     accuracy, sizes : list
-        Of the windows that will make the baseline, while there is none.
+        The accuracy and the size of the windows collected for the baseline, while there is none.
     decides : bool
         Whether labels decided at the newest window.
     quiet_windows, quiet_improved : int or None
-        Of the two latches.
+        The states of the latches of the alarm and of the improvement.
     """
 
     baseline: LabelBaseline | None = None
@@ -108,7 +109,7 @@ class LabelAlarmState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LabelAlarm:
-    """The alarm by labels of one series at work.
+    """The running alarm by labels of one series.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ class LabelAlarm:
         The number of windows of the stream that make a baseline.
     state : LabelAlarmState, optional
     sure : float
-        Above 0.5.
+        The probability at which an alarm begins, above 0.5.
     """
 
     def __init__(
@@ -132,27 +133,27 @@ class LabelAlarm:
         self._alarm, self._improvement = Latch(state.quiet_windows), Latch(state.quiet_improved)
 
     def collect(self, correction: Correcting, window: int) -> None:
-        """Take a window that has closed for the baseline, while there is none."""
+        """Collect a closed window for the baseline, while there is none."""
         if self._baseline is not None or not _enough(correction, window):
             return
         if isinstance(own := correction.estimate(window), Estimate):
             self._accuracy.append(own.value)
             self._sizes.append(own.n)
         if len(self._accuracy) >= self._windows:
-            self._baseline = LabelBaseline.of_windows(self._accuracy, self._sizes)
+            self._baseline = LabelBaseline.from_windows(self._accuracy, self._sizes)
             self._accuracy, self._sizes = [], []
 
     def judge(
         self, by_confidences: Verdict, correction: Correcting, window: int
     ) -> tuple[Verdict, AlarmByLabels | None]:
-        """Return the verdict on a window that has closed, with the alarm by who decides on it.
+        """Return the verdict on a closed window, and the alarm by labels if labels decide on it.
 
         Parameters
         ----------
         by_confidences : Verdict
         correction : Correcting
         window : int
-            A later one each time.
+            The window's number, which increases from call to call.
         """
         decided = self._decides
         on = self._alarm.on or self._improvement.on
@@ -176,7 +177,7 @@ class LabelAlarm:
         return verdict, AlarmByLabels(pooled.value, low, high, labels, any(moved))
 
     def snapshot(self) -> LabelAlarmState:
-        """Return the state from which another one can go on."""
+        """Return the state from which another alarm can resume."""
         return LabelAlarmState(
             self._baseline,
             list(self._accuracy),
@@ -188,5 +189,5 @@ class LabelAlarm:
 
 
 def _enough(correction: Correcting, window: int, share: float = 1.0) -> bool:
-    """Whether there are as many labels as `FEWEST` says, or this share of them."""
+    """Return whether there are at least this share of the labels in `FEWEST`."""
     return all(correction.labels_in(window, windows) >= share * labels for windows, labels in FEWEST)

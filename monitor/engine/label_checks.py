@@ -42,12 +42,12 @@ class ChecksState(msgspec.Struct, frozen=True):
 
     def restarted(self, window: int) -> ChecksState:
         """Return the state with all checks restarted at this window, and without the correction's state."""
-        audit = self.audit and self.audit.begun_anew(window)
+        audit = self.audit and self.audit.restarted(window)
         return ChecksState(
             audit,
-            self.trust.begun_anew(window),
-            self.prediction.begun_anew(window),
-            curve=self.curve.begun_anew(window),
+            self.trust.restarted(window),
+            self.prediction.restarted(window),
+            curve=self.curve.restarted(window),
             errors=ClassErrorsState(window),
         )
 
@@ -209,19 +209,19 @@ class LabelChecks:
         self.test.recalibrated(clean, epsilon)
         self.errors.restart(clean)
         if first:
-            self.test.begin_anew(clean)
+            self.test.restart(clean)
         if first or epsilon is not None:
-            self.audit.begin_anew(clean)
-            self.curve.begin_anew(clean)
+            self.audit.restart(clean)
+            self.curve.restart(clean)
 
     def restart(self, window: int) -> None:
         """Restart all checks with this window, for another version of the model or another baseline."""
-        self.audit.begin_anew(window)
-        self.test.begin_anew(window)
-        self.prediction.begin_anew(window)
-        self.correction.restarted()
+        self.audit.restart(window)
+        self.test.restart(window)
+        self.prediction.restart(window)
+        self.correction.restart()
         self.errors.restart(window)
-        self.curve.begin_anew(window)
+        self.curve.restart(window)
 
     def coverage(self) -> Coverage | None:
         """Return the share of batches of 30 labelled rows whose interval contained their accuracy.

@@ -340,7 +340,7 @@ def reference_by_labels(reference: Reference, group: str, size: int) -> LabelBas
     if not (cuts := _cuts(reference, group, size)):
         return None
     right = reference.labels == reference.predicted
-    return LabelBaseline.of_windows([float(right[cut].mean()) for cut in cuts], [size] * len(cuts))
+    return LabelBaseline.from_windows([float(right[cut].mean()) for cut in cuts], [size] * len(cuts))
 
 
 def reference_parts(

@@ -443,7 +443,7 @@ class Series:
         self._follow_version(window)
         self.active = self.active.adapted_by(evaluation)
         if (epsilon := self.active.epsilon(evaluation.adapted)) is not None:
-            self.checks.test.excuse(epsilon)
+            self.checks.test.set_tolerance(epsilon)
         self._correct(window, evaluation)
         evaluation = self._informed(window, evaluation)
         rows = PartRows(

@@ -87,10 +87,10 @@ def alarms(found: Judged) -> list[bool]:
 def test_baseline_is_the_mean_with_the_variance_of_rows_or_of_windows() -> None:
     rng = np.random.default_rng(3)
     values, sizes = rng.uniform(0.6, 0.9, 12), np.full(12, 500)
-    found = LabelBaseline.of_windows(values.tolist(), sizes.tolist())
+    found = LabelBaseline.from_windows(values.tolist(), sizes.tolist())
     assert found.center == pytest.approx(values.mean())
     assert found.row_variance == pytest.approx(500 * values.var(ddof=1))  # they differ by more than chance
-    alike = LabelBaseline.of_windows([0.9] * 12, [500] * 12)
+    alike = LabelBaseline.from_windows([0.9] * 12, [500] * 12)
     assert alike.row_variance == pytest.approx(0.9 * 0.1)
     assert alike.band(2500, 0.0) == pytest.approx((0.9 - 3 * 0.006, 0.9 + 3 * 0.006))
     assert alike.band(2500, 0.05) == pytest.approx((0.85, 0.95))

@@ -200,7 +200,7 @@ class _Watched(NamedTuple):
 def _watched(stream: Stream, n: int, picked: Ints, known: Ints) -> _Watched:
     many = len(stream.right) // n
     held = stream.held[: len(stream.held) // n * n].reshape(-1, n).mean(axis=1)
-    state = LabelAlarmState(LabelBaseline.of_windows(held.tolist(), [n] * len(held)))
+    state = LabelAlarmState(LabelBaseline.from_windows(held.tolist(), [n] * len(held)))
     least = ChartConfig().least_change("accuracy")
     alarms = {sure: LabelAlarm(least, len(held), state, sure) for sure in SURES}
     correcting = Correcting(

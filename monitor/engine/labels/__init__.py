@@ -1,1 +1,1 @@
-"""Labels in the engine: joined to predictions by id, tallied, audited, and the trust that they give."""
+"""The use of labels in the engine: they join answers by id, are counted, and test the estimates."""

@@ -1,4 +1,4 @@
-"""Rows that nothing can need any more go by the clock, also where a stream is too slow to push them out."""
+"""Removal of stored rows by their age, for streams that are too slow to push them out."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from monitor.base.records import Ints
 from monitor.engine.labels.table import BoundedTable
 
 HORIZONS_KEPT = 2
-"""Horizons after its arrival at which a row goes, or up to a tenth of one later: marks are set in steps.
+"""The age at which a row is removed, in horizons; up to a tenth of one more, as marks are set in steps.
 
-Labels and repeated ids are told by the records' own times, and a record may arrive long after its time.
-With two horizons nothing changes for a feed, or an agent, that is up to one horizon behind.
+Labels and repeated ids are recognised by the records' own times, and a record may arrive long after its time.
+At two horizons, the results of a feed, or an agent, that is up to one horizon behind stay the same.
 """
 
 Marks = list[tuple[float, dict[str, int]]]
-"""Times with how many rows of each ring had come by then; in a snapshot the last is how many are gone."""
+"""Times, each with the number of rows that each ring had received by then.
 
-_MARKS = 20  # while one row is kept
-_ROWS_AT_ONCE = 1 << 16  # of a ring at one step: some ten milliseconds
+In a snapshot, the last entry has the numbers of removed rows instead.
+"""
+
+_MARKS = 20  # set in the time for which a row is kept
+_ROWS_AT_ONCE = 1 << 16  # of a ring in one step: some ten milliseconds
 
 
 class Ageing:
-    """The rows of a task's rings by the time of their arrival.
+    """The ages of the rows in a task's rings, and the removal of old rows.
 
-    Rows carry no time of arrival: from time to time it is noted how many had come by then.
+    Rows have no time of arrival. Instead, marks record from time to time how many rows each ring received.
 
     Parameters
     ----------
     rings : mapping of str to BoundedTable
     horizon_seconds : float
     resume : Marks, optional
-        What `snapshot` gave.
+        A snapshot.
 
     Examples
     --------
@@ -54,28 +57,30 @@ class Ageing:
     ) -> None:
         self._rings = rings
         self._keep = HORIZONS_KEPT * horizon_seconds
-        # A ring may have been begun anew since: what was noted of the one before says nothing of its rows.
+        # A ring may be newer than the snapshot: numbers of its predecessor do not apply to its rows.
         self._marks: Marks = []
         self._gone: dict[str, int] = {}
         if resume is not None:
             *marks, (_, gone) = resume
-            self._gone = self._known(gone)
-            self._marks = [(time, self._known(numbers)) for time, numbers in marks]
+            self._gone = self._limit_to_added(gone)
+            self._marks = [(time, self._limit_to_added(numbers)) for time, numbers in marks]
 
-    def _known(self, numbers: Mapping[str, int]) -> dict[str, int]:
+    def _limit_to_added(self, numbers: Mapping[str, int]) -> dict[str, int]:
         return {k: min(n, self._rings[k].span[1]) for k, n in numbers.items() if k in self._rings}
 
     def snapshot(self) -> Marks:
-        """The marks, and last how many rows are gone."""
+        """Return the marks, and last the numbers of removed rows."""
         return [*((time, dict(numbers)) for time, numbers in self._marks), (0.0, dict(self._gone))]
 
     def step(self, now: float) -> Iterator[tuple[str, Ints]]:
-        """Wipe what has come of age, some of it at a time: each ring and rows of it are given, and then go.
+        """Yield rows that are too old, with the name of their ring, and then remove them.
+
+        A step removes a limited number of rows of a ring; later steps remove the rest.
 
         Parameters
         ----------
         now : float
-            The clock by which records arrive, seconds.
+            The clock of the records' arrival, seconds.
         """
         if not self._marks or now - self._marks[-1][0] >= self._keep / _MARKS:
             self._marks.append((now, {kind: ring.span[1] for kind, ring in self._rings.items()}))
@@ -87,11 +92,11 @@ class Ageing:
                     self._rings[kind].retire(rows)
                 self._gone[kind] = last
                 if last < stop:
-                    return  # the rest at the next step
+                    return  # the next step removes the rest
             del self._marks[0]
 
     def _due(self, kind: str, stop: int) -> tuple[Ints, int]:
-        """Rows of a ring numbered below `stop`, and the number after the last of them."""
+        """Return the next rows to remove, numbered below `stop`, and the number after the last of them."""
         ring = self._rings[kind]
         first = max(self._gone.get(kind, 0), ring.span[0])
         last = min(stop, first + _ROWS_AT_ONCE)

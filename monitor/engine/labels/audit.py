@@ -1,29 +1,29 @@
-"""Do the confidences alone tell how many answers are right? Asked of the labelled rows.
+"""The audit of a model's confidences: how often their intervals hold for batches of labelled rows.
 
-The interval that is reported of a window also carries the calibration's error, and what labels said of it;
-the audit leaves both out, so that a share below the level says that the confidences are off, and no more.
+The reported interval of a window also allows for the calibration's error and for the correction by labels.
+The audit leaves both out, so a share below the level says that the confidences are off, and nothing else.
 
-Whole windows are never labelled, so the intervals cannot be held against what windows turned out to be.
-But the interval follows from the confidences of *any* rows. The labelled rows of a model, in the order in
-which they became labelled, are cut into batches of exactly 30; for each batch the exact interval of the
-number of right answers, by the Poisson binomial of those rows' own confidences (Kivimäki et al., section
-4.2), either holds the number that was right or not. The share of batches where it does is what is told.
+Windows are never labelled completely, so their intervals cannot be compared with their true accuracy. But the
+confidences of *any* rows give such an interval. The audit cuts the labelled rows of a model, in the order in
+which they became labelled, into batches of exactly 30. For each batch it computes the exact interval of the
+number of right answers, from the Poisson binomial of the rows' own confidences (Kivimäki et al., section
+4.2), and checks whether the interval holds the true number. It reports the share of batches where it does.
 
-What it assumes: that rows are picked for labelling without regard to whether the answer was right, given
-its score. Labels that are asked for where the score is low are no problem, as the confidences of those
-very rows are used; labels that come mostly from complaints are one, and make every interval look wrong.
-Each row counts with its first label; one that is corrected later is not counted again.
+**Assumption.** Rows are picked for labelling without regard to whether the answer was right, given its score.
+Labels that are requested where the score is low do no harm, because the audit uses the confidences of the
+labelled rows. Labels that come mostly from complaints do harm: they make every interval look wrong. Each row
+counts with its first label; a correction of the label does not count.
 
-A new version of the model, or a new baseline, begins the audit anew; labels that reach the new version's
-first window before it closes count for none.
+A new version of the model, or a new baseline, restarts the audit. Labels that reach the first window of the
+new version before it closes do not count.
 
-How to read it: counts are discrete, so that the interval covers *at least* its level, at 30 rows of a
-good model about 98 % for a level of 95 %: a ratio above the level is no fault. Of B batches, chance
-alone moves the share by one binomial error, √(level (1 − level) / B): 5 points at 20 batches (600 labels),
-1.5 points at the 200 that are kept. A share that lies more than two of those below the level says that the
-confidences are off. A bias of three points lowers the share to 93 %, one of five to 86 %, one of ten to
-59 % (`tests/fidelity/output/audit.txt`): a share near the level is no proof that the estimate is right to
-a point.
+**How to read it.** Counts are discrete, so the interval covers *at least* its level: with 30 rows of a good
+model about 98 % for a level of 95 %. A ratio above the level is no fault. Over B batches, chance alone moves
+the share by one binomial error, √(level (1 − level) / B): 5 points at 20 batches (600 labels), 1.5 points at
+the 200 that are kept. A share more than two such errors below the level says that the confidences are off. A
+bias of three points lowers the share to 93 %, one of five to 86 %, one of ten to 59 %
+(`tests/fidelity/output/audit.txt`), so a share near the level does not prove that the estimate is right to a
+point.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from monitor.reports.views import Coverage
 from monitor.stats.estimate.average_confidence import average_confidence_many
 
 BATCHES_KEPT = 200
-"""The newest, on which the share rests: 6,000 labelled rows, and a binomial error of 1.5 points."""
+"""The number of newest batches in the share: 6,000 labelled rows, with a binomial error of 1.5 points."""
 
-_MOST_WAITING = 64 * BATCH_ROWS  # rows before their intervals are computed, in one vectorised call
+_MOST_WAITING = 64 * BATCH_ROWS  # rows before one vectorised call computes their intervals
 
 
 def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
-    """Whether each batch's number of right answers lies in the exact interval of its confidences.
+    """Return whether each batch's number of right answers lies in the exact interval of its confidences.
 
     Parameters
     ----------
     confidence : (batches, n) float64
-        The chance of each answer to be right, 0 to 1.
+        The probability that each answer is right, 0 to 1.
     right : (batches,) int64
-        How many were.
+        The number of right answers in each batch.
     level : float
-        Of the interval, strictly between 0 and 1.
+        The level of the interval, strictly between 0 and 1.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
     Raises
     ------
     ValueError
-        As `average_confidence_many`.
+        A confidence or the level is out of range, or a batch has no rows.
 
     Examples
     --------
@@ -75,19 +75,19 @@ def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
     [True, True, False]
     """
     n = confidence.shape[1]
-    counts = np.rint(average_confidence_many(confidence, level)[:, 1:] * n)  # back from shares, exactly
+    counts = np.rint(average_confidence_many(confidence, level)[:, 1:] * n)  # shares back to counts, exactly
     inside: NDArray[np.bool_] = (counts[:, 0] <= right) & (right <= counts[:, 1])
     return inside
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalAudit:
-    """Settings of the audit of one model.
+    """The settings of a model's audit.
 
     Parameters
     ----------
     level : float
-        Of the intervals, strictly between 0 and 1.
+        The level of the intervals, strictly between 0 and 1.
 
     Examples
     --------
@@ -101,9 +101,9 @@ class IntervalAudit:
     level: float
 
     def build(self, resume: AuditState | None = None) -> IntervalAuditLogic:
-        """The audit, from the start or from where a snapshot left it.
+        """Return the audit, new or resumed from a snapshot.
 
-        A snapshot of another level begins anew: shares of different levels do not add up.
+        The batches of a snapshot with another level are dropped: shares of different levels do not add up.
         """
         return IntervalAuditLogic(self.level, resume)
 
@@ -117,13 +117,16 @@ class AuditState(msgspec.Struct, frozen=True):
     confidence: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
     right: NDArray[np.bool_] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
-    def begun_anew(self, window: int) -> AuditState:
-        """That of an audit that begins anew with this window."""
+    def restarted(self, window: int) -> AuditState:
+        """Return the state of an audit that restarts with this window."""
         return AuditState(self.level, window)
 
 
 class IntervalAuditLogic:
-    """The audit of one model at work. Rows in the same order give the same, in whatever pieces they come."""
+    """The running audit of one model.
+
+    The result depends on the rows and their order, not on the pieces in which they are added.
+    """
 
     def __init__(self, level: float, resume: AuditState | None = None) -> None:
         state = resume or AuditState(level)
@@ -135,14 +138,14 @@ class IntervalAuditLogic:
         self._confidence, self._right = state.confidence, state.right
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Take rows that have just got their first labels, in the order in which they did.
+        """Add rows that have just got their first labels, in the order of these labels.
 
         Parameters
         ----------
         window : (n,) int64
-            The window that each counts in; those of an earlier baseline are passed over.
+            The window that each row counts in. Rows of windows before the restart are ignored.
         confidence : (n,) float64
-            NaN where it is not known: passed over.
+            NaN where it is unknown; these rows are ignored.
         right : (n,) bool
         """
         kept = (window >= self._since) & ~np.isnan(confidence)
@@ -151,14 +154,14 @@ class IntervalAuditLogic:
         if len(self._right) >= _MOST_WAITING:
             self._judge_batches()
 
-    def begin_anew(self, window: int) -> None:
-        """Forget everything; rows of windows before this one do not count any more."""
+    def restart(self, window: int) -> None:
+        """Drop all rows and results; rows of windows before this one no longer count."""
         self._since = window
         self._covered.clear()
         self._confidence, self._right = self._confidence[:0], self._right[:0]
 
     def coverage(self) -> Coverage | None:
-        """The share over the newest 200 batches; None before the first one is full."""
+        """Return the share over the newest 200 batches; None before the first batch is full."""
         self._judge_batches()
         if not self._covered:
             return None
@@ -166,7 +169,7 @@ class IntervalAuditLogic:
         return Coverage(sum(self._covered) / batches, batches * BATCH_ROWS, self._level)
 
     def snapshot(self) -> AuditState:
-        """The outcomes of the newest batches, and the rows of the open one."""
+        """Return the outcomes of the newest batches, and the rows of the open one."""
         self._judge_batches()
         return AuditState(
             self._level, self._since, list(self._covered), self._confidence.copy(), self._right.copy()
@@ -178,7 +181,7 @@ class IntervalAuditLogic:
 
 
 def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
-    """Judge the full batches that wait in audits of one level, all of them in one vectorised call."""
+    """Judge the full batches of several audits of one level in one vectorised call."""
     waiting = [(audit, len(audit._right) // BATCH_ROWS * BATCH_ROWS) for audit in audits]
     waiting = [(audit, full) for audit, full in waiting if full]
     if not waiting:
@@ -197,19 +200,20 @@ def judge_together(audits: Iterable[IntervalAuditLogic]) -> None:
 
 
 def first_labelled(matches: Matches) -> tuple[Ints, NDArray[np.bool_]]:
-    """Place and outcome of each row that gets its first label.
+    """Return the index and the outcome of each row that gets its first label.
 
-    One answer at most gets its label at one place in the stream. If that label is changed at the same
-    place (of two that waited for it, the later one holds), what it says in the end counts.
+    At each place in the stream at most one answer gets its label. If this label changes at the same place
+    (where two labels waited for the answer, the later one is valid), the final outcome counts.
 
     Parameters
     ----------
     matches : Matches
-        Of any series, sorted by series and then by sequence.
+        Rows of any series, sorted by series and then by sequence.
 
     Returns
     -------
     place : (n,) int64
+        Indices into `matches`.
     right : (n,) bool
     """
     moved = np.diff(matches.sequence, prepend=-1) != 0

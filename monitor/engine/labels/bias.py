@@ -1,4 +1,4 @@
-"""How far the estimated accuracy is off, by labelled rows: a shift of all confidences in logits."""
+"""The bias of the estimated accuracy by labelled rows: one shift of all confidences, in logits."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from monitor.base.records import Floats
 from monitor.reports.trust import Bias
 from monitor.stats.solvers import brentq
 
-_FARTHEST = 30.0  # logits: no confidence that is told apart from 0 and 1 needs more to reach the other end
+_FARTHEST = 30.0  # logits: enough to move any confidence other than 0 and 1 to the other end
 _NEAR_ENOUGH = 1e-10  # logits
-_NEAREST = 1e-6  # confidences of exactly 0 and 1, which isotonic curves give, could not be shifted at all
+_NEAREST = 1e-6  # isotonic curves give confidences of exactly 0 and 1, which no shift would move
 
 
 def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> Bias:
-    """The difference between the rows' accuracy and their mean confidence, with an interval.
+    """Return the difference between the rows' accuracy and their mean confidence, with an interval.
 
     A model whose confidences are all off by b logits is right with probability expit(logit c + b). The
-    interval holds every b whose expected number of right answers lies within z binomial standard
-    deviations, taken at that b, of the number observed (a score interval, as Wilson's for one share), and
-    is told in points of accuracy. Unlike Wilson's it knows that confidences differ: on the simulated data
-    of the papers it is a third narrower.
+    interval holds every b whose expected number of right answers lies within z binomial standard deviations
+    at that b of the observed number: a score interval, like Wilson's for one share. Its ends are in points of
+    accuracy. Unlike Wilson's interval it allows for confidences that differ: on the simulated data of the
+    papers it is a third narrower.
 
-    It misleads where the rows were chosen by what they show. At the moment of an alarm the newest rows are
-    those that raised it, so that the value is too large; labels that come later put that right.
+    It misleads where the outcomes decided which rows are included. At an alarm, the newest rows are the ones
+    that raised it, so the value is too large; later labels correct it.
 
     Parameters
     ----------
     confidence : (n,) float64
-        From 0 to 1; n at least 1.
+        From 0 to 1, one row or more.
     right : (n,) bool
     level : float
         Above 0 and below 1.
@@ -40,12 +40,12 @@ def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> B
     Raises
     ------
     ValueError
-        No rows, or the level is out of range.
+        There are no rows, or the level is out of range.
 
     Examples
     --------
-    >>> found = bias(np.full(100, 0.9), np.arange(100) < 80)
-    >>> round(found.value, 3), round(found.lower, 3), round(found.upper, 3)
+    >>> error = bias(np.full(100, 0.9), np.arange(100) < 80)
+    >>> round(error.value, 3), round(error.lower, 3), round(error.upper, 3)
     (-0.1, -0.189, -0.033)
     """
     if not len(confidence):
@@ -64,13 +64,13 @@ def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> B
 
 
 def _expected_at(logit: Floats, hits: float, z: float) -> float:
-    """Expected right answers at the shift from which `hits` lies z standard deviations upwards."""
+    """Return the expected number of right answers at the shift where `hits` is z deviations above it."""
 
     def above(shift: float) -> float:
         p = scipy.special.expit(logit + shift)
         return hits - float(p.sum()) - z * math.sqrt(float((p * (1 - p)).sum()))
 
-    # It falls as the shift grows; where all rows were right, or none, it may not cross zero at all.
+    # It falls as the shift grows. If all rows were right, or none, it may not cross zero.
     if above(-_FARTHEST) <= 0:
         shift = -_FARTHEST
     elif above(_FARTHEST) > 0:

@@ -1,4 +1,4 @@
-"""The columns that the join of labels takes, keeps and gives."""
+"""The columns that the join of labels reads, stores and returns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 from monitor.base.records import NO_ID, Floats, Ints, Keys, id_keys, mix
 
 _MODEL_SALT = np.uint64(0xD6E8FEB86659FD93)
-_STEPS_A_HORIZON = 100  # waiting labels are looked through so often while one horizon passes
-_LEAST_PROBABILITY = 1e-12  # its weight, squared, still fits a double beside others
+_STEPS_A_HORIZON = 100  # checks of the waiting labels in the time of one horizon
+_LEAST_PROBABILITY = 1e-12  # sums of squared weights still fit a double
 
 NO_LABEL = -1
 
@@ -25,24 +25,32 @@ LABEL_COLUMNS: dict[str, DTypeLike] = {
     "first_sequence": np.int64,
     "probability": np.float32,
 }
-"""The stored columns of a label; `first_sequence` and `probability` are those of its id's first label."""
-
+"""The stored columns of a label; `first_sequence` and `probability` come from the first label of its id."""
 
 ALONE, SEVERAL = 1, 2
-"""What stands in `rows` of the first answer to a request of one row, or of several; 0 in any other."""
+"""Values of `rows` for the first answer to a request of one row, and of several; 0 for all other answers."""
 
 
 def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict[str, DTypeLike]:
-    """What is kept of an answer that counts in at most so many series, and has so many scores to keep.
+    """Return the stored columns of an answer.
 
-    With scores its id is kept too, to join the answers of several models, and whether its label has replaced
-    another class (`replaced`). Where a source numbers the rows of requests, `rows` is kept: see `ALONE`.
-    `block` holds `Matches.block` plus 1: stores of older versions lack it, and an absent column reads as 0.
+    `block` holds `Matches.block` plus 1, because stores of older versions lack it and a missing column reads
+    as 0.
+
+    Parameters
+    ----------
+    series : int
+        The largest number of series that an answer counts in.
+    scored : int
+        The number of scores to store. If there are any, `id` is stored to join the answers of several models,
+        and `replaced` says whether the label has replaced another class.
+    numbered : bool
+        Whether the source numbers the rows of requests. Then `rows` is stored: see `ALONE`.
     """
-    kept: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
+    stored: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
     if scored:
-        kept |= {"id": np.uint64, "scores": np.dtype((np.float32, (scored,))), "replaced": np.bool_}
-    return kept | {
+        stored |= {"id": np.uint64, "scores": np.dtype((np.float32, (scored,))), "replaced": np.bool_}
+    return stored | {
         "predicted": np.int32,
         "label": np.int32,
         "confidence": np.float32,
@@ -56,30 +64,30 @@ def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict
 
 
 def weights(probability: NDArray[np.floating]) -> Floats:
-    """What a labelled row counts for: 1 / its probability of being picked, 1 where none was given.
+    """Return the weight of each labelled row: 1 / its probability of being picked, 1 where that is unknown.
 
     Parameters
     ----------
     probability : (n,) float
-        Above 0 and at most 1, NaN for none given. Below 1e-12 it is taken as that.
+        Above 0 and at most 1, or NaN where it is unknown. A value below 1e-12 counts as 1e-12.
 
     Examples
     --------
     >>> weights(np.array([0.25, np.nan])).tolist()
     [4.0, 1.0]
     """
-    given = np.maximum(probability.astype(np.float64), _LEAST_PROBABILITY)
-    return np.where(np.isnan(probability), 1.0, 1.0 / given)
+    bounded = np.maximum(probability.astype(np.float64), _LEAST_PROBABILITY)
+    return np.where(np.isnan(probability), 1.0, 1.0 / bounded)
 
 
-@lru_cache(maxsize=100_000)  # more than models of an agent: all are asked for with each chunk
+@lru_cache(maxsize=100_000)  # more than an agent has models: each chunk looks up all of them
 def model_code(model: str) -> int:
-    """A model's number in the keys of its answers and labels: the same in every process, never negative."""
+    """Return a model's number in the keys of its answers and labels: 0 or more, equal in every process."""
     return int(id_keys([model])[0] >> np.uint64(1))
 
 
 def answer_keys(keys: Keys, model: Ints) -> Keys:
-    """Keys of (id, model) pairs; `NO_ID` stays what it is."""
+    """Return the keys of (id, model) pairs; `NO_ID` stays `NO_ID`."""
     salted = mix(keys ^ ((model.astype(np.uint64) + np.uint64(1)) * _MODEL_SALT))
     salted[salted == NO_ID] = np.uint64(1)
     salted[keys == NO_ID] = NO_ID
@@ -87,7 +95,7 @@ def answer_keys(keys: Keys, model: Ints) -> Keys:
 
 
 def keys_of(ids: Keys, models: Ints) -> tuple[Keys, Keys]:
-    """Every key under which answers, and under which labels, of these ids may stand.
+    """Return all keys under which answers, and under which labels, of these ids may be stored.
 
     Parameters
     ----------
@@ -107,36 +115,36 @@ def keys_of(ids: Keys, models: Ints) -> tuple[Keys, Keys]:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What labels say of windows: one row a (series, window) that a label reached.
+    """The effect of labels on windows: one row for each window of a series that a label reached.
 
     Parameters
     ----------
     series, window : (n,) int64
     labelled : (n,) int64
-        1 for a new labelled row; 0 where a label was corrected.
+        1 for a newly labelled row; 0 for a corrected label.
     correct : (n,) int64
-        Change of the number of correct rows, -1 to 1.
+        The change of the number of correct rows, -1 to 1.
     sequence : (n,) int64
-        When both the answer and its label were known.
+        The number of the record at which both the answer and its label were known.
     weight : (n,) float64
-        1 / the probability with which the row was picked for labelling, as its first label said; 1 where
-        that said nothing. A correction has its row's: all sums of weights change by `labelled` and
-        `correct` times it (or its square).
+        1 / the probability with which the row was picked for labelling, from its first label; 1 where that
+        label has none. A correction has the weight of its row, so all sums of weights change by `labelled`
+        and `correct` times the weight (or its square).
     confidence : (n,) float64
         The probability that the answer is right, by the calibration in force when it came.
     right : (n,) bool
-        Whether the label now says that it is.
+        Whether the answer is right by its current label.
     id : (n,) uint64
-        Of the answer; `NO_ID` where it is not kept, or there is none.
+        The answer's id; `NO_ID` where it is not stored, or there is none.
     label : (n,) int64
-        What the label says now.
+        The current label.
     replaced : (n,) bool
-        Whether it took the place of another class.
+        Whether the label replaced another class.
     block : (n,) int64
-        First row, among all rows of the series, of the answer's block in `monitor.stats.estimate.corrected`;
-        -1 where it is not known.
+        The first row, among all rows of the series, of the answer's block in
+        `monitor.stats.estimate.corrected`; -1 where it is unknown.
     predicted : (n,) int64
-        The class that the answer names.
+        The class that the model predicted.
     """
 
     series: Ints
@@ -155,7 +163,7 @@ class Matches:
 
     @classmethod
     def none(cls) -> Matches:
-        """No match."""
+        """Return matches without rows."""
         empty, numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=bool)
         ids = np.zeros(0, dtype=np.uint64)
         return cls(
@@ -163,12 +171,12 @@ class Matches:
         )
 
     def take(self, index: Ints | slice) -> Matches:
-        """The matches at these places."""
+        """Return the matches at these indices."""
         return Matches(*(getattr(self, column.name)[index] for column in fields(self)))
 
     @classmethod
     def join(cls, parts: list[Matches]) -> Matches:
-        """All matches of several steps."""
+        """Return the matches of several steps together."""
         if len(parts) < 2:
             return parts[0] if parts else cls.none()
         names = [column.name for column in fields(cls)]
@@ -177,29 +185,29 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to be joined, n rows; each counts in the windows of one or more series.
+    """Answers to join, n rows; each counts in the windows of one or more series.
 
     Parameters
     ----------
     key : (n,) uint64
-        Of the id alone.
+        The key of the id alone.
     model : (n,) int64
-        Index of the model within its task.
+        The number of the model, by `model_code`.
     predicted : (n,) int64
     time : (n,) float64
     sequence : (n,) int64
     series, window : (n, S) int64
-        The series that the answer counts in (the model's own, then its groups'), -1 for none, and the
-        window there.
+        The series that the answer counts in (the model's own, then its groups'), -1 for none, and the number
+        of its window there.
     confidence : (n,) float64
-        Probability that the answer is right.
+        The probability that the answer is right.
     scores : (n, K) float64
-        Raw.
+        Raw scores.
     request : (n,) uint64, optional
     alone : (n,) bool, optional
         As in `Batch`.
     block : (n, S) int64, optional
-        As in `Matches`. Left out, it is not known.
+        As in `Matches`; -1 if absent.
     """
 
     key: Keys
@@ -224,11 +232,11 @@ class Answers:
             object.__setattr__(self, "block", np.full(self.series.shape, -1))
 
     def take(self, index: Ints) -> Answers:
-        """The answers at these places."""
+        """Return the answers at these indices."""
         return Answers(*(getattr(self, column.name)[index] for column in fields(self)))
 
-    def kept(self, scored: int, numbered: bool = False) -> dict[str, NDArray[Any]]:
-        """The columns of `answer_columns`, without a label yet."""
+    def to_columns(self, scored: int, numbered: bool = False) -> dict[str, NDArray[Any]]:
+        """Return the columns of `answer_columns`, without labels."""
         n = len(self.key)
         columns: dict[str, NDArray[Any]] = {
             "predicted": self.predicted,
@@ -250,7 +258,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was let go of by id: answers, labels, and how many of these still waited for an answer."""
+    """The numbers of answers and labels removed by id, and of labels among them that waited for answers."""
 
     answers: int = 0
     labels: int = 0
@@ -270,36 +278,37 @@ class Clock:
     time: Floats
 
     def at(self, sequence: Ints) -> Floats:
+        """Return the clock at the answers with these sequence numbers."""
         place = np.searchsorted(self.sequence, sequence)
         return self.time[np.minimum(place, len(self.time) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """How far apart in time an answer and its label may lie."""
+    """The largest time between an answer and its label."""
 
     seconds: float
 
-    def near(self, lag: Floats) -> NDArray[np.bool_]:
-        """Whether these lags are within it."""
+    def is_near(self, lag: Floats) -> NDArray[np.bool_]:
+        """Return whether these lags lie within the horizon."""
         return np.abs(lag) <= self.seconds
 
-    def outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
-        """Whether the answers' clock has passed labels by the horizon, in whole steps of it.
+    def is_outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
+        """Return whether the answers' clock has passed these labels by the horizon, in whole steps of it.
 
-        In steps, so that looking through all labels once a step finds exactly these.
+        With whole steps, a check of all labels once a step finds exactly these labels.
         """
         late: NDArray[np.bool_] = self.mark(clock) > self.mark(label_time + self.seconds)
         return late
 
     def mark(self, time: Floats | float) -> Any:
-        """The last step up to this time."""
+        """Return the number of the last step up to this time."""
         return np.floor(np.asarray(time) / (self.seconds / _STEPS_A_HORIZON))
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Labels on their way in; `model` is -1 where one is about all answers with its id."""
+    """Labels to join; `model` is -1 for a label that applies to all answers with its id."""
 
     key: Keys
     first_row: Keys
@@ -310,16 +319,17 @@ class Labels:
     probability: Floats
 
     def take(self, index: slice) -> Labels:
-        """The labels at these places."""
+        """Return the labels at these indices."""
         return Labels(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Answers (rows of the ring) and a label of each; `row` is that label's row, -1 where it is settled.
+    """Pairs of an answer, by its row in the ring, and a label; `row` is the label's row, -1 if it is settled.
 
-    `sequence` is the label's, `first_sequence` that of the first label for its id, whose probability holds.
-    `several` holds where the label names a request of several rows, and cannot mean one of them.
+    `sequence` is the label's; `first_sequence` is that of the first label for its id, which also gives the
+    probability. `several` is true where the label names a request of several rows, so that it cannot mean one
+    of them.
     """
 
     answer: Ints
@@ -332,5 +342,5 @@ class Pairs:
     several: NDArray[np.bool_]
 
     def take(self, index: NDArray[np.bool_] | Ints) -> Pairs:
-        """The pairs at these places."""
+        """Return the pairs at these indices."""
         return Pairs(*(getattr(self, column.name)[index] for column in fields(self)))

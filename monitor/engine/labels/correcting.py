@@ -1,7 +1,7 @@
 """The correction of a series' accuracy by its labels: see `monitor.stats.estimate.corrected`.
 
-The engine counts the rows of a series in the order in which they come. Labels wait here until somebody asks,
-as a step brings each of many models a row or two.
+The engine numbers the rows of a series in the order in which they come. Labelled rows wait here until the
+correction is read, because with many models a step brings each of them only a row or two.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from monitor.stats.estimate.corrected import (
 )
 
 _MOST_WAITING = 64  # steps
-_CHANGES = 16  # of the calibration, the newest
+_CHANGES = 16  # the newest changes of the calibration that are kept
 
 
 class CorrectingState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Settings and state of a correction; nothing before its first window closes or its first label comes."""
+    """The settings and state of a correction; empty before the first closed window and the first label."""
 
     settings: Correction | None = None
     logic: CorrectionState | None = None
     forecast: tuple[float, float] | None = None
-    changes: tuple[tuple[int, int, float], ...] = ()  # of the calibration: between which rows, by how much
-    changing: tuple[int, int] | None = None  # between which rows of the open window
+    changes: tuple[tuple[int, int, float], ...] = ()  # first and last row, logits
+    changing: tuple[int, int] | None = None  # first and last row of changes in the open window
 
 
 class Correcting:
-    """The correction of one series at work.
+    """The running correction of one series.
 
     Parameters
     ----------
     settings : callable
-        Gives the settings, when somebody first asks: a reference takes some milliseconds to read.
+        Returns the settings. It is called at the first use, because a reference takes some milliseconds to
+        read.
     block_rows : int
-        Of a full block. A saved correction of other blocks is left behind.
+        The number of rows in a full block. A saved correction with other blocks is dropped.
     first_row : int
-        Of the open window, in the series.
+        The number of the open window's first row in the series.
     state : CorrectingState, optional
 
     Examples
@@ -68,7 +69,7 @@ class Correcting:
     ) -> None:
         self._settings = settings
         self._first_row = first_row
-        self._made: tuple[Correction, CorrectionLogic] | None = None
+        self._built: tuple[Correction, CorrectionLogic] | None = None
         self._waiting: list[tuple[Ints, Floats, NDArray[np.bool_]]] = []
         self._forecast: Forecast | None = None
         self._block_rows = block_rows
@@ -77,37 +78,37 @@ class Correcting:
         if state is not None and state.settings is not None and state.logic is not None:
             known = state.settings.block_rows == block_rows and state.logic.rows == first_row
             if known:
-                self._made = state.settings, state.settings.build(state.logic)
+                self._built = state.settings, state.settings.build(state.logic)
                 self._forecast = state.forecast and Forecast(*state.forecast)
 
     @property
     def logic(self) -> CorrectionLogic:
-        """The correction by all labels so far."""
-        _, logic = self._make()
+        """The correction, with all labels so far."""
+        _, logic = self._build()
         if self._waiting:
             block, confidence, right = map(np.concatenate, zip(*self._waiting, strict=True))
             self._waiting.clear()
             logic.push(block, confidence, right)
         return logic
 
-    def _make(self) -> tuple[Correction, CorrectionLogic]:
-        if self._made is None:
+    def _build(self) -> tuple[Correction, CorrectionLogic]:
+        if self._built is None:
             settings = self._settings()
-            self._made = settings, settings.build(CorrectionState.beginning_at(self._first_row))
-        return self._made
+            self._built = settings, settings.build(CorrectionState.beginning_at(self._first_row))
+        return self._built
 
     @property
     def labelled(self) -> int:
         """The number of labelled rows of this version of the model."""
-        return 0 if self._made is None and not self._waiting else self.logic.labelled
+        return 0 if self._built is None and not self._waiting else self.logic.labelled
 
     def learn(self) -> bool:
-        """Work out the settings; return whether they were not known before."""
-        known = self._made is not None
+        """Compute the settings; return whether they were unknown before."""
+        known = self._built is not None
         return not known and self.logic is not None
 
     def add(self, block: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Add rows that have just got their first labels; those of an unknown block, -1, are left out."""
+        """Add rows that have just got their first labels; rows of an unknown block, -1, are ignored."""
         if len(block) and block.min() < 0:
             known = block >= 0
             block, confidence, right = block[known], confidence[known], right[known]
@@ -117,19 +118,19 @@ class Correcting:
                 self.logic  # noqa: B018
 
     def close(self, window: int, confidence: Floats) -> None:
-        """Take the rows of a window that closes, (n,) calibrated confidences."""
+        """Add the rows of a window that closes: (n,) calibrated confidences."""
         self.logic.close(window, confidence)
 
     @property
     def stretch(self) -> float:
-        """What the logits of the confidences are multiplied by."""
-        return self._make()[0].stretch
+        """The factor of the confidences' logits."""
+        return self._build()[0].stretch
 
     @property
     def forecast(self) -> Forecast:
         """The bias of rows to come, as of the newest closed window."""
         if self._forecast is None:
-            self._forecast = self._make()[0].forecast
+            self._forecast = self._build()[0].forecast
         return self._forecast
 
     def predict(self) -> bool:
@@ -139,15 +140,15 @@ class Correcting:
         return known
 
     def announce(self, row: int) -> None:
-        """Note that another calibration announces confidences from this row of the series on."""
+        """Note that rows of the series from this one on have confidences of another calibration."""
         first = row if self._changing is None else self._changing[0]
         self._changing = first, row
 
     def moved(self, block: Ints) -> Floats:
-        """Return by how much calibrations since each row's have moved its logit.
+        """Return the change of each row's logit by the calibrations that came after the row's own.
 
-        It is not known, NaN, of rows of the block in which one came, and of rows that a new one has announced
-        in a window that is still open.
+        It is unknown, NaN, for rows of a block in which a calibration came, and for rows of the open window
+        whose confidences come from a new calibration.
 
         Parameters
         ----------
@@ -167,7 +168,7 @@ class Correcting:
         Parameters
         ----------
         before, after : (n,) float64
-            Confidences of the rows of that window by both.
+            The confidences of that window's rows by the former and the new calibration.
         """
         if len(before):
             change, variance = logit_change(before, after)
@@ -179,43 +180,43 @@ class Correcting:
         self._changing = None
         if len(self._changes) == _CHANGES:
             _, (start, stop, _), *rest = self._changes
-            self._changes = (start, stop, math.nan), *rest  # what was before is not known any more
+            self._changes = (start, stop, math.nan), *rest  # the changes before it are no longer known
         self._changes = *self._changes, (first, last, change)
 
-    def restarted(self) -> None:
-        """Begin anew with the window that closes next: another version of the model answers."""
-        if self._made is not None or self._waiting:
+    def restart(self) -> None:
+        """Restart with the window that closes next, for another version of the model."""
+        if self._built is not None or self._waiting:
             self.logic.restarted()
         self._forecast, self._changes, self._changing = None, (), None
 
     def estimate(self, window: int, level: float = 0.95, pooled: int = 1) -> Result | None:
-        """Estimate the accuracy of a window, or of several that end with it.
+        """Estimate the accuracy of a window, or of several windows that end with it.
 
         Parameters
         ----------
         window : int
         level : float
         pooled : int
-            So many windows, of which those that are no longer kept are left out.
+            The number of windows. Windows that are no longer kept are left out.
 
         Returns
         -------
         Estimate or Unknown or None
-            None where there is no label, or the window is not kept.
+            None if there is no label, or the window is not kept.
         """
         if not self.labelled or window not in (kept := self.logic.windows):
             return None
         return self.logic.estimate(window, level, min(pooled, kept.index(window) + 1))
 
     def labels_in(self, window: int, pooled: int) -> int:
-        """Return the number of labelled rows of windows that end with this one; 0 if it is not kept."""
+        """Return the number of labelled rows in `pooled` windows that end with this one; 0 if not kept."""
         if not self.labelled or window not in self.logic.windows:
             return 0
         return self.logic.labels_in(window, pooled)
 
     def snapshot(self) -> CorrectingState:
-        """Return what a restart goes on with."""
-        if self._made is None and not self._waiting:
+        """Return the settings and the state."""
+        if self._built is None and not self._waiting:
             return CorrectingState(changes=self._changes, changing=self._changing)
         state = self.logic.snapshot()
-        return CorrectingState(self._make()[0], state, self._forecast, self._changes, self._changing)
+        return CorrectingState(self._build()[0], state, self._forecast, self._changes, self._changing)

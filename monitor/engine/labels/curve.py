@@ -1,7 +1,7 @@
-"""The calibration curve of one model as labels come: of all labelled answers, and of the newest kind.
+"""The calibration curve of one model from its labelled answers: in total, and since the last restart.
 
 Each answer counts with its first label and with the confidence that it had when it came, as in the audit of
-the intervals (`monitor.engine.labels.audit`), so that counts only rise.
+the intervals (`monitor.engine.labels.audit`), so counts only rise.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from monitor.stats.histograms import CalibrationCurve
 
 
 class CurveState(msgspec.Struct, frozen=True):
-    """The curves as far as they are counted."""
+    """The counts of both curves, and the first window of the current one."""
 
     since: int = 0
     total: CalibrationCurve = CalibrationCurve()
     current: CalibrationCurve = CalibrationCurve()
 
-    def begun_anew(self, window: int) -> CurveState:
-        """That of one that begins anew with this window."""
+    def restarted(self, window: int) -> CurveState:
+        """Return the state in which `current` restarts with this window; `total` stays."""
         return CurveState(window, self.total)
 
 
 class CurveFollower:
-    """Counts labelled answers by their confidence.
+    """Calibration curves that count labelled answers by their confidence.
 
     Parameters
     ----------
     state : CurveState, optional
-        What `snapshot` gave.
+        A snapshot.
 
     Attributes
     ----------
     total : CalibrationCurve
-        Since the start.
+        The counts since the start.
     current : CalibrationCurve
-        Since it was last begun anew.
+        The counts since the last restart.
 
     Examples
     --------
     >>> curve = CurveFollower()
     >>> curve.add(np.array([0, 1]), np.array([0.7, 0.8]), np.array([True, False]))
-    >>> curve.begin_anew(2)
+    >>> curve.restart(2)
     >>> curve.add(np.array([1, 2]), np.array([0.7, 0.8]), np.array([True, False]))
     >>> sum(curve.total.labelled), sum(curve.current.labelled)
     (4, 1)
@@ -56,14 +56,14 @@ class CurveFollower:
         self._since, self.total, self.current = state.since, state.total, state.current
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Take rows that have just got their first labels.
+        """Add rows that have just got their first labels.
 
         Parameters
         ----------
         window : (n,) int64
-            The window that each counts in; of earlier ones nothing goes into `current`.
+            The window that each row counts in. Rows of windows before the restart count only in `total`.
         confidence : (n,) float64
-            NaN where it is not known: passed over.
+            NaN where it is unknown; these rows are ignored.
         right : (n,) bool
         """
         known = ~np.isnan(confidence)
@@ -73,10 +73,10 @@ class CurveFollower:
         known &= window >= self._since
         self.current = self.current.plus(confidence[known], right[known])
 
-    def begin_anew(self, window: int) -> None:
-        """Confidences are of another kind from this window on."""
+    def restart(self, window: int) -> None:
+        """Restart `current` with this window, from which confidences have another source."""
         self._since, self.current = window, CalibrationCurve()
 
     def snapshot(self) -> CurveState:
-        """What is counted."""
+        """Return the counts of both curves, and the first window of the current one."""
         return CurveState(self._since, self.total, self.current)

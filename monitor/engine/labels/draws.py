@@ -1,7 +1,7 @@
-"""Which labelled rows were drawn one after another, and how: what `active_testing` needs beside labels.
+"""Draws: how labelled rows were picked one after another, which `active_testing` needs beside the labels.
 
-Draws stand in a ring of their own, apart from the labels that brought them: few labels have any, and a row
-counts as drawn whatever becomes of its label, also where one had come before.
+Draws have a ring of their own, apart from the labels that came with them: few labels have a draw, and a row
+counts as drawn whatever happens to its label, also if the row had a label before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
 
 FEWEST_DRAWS = 30
-"""So many labels a newer round must have before it takes the place of one that has as many."""
+"""The number of labels that a newer round needs before it replaces an older round that has as many."""
 
 _COLUMNS: dict[str, DTypeLike] = {
     "id": np.uint64,
@@ -38,11 +38,11 @@ class Round:
     Parameters
     ----------
     number : (n,) int64
-        Of the draw of each row, from 1; −1 for those that are not of the round.
+        The number of each row's draw, from 1; −1 for rows that are not in the round.
     probability : (n,) float64
-        The chance with which that draw took it; NaN likewise.
+        The probability with which the draw picked the row; NaN for rows that are not in the round.
     pool : int
-        Rows before the first draw; 0 where there is no round.
+        The number of rows before the first draw; 0 if there is no round.
     """
 
     number: Ints
@@ -51,35 +51,35 @@ class Round:
 
     @classmethod
     def none(cls, rows: int) -> Round:
-        """No row is drawn."""
+        """Return a round without draws."""
         return cls(np.full(rows, -1, dtype=np.int64), np.full(rows, np.nan), 0)
 
     @property
-    def drawn(self) -> int:
-        """How many of the rows are of it."""
+    def draws(self) -> int:
+        """The number of rows in the round."""
         return int((self.number > 0).sum())
 
     @property
     def missing(self) -> int:
-        """Draws before the last of these whose rows are not among them."""
-        return int(self.number.max(initial=0)) - self.drawn if self.drawn else 0
+        """The number of earlier draws whose rows are missing here."""
+        return int(self.number.max(initial=0)) - self.draws if self.draws else 0
 
 
 class Draws:
-    """The draws that labels of a task brought.
+    """The draws of a task's labels.
 
     Parameters
     ----------
     limit : int
-        Kept at most, oldest out first.
+        The largest number of draws kept, oldest out first.
     horizon_days : float
-        A label further than this from its row's answer is of another use of the id.
+        A label that lies further than this from its row's answer belongs to another use of the id.
     resume : RingState, optional
 
     Attributes
     ----------
     ring : BoundedTable
-        By id and round.
+        The draws by id and round.
 
     Examples
     --------
@@ -88,8 +88,8 @@ class Draws:
     >>> how = np.array([(5, 1, 90, 0.1), (5, 2, 90, 0.2)], dtype=DRAW)
     >>> draws = Draws(1000, horizon_days=30.0)
     >>> draws.add(LabelBatch("t", ids, ones, -ones, (), ones.astype(float), ones / 2, np.arange(2), how))
-    >>> found = draws.newest(np.array([8, 9], dtype=np.uint64), np.zeros(2))
-    >>> found.number.tolist(), found.pool, found.missing
+    >>> newest = draws.newest(np.array([8, 9], dtype=np.uint64), np.zeros(2))
+    >>> newest.number.tolist(), newest.pool, newest.missing
     ([2, -1], 90, 1)
     """
 
@@ -98,31 +98,31 @@ class Draws:
         self.ring = BoundedTable(_COLUMNS, limit, resume)
 
     def add(self, labels: LabelBatch) -> None:
-        """Take the draws of labels, in the order in which these came; of a row twice in a round the first."""
+        """Add the draws of labels, in the labels' order; a row's first draw in a round counts."""
         rows = np.flatnonzero(labels.draw["number"])
         if not len(rows):
             return
-        ids, drawn = labels.key[rows], labels.draw[rows]
-        # Who counts another pool has drawn from another: numbers of the two would not fit together.
-        rounds = mix(drawn["round"] ^ mix(drawn["pool"].astype(np.uint64)))
+        ids, draw = labels.key[rows], labels.draw[rows]
+        # A draw with another pool size is from another pool: the numbers of both do not belong together.
+        rounds = mix(draw["round"] ^ mix(draw["pool"].astype(np.uint64)))
         keys = mix(ids ^ rounds)
         fresh = self.ring.find(keys) < 0
         fresh[repeats(keys)[0]] = False
         columns: dict[str, NDArray[Any]] = {"id": ids, "round": rounds, "time": labels.time[rows]}
-        columns |= {name: drawn[name] for name in ("number", "pool", "probability")}
+        columns |= {name: draw[name] for name in ("number", "pool", "probability")}
         self.ring.add(keys[fresh], {name: column[fresh] for name, column in columns.items()})
 
     def newest(self, ids: Keys, time: Floats) -> Round:
-        """The round to estimate from: of those with at least 30 of these rows, the newest; else the newest.
+        """Return the newest round that has at least 30 of these rows, or else the newest of all rounds.
 
-        A round is as new as its first label.
+        The first label of a round decides how new the round is.
 
         Parameters
         ----------
         ids : (n,) uint64
-            Of labelled rows, each once.
+            The ids of labelled rows, without repeats.
         time : (n,) float64
-            Of their answers, seconds since the epoch.
+            The times of their answers, seconds since the epoch.
         """
         kept = self.ring.live()
         kept = kept[self.ring.keys(kept) != 0]
@@ -130,20 +130,20 @@ class Draws:
             return Round.none(len(ids))
         order = np.argsort(ids)
         at = order[np.minimum(np.searchsorted(ids, self.ring["id"][kept], sorter=order), len(ids) - 1)]
-        there = (ids[at] == self.ring["id"][kept]) & self._horizon.near(self.ring["time"][kept] - time[at])
+        there = (ids[at] == self.ring["id"][kept]) & self._horizon.is_near(self.ring["time"][kept] - time[at])
         kept, at = kept[there], at[there]
         if not len(kept):
             return Round.none(len(ids))
         rounds, first, many = np.unique(self.ring["round"][kept], return_index=True, return_counts=True)
         chosen = rounds[np.lexsort((first, many >= FEWEST_DRAWS))[-1]]
         own = np.flatnonzero(self.ring["round"][kept] == chosen)
-        own = own[np.unique(self.ring["number"][kept[own]], return_index=True)[1]]  # the first of a number
+        own = own[np.unique(self.ring["number"][kept[own]], return_index=True)[1]]  # first of a number
         newest = Round.none(len(ids))
         newest.number[at[own]] = self.ring["number"][kept[own]]
         newest.probability[at[own]] = self.ring["probability"][kept[own]]
         return Round(newest.number, newest.probability, int(self.ring["pool"][kept[own[0]]]))
 
     def wipe(self, ids: Keys) -> None:
-        """Let go of what is known of these ids for good."""
+        """Remove the draws of these ids for good."""
         kept = self.ring.live()
         self.ring.wipe(self.ring.keys(kept[np.isin(self.ring["id"][kept], ids)]))

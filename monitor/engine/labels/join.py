@@ -1,18 +1,19 @@
-"""Labels find their answers by id, in either order of arrival, in bounded memory.
+"""The join of labels with answers by id, in either order of arrival and in bounded memory.
 
-Answers and labels each stand in a `BoundedTable`. A label and an answer with its id belong together when
-their times lie within the horizon of each other; whichever comes second finds the first. Records come
-in steps: first the answers of a step (`is_new`, `add_answers`), then its labels (`add_labels`). How a
-stream is cut into steps changes nothing: every match carries the sequence at which both were known,
-and each label's outcome is that of a join which takes one record after another.
+Answers and labels each have a `BoundedTable`. A label and an answer with the same id match if their times lie
+within the horizon of each other; the one that comes second finds the first. Records come in steps: first the
+answers of a step (`is_new`, `add_answers`), then its labels (`add_labels`). The cut of a stream into steps
+changes nothing: every match has the sequence at which both were known, and each label has the outcome of a
+join that reads one record after another.
 
-Where a source numbers the rows of its requests, a client knows the request's id, `r-1`, and not its row's,
-`r-1:0`. A label by that id joins the model's only row of the request, unless the model has answered under the
-exact id before either of them came. If the request had several rows, it says nothing of any of them.
+If a source numbers the rows of its requests, a client knows the request's id, `r-1`, but not the row's id,
+`r-1:0`. A label with the request's id joins the model's only row of the request, unless the model answered
+with exactly this id before the row or the label came. If the request had several rows, the label joins none
+of them.
 
-Two things do depend on the cut. Where the memory is full, what is pushed out goes by steps: a label can
-miss an answer that later answers of its own step pushed out. And where one step holds the same id
-twice, further apart than the horizon, what comes between the two can miss the first.
+Two results depend on the cut. If the memory is full, rows are overwritten step by step: a label can miss an
+answer that later answers of its own step overwrite. And if one step has the same id twice, further apart than
+the horizon, records between the two can miss the first.
 """
 
 from __future__ import annotations
@@ -50,41 +51,41 @@ from monitor.reports.views import LabelOutcome
 
 __all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
 
-_PAIRS_AT_ONCE = 1 << 17  # of labels and models: a thousand models must not cost a gigabyte
+_PAIRS_AT_ONCE = 1 << 17  # of labels and models, so that a thousand models do not cost a gigabyte
 _LAGS_KEPT = 1000
 _SECONDS_A_DAY = 86_400.0
-_FEWEST_LABELS = 1000  # a smaller table would cut a batch of labels into as many pieces as it has rows
+_FEWEST_LABELS = 1000  # with fewer rows, the table would cut a batch of labels into many pieces
 
 
 @dataclass(frozen=True, slots=True)
 class LabelJoin:
-    """Settings of the join of one task.
+    """The settings of a task's join.
 
     Parameters
     ----------
     horizon_days : float
-        A label belongs to an answer whose time is at most so far from its own. An answer that is later
-        than this than the one known by its id is no duplicate but a new use of the id, and so is a label
-        further away. Ids should rest for twice as long, so that no label is near to two uses.
+        The largest time between a label and its answer. An answer with a known id that is later than this is
+        not a duplicate but a new use of the id, and so is a label further away. An id should not be used
+        again for twice as long, so that no label is near two uses.
     max_answers : int
-        Answers kept, oldest out first; 1 to 500 million.
+        The number of answers kept, oldest out first; 1 to 500 million.
     max_waiting : int
-        Labels kept, oldest out first; 0 to 500 million. At least 1,000 are kept in any case.
+        The number of labels kept, oldest out first; 0 to 500 million. At least 1,000 are always kept.
     series_per_answer : int
         1, and 1 more for each watched group.
     max_bytes : int, optional
-        What both take together at most; where they would take more, both are cut by the same factor.
-        An answer takes 88 bytes at most, 16 more for each group, 8 + 4 K where K scores are kept, and 1 where
-        a source numbers rows; a label 73.
+        The largest size of answers and labels together; if they would take more, both numbers are cut by the
+        same factor. An answer takes at most 88 bytes, 16 more for each group, 8 + 4 K if K scores are kept,
+        and 1 if a source numbers rows. A label takes 73 bytes.
     scored : int
-        Scores that are kept of each answer, with its id, for refits; 0 where there are none.
+        The number of scores kept of each answer, with its id, for refits; 0 without refits.
     numbered : bool
         Whether labels may name a request whose rows are numbered.
 
     Raises
     ------
     ValueError
-        A number is out of its range.
+        A number is out of range.
     """
 
     horizon_days: float
@@ -107,17 +108,17 @@ class LabelJoin:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many answers, and how many labels, are kept."""
+        """The numbers of answers and of labels that are kept."""
         within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored, self.numbered)
         return rows_within(self.max_bytes, *within)
 
     def build(self, resume: JoinState | None = None) -> LabelJoinLogic:
-        """The logic, from the start or from where a snapshot left it."""
+        """Return the join, new or resumed from a snapshot."""
         return LabelJoinLogic(self, resume)
 
 
 class JoinState(msgspec.Struct, frozen=True):
-    """What a join keeps; its rings are left out where they are saved row by row."""
+    """The state of a join; it has no rings if these are saved row by row."""
 
     outcomes: dict[str, int] = {}
     waiting: int = 0
@@ -130,22 +131,22 @@ class JoinState(msgspec.Struct, frozen=True):
 
 
 class LabelJoinLogic:
-    """The join of one task at work.
+    """The running join of one task.
 
     Attributes
     ----------
     outcomes : Counter of LabelOutcome
-        What became of the labels taken: matched, duplicate, conflicting, expired or ambiguous.
+        The numbers of labels by outcome: matched, duplicate, conflicting, expired or ambiguous.
     forgotten : int
-        Answers pushed out, unlabelled, within the horizon.
+        The number of answers that were overwritten within the horizon, without a label.
     waiting : int
-        Labels of which nothing is known yet: all those taken are in `outcomes` or here.
+        The number of labels without an outcome yet. Each label is counted in `outcomes` or here.
 
     Notes
     -----
-    A label is expired when only answers further away than the horizon are known as it comes, when the
-    answers' clock has passed it by the horizon (looked at every hundredth of one), or when it is pushed
-    out. An answer that comes later still, out of order, takes it all the same.
+    A label expires if all known answers with its id lie further away than the horizon when it comes, when the
+    answers' clock has passed it by the horizon (checked each hundredth of a horizon), or when it is
+    overwritten. An answer that comes even later, out of order, still joins an expired label.
     """
 
     def __init__(self, settings: LabelJoin, resume: JoinState | None = None) -> None:
@@ -160,38 +161,38 @@ class LabelJoinLogic:
             {LabelOutcome(name): count for name, count in state.outcomes.items()}
         )
         self.waiting, self.forgotten = state.waiting, state.forgotten
-        self._named = state.named  # whether any label ever named a model
+        self._named = state.named  # whether a label has ever named a model
         self._newest = state.newest
         self._lags = deque(state.lags, maxlen=_LAGS_KEPT)
-        self._looked_at = float(self._horizon.mark(self._newest))
+        self._checked_at = float(self._horizon.mark(self._newest))
         self._last = Clock(np.array([-1]), np.array([-np.inf]))
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
-        """What is kept row by row, by name."""
+        """The rings of answers and of labels, by name."""
         return {"answers": self._answers, "labels": self._labels}
 
     def snapshot(self, rings: bool = True) -> JoinState:
-        """All that is kept, its rings left out or not. To be taken between two steps."""
+        """Return the state between two steps, with or without the rings."""
         outcomes = {outcome.value: count for outcome, count in self.outcomes.items()}
         counts = outcomes, self.waiting, self.forgotten, self._named, self._newest, list(self._lags)
         return JoinState(*counts, *(ring.snapshot() for ring in (self._answers, self._labels) if rings))
 
     @property
     def lag_seconds(self) -> float | None:
-        """Median time from prediction to label over the newest matches; None before the first."""
+        """The median time from answer to label over the newest matches; None before the first match."""
         return float(np.median(self._lags)) if self._lags else None
 
     @property
     def waiting_keys(self) -> Keys:
-        """Return the keys of labels that wait for their answer, (waiting,), in rising order."""
+        """The keys of labels that wait for their answers, (waiting,), in increasing order."""
         rows = np.flatnonzero(~self._labels["settled"][: len(self._labels)])
         keys = self._labels.keys(rows)
-        found: Keys = np.unique(keys[keys != 0])
-        return found
+        waiting: Keys = np.unique(keys[keys != 0])
+        return waiting
 
     def may_know(self, ids: Keys, model: str) -> NDArray[np.bool_]:
-        """Whether labels by these ids may reach answers of a model that are kept."""
+        """Return whether labels with these ids may reach stored answers of a model."""
         if self._numbered:
             return np.ones(len(ids), dtype=bool)
         keys = answer_keys(ids, np.full(len(ids), model_code(model)))
@@ -199,10 +200,10 @@ class LabelJoinLogic:
         return known
 
     def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
-        """Which answers are no duplicates of one seen before, by their times within the horizon.
+        """Return whether each answer is new: no duplicate of an answer within the horizon before it.
 
-        Those that are new must be given to `add_answers` next. An answer without an id is always new,
-        and so is one whose model is -1: it is not looked at.
+        The new answers must go to `add_answers` next. An answer without an id is always new, and so is an
+        answer whose model is -1, which is not examined.
         """
         new = np.ones(len(key), dtype=bool)
         rows = np.flatnonzero((key != NO_ID) & (model >= 0))
@@ -224,7 +225,7 @@ class LabelJoinLogic:
         return new
 
     def add_answers(self, answers: Answers) -> Matches:
-        """Keep the new answers of a step; return the matches with labels that came in earlier steps."""
+        """Store the new answers of a step; return the matches with labels of earlier steps."""
         kept = np.flatnonzero(answers.key != NO_ID)
         if not len(kept):
             return Matches.none()
@@ -236,17 +237,17 @@ class LabelJoinLogic:
         again = np.sort(repeats(keys)[0])
         once = np.delete(np.arange(len(keys)), again)
         parts = [self._keep(keys[once], answers.take(once)) if len(again) else self._keep(keys, answers)]
-        for row in again[:, np.newaxis]:  # an id used again within the step: later than the horizon, so rare
+        for row in again[:, np.newaxis]:  # an id used again in the step, after a horizon: rare
             self._answers.forget(self._answers.find(keys[row]))
             parts.append(self._keep(keys[row], answers.take(row)))
-        self._look_through()
+        self._expire_outdated()
         return Matches.join(parts)
 
-    def add_labels(self, labels: LabelBatch, models: Ints, everyone: Ints, sequence: Ints) -> Matches:
-        """Take the labels of a step; return the matches with answers already known.
+    def add_labels(self, labels: LabelBatch, models: Ints, all_models: Ints, sequence: Ints) -> Matches:
+        """Add the labels of a step; return the matches with known answers.
 
-        `models` is the number of each label's model, -1 for every model, and `everyone` the numbers of
-        all models that answer.
+        `models` has the number of each label's model, -1 for every model, and `all_models` the numbers of all
+        models that answer.
         """
         self._named |= bool((models >= 0).any())
         keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
@@ -256,15 +257,15 @@ class LabelJoinLogic:
         while len(keys):
             some = keys[: self._most_labels]
             repeated = repeats(some)
-            stop = self._until_reuse(some, repeated, rest)
+            stop = self._count_until_reuse(some, repeated, rest)
             if stop < len(some):
                 some, repeated = some[:stop], repeats(some[:stop])
-            parts.append(self._add_some(some, rest.take(slice(stop)), repeated, everyone))
+            parts.append(self._add_some(some, rest.take(slice(stop)), repeated, all_models))
             keys, rest = keys[stop:], rest.take(slice(stop, None))
         return Matches.join(parts)
 
     def forget(self, ids: Keys, models: Ints) -> Forgotten:
-        """Let go of all that is known by these ids of these models; a label that waited is expired."""
+        """Erase the answers and labels of these models with these ids; labels that waited expire."""
         of_answers, of_labels = keys_of(ids, models)
         waited = self.waiting
         self._settle(self._labels.find(of_labels), LabelOutcome.EXPIRED)
@@ -275,13 +276,13 @@ class LabelJoinLogic:
         )
 
     def expire(self, kind: str, rows: Ints) -> None:
-        """Rows of a ring are about to go: of labels, those that waited are expired."""
+        """Count waiting labels as expired, if these rows of a ring are about to be removed."""
         self._settle(rows if kind == "labels" else rows[:0], LabelOutcome.EXPIRED)
 
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
-        """Put answers with distinct keys into the ring, and give them the labels that are there."""
+        """Store answers with distinct keys, and match them with the stored labels."""
         self._note_forgotten(len(keys))
-        rows = self._answers.add(keys, answers.kept(self._scored, self._numbered))
+        rows = self._answers.add(keys, answers.to_columns(self._scored, self._numbered))
         if not len(self._labels):
             return Matches.none()
         hits = [self._labels.find(answers.key)]
@@ -295,11 +296,11 @@ class LabelJoinLogic:
         row, exact = label[hit], hit < len(hits) * len(rows)
         names = [name for name in LABEL_COLUMNS if name != "settled"]
         columns = {name: self._labels[name][row] for name in names}
-        several = ~exact & self._of_several(answer[hit])
+        several = ~exact & self._have_several_rows(answer[hit])
         return self._match(Pairs(answer[hit], row=row, several=several, **columns))
 
     def _find_labels_of_requests(self, answers: Answers, rows: Ints) -> tuple[Ints, Ints]:
-        """Pairs of (label's row, answer's row): labels that name the requests of these answers."""
+        """Return the rows of labels that name these answers' requests, and the rows of the answers."""
         of = np.flatnonzero((answers.request != NO_ID) & (rows >= 0))
         request, model = answers.request[of], answers.model[of]
         keys = answer_keys(request, model)
@@ -310,52 +311,54 @@ class LabelJoinLogic:
         return label[met], answer[met]
 
     def _answered_exactly(self, keys: Keys, came: Ints) -> NDArray[np.bool_]:
-        """Whether answers with these keys were known at these places of the stream."""
+        """Return whether answers with these keys were known at these places of the stream."""
         exact = self._answers.find(keys)
         known: NDArray[np.bool_] = (exact >= 0) & (self._answers["sequence"][exact] < came)
         return known
 
-    def _of_several(self, rows: Ints) -> NDArray[np.bool_]:
-        """Whether these answers are rows of requests that had several."""
+    def _have_several_rows(self, rows: Ints) -> NDArray[np.bool_]:
+        """Return whether the requests of these answers have several rows."""
         if not self._numbered:
             return np.zeros(len(rows), dtype=bool)
         several: NDArray[np.bool_] = self._answers["rows"][rows] == SEVERAL
         return several
 
     def _note_forgotten(self, added: int) -> None:
-        """Count the answers that so many new ones push out before their labels came."""
+        """Count the answers without labels that `added` new answers will overwrite."""
         out = self._answers.overwritten_by(added)
         young = self._newest - self._answers["time"][out] <= self._horizon.seconds
         awaited = young & (self._answers["label"][out] == NO_LABEL)
         self.forgotten += int(awaited.sum()) + max(0, added - self._answers.limit)
 
-    def _until_reuse(self, keys: Keys, repeated: Repeats, labels: Labels) -> int:
-        """How many of the first labels can be taken at once: up to an id that is used again."""
+    def _count_until_reuse(self, keys: Keys, repeated: Repeats, labels: Labels) -> int:
+        """Return the number of labels before the first that uses an id again."""
         again, _, first = repeated
         if not len(again):
             return len(keys)
         rows, time = self._labels.find(keys[first]), labels.time[first]
         kept = self._labels["time"][rows]
-        time = np.where((rows >= 0) & self._horizon.near(time - kept), kept, time)
-        reused = again[~self._horizon.near(labels.time[again] - time)]
+        time = np.where((rows >= 0) & self._horizon.is_near(time - kept), kept, time)
+        reused = again[~self._horizon.is_near(labels.time[again] - time)]
         return int(reused.min()) if len(reused) else len(keys)
 
-    def _add_some(self, keys: Keys, labels: Labels, repeated: Repeats, everyone: Ints) -> Matches:
-        """Take no more labels than the ring holds, each id in one use."""
-        rows, time, says_more = self._take(keys, labels, repeated)
-        answer, label, exact = self._find_answers(labels, np.flatnonzero(says_more), everyone)
+    def _add_some(self, keys: Keys, labels: Labels, repeated: Repeats, all_models: Ints) -> Matches:
+        """Add at most as many labels as the ring holds, each id in one use."""
+        rows, time, new_or_changed = self._store_labels(keys, labels, repeated)
+        answer, label, exact = self._find_answers(labels, np.flatnonzero(new_or_changed), all_models)
         came, probability = labels.sequence[label], labels.probability[label]
-        several = ~exact & self._of_several(answer)
+        several = ~exact & self._have_several_rows(answer)
         matches = self._match(
             Pairs(answer, labels.label[label], time[label], came, rows[label], came, probability, several)
         )
         self._expire(rows[rows >= 0])
         return matches
 
-    def _take(self, keys: Keys, labels: Labels, repeated: Repeats) -> tuple[Ints, Floats, NDArray[np.bool_]]:
-        """Store labels; return where the new ones stand, -1 for the others; times; and which say more.
+    def _store_labels(
+        self, keys: Keys, labels: Labels, repeated: Repeats
+    ) -> tuple[Ints, Floats, NDArray[np.bool_]]:
+        """Store labels; return the rows of new ones, -1 for others; the times; and which are new or changed.
 
-        A label that changes an earlier one keeps that one's time: it is still the same request's.
+        A label that changes an earlier label keeps its time, because it belongs to the same request.
         """
         again, previous, first = repeated
         rows = self._find_same_use(keys, labels.time)
@@ -370,7 +373,7 @@ class LabelJoinLogic:
         changed = ~fresh & (before != labels.label)
         self.outcomes[LabelOutcome.CONFLICTING] += int(changed.sum())
         self.outcomes[LabelOutcome.DUPLICATE] += int((~fresh & ~changed).sum())
-        # Of several changes to one row the last stays: numpy assigns repeated places in their order.
+        # The last of several changes to a row stays, because numpy assigns repeated indices in order.
         old = np.flatnonzero(changed & (rows >= 0))
         self._labels.put("label", rows[old], labels.label[old])
         self._labels.put("sequence", rows[old], labels.sequence[old])
@@ -379,7 +382,7 @@ class LabelJoinLogic:
         label[first[moved]] = labels.label[again[moved]]
         sequence[first[moved]] = labels.sequence[again[moved]]
         rows[:] = -1
-        rows[fresh] = self._store(
+        rows[fresh] = self._add_to_ring(
             keys[fresh],
             {
                 "label": label[fresh],
@@ -392,34 +395,34 @@ class LabelJoinLogic:
         return rows, time, fresh | changed
 
     def _find_same_use(self, keys: Keys, time: Floats) -> Ints:
-        """The row of each key, -1 where there is none; the label of an earlier use of an id is let go."""
+        """Return the row of each key, -1 if there is none; forget labels of an earlier use of an id."""
         rows = self._labels.find(keys)
         known = np.flatnonzero(rows >= 0)
-        old = known[~self._horizon.near(time[known] - self._labels["time"][rows[known]])]
+        old = known[~self._horizon.is_near(time[known] - self._labels["time"][rows[known]])]
         self._settle(rows[old], LabelOutcome.EXPIRED)
         self._labels.forget(rows[old])
         rows[old] = -1
         return rows
 
-    def _store(self, keys: Keys, columns: Mapping[str, NDArray[Any]]) -> Ints:
+    def _add_to_ring(self, keys: Keys, columns: Mapping[str, NDArray[Any]]) -> Ints:
         self._settle(self._labels.overwritten_by(len(keys)), LabelOutcome.EXPIRED)
         self.waiting += len(keys)
         return self._labels.add(keys, {**columns, "settled": np.zeros(len(keys), dtype=bool)})
 
     def _find_answers(
-        self, labels: Labels, which: Ints, everyone: Ints
+        self, labels: Labels, which: Ints, all_models: Ints
     ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-        """Pairs of (answer's row, label), and whether the ids are the same.
+        """Return pairs of an answer's row and a label's index, and whether their ids are equal.
 
         A label that names no model reaches every model's answer.
         """
         model = labels.model[which]
         hits = [self._hits(labels, which[model >= 0], model[model >= 0])]
         general = which[model < 0]
-        step = max(1, _PAIRS_AT_ONCE // max(len(everyone), 1))
+        step = max(1, _PAIRS_AT_ONCE // max(len(all_models), 1))
         for start in range(0, len(general), step):
             some = general[start : start + step]
-            hits.append(self._hits(labels, np.repeat(some, len(everyone)), np.tile(everyone, len(some))))
+            hits.append(self._hits(labels, np.repeat(some, len(all_models)), np.tile(all_models, len(some))))
         answers, label, exact = zip(*hits, strict=True)
         return np.concatenate(answers), np.concatenate(label), np.concatenate(exact)
 
@@ -427,26 +430,26 @@ class LabelJoinLogic:
         keys = answer_keys(labels.key[label], model)
         answers = self._answers.find(keys)
         hit = answers >= 0
-        found, of = answers[hit], label[hit]
+        matched, of = answers[hit], label[hit]
         if not self._numbered:
-            return found, of, np.ones(len(of), dtype=bool)
+            return matched, of, np.ones(len(of), dtype=bool)
         row = self._answers.find(answer_keys(labels.first_row[label], model))
         came = np.maximum(self._answers["sequence"][row], labels.sequence[label])
         met = (row >= 0) & (self._answers["rows"][row] > 0) & ~self._answered_exactly(keys, came)
         exact = np.arange(len(of) + int(met.sum())) < len(of)
-        return np.concatenate([found, row[met]]), np.concatenate([of, label[met]]), exact
+        return np.concatenate([matched, row[met]]), np.concatenate([of, label[met]]), exact
 
     def _match(self, pairs: Pairs) -> Matches:
-        """Join the pairs within the horizon, and settle what became of their labels."""
+        """Join the pairs within the horizon, and settle the outcomes of their labels."""
         if not len(pairs.answer):
             return Matches.none()
         lag = pairs.time - self._answers["time"][pairs.answer]
-        near = self._horizon.near(lag)
+        near = self._horizon.is_near(lag)
         came = self._answers["sequence"][pairs.answer]
         there = came <= pairs.sequence
-        outdated = self._horizon.outdated(pairs.time, self._last.at(came))
-        # In this order: what was there when the label came decides before what came after it. Labels that
-        # are outdated by then are left to whoever looks for those.
+        outdated = self._horizon.is_outdated(pairs.time, self._last.at(came))
+        # In this order: answers known before the label decide first. `_expire_outdated` finds the labels that
+        # are outdated when their answers come.
         joins = near & ~pairs.several
         self._settle(pairs.row[there & joins], LabelOutcome.MATCHED)
         if pairs.several.any():
@@ -461,7 +464,7 @@ class LabelJoinLogic:
         return assign_labels(self._answers, pairs.take(joins))
 
     def _settle_by_first(self, rows: Ints, came: Ints, several: NDArray[np.bool_]) -> None:
-        """Settle labels by the first of the answers that came after them."""
+        """Settle labels by the first answer that came after each."""
         order = np.argsort(came, kind="stable")
         labels, first = np.unique(rows[order], return_index=True)
         ambiguous = several[order][first]
@@ -469,8 +472,8 @@ class LabelJoinLogic:
         self._settle(labels[ambiguous], LabelOutcome.AMBIGUOUS)
 
     def _settle(self, rows: Ints, outcome: LabelOutcome) -> None:
-        """Count those of these labels that still waited; -1 stands for none."""
-        if not len(rows):  # as mostly
+        """Count the waiting labels among these rows under an outcome; a row of -1 means no label."""
+        if not len(rows):  # the usual case
             return
         waiting = np.unique(rows[rows >= 0])
         waiting = waiting[~self._labels["settled"][waiting]]
@@ -479,16 +482,16 @@ class LabelJoinLogic:
         self.waiting -= len(waiting)
 
     def _expire(self, rows: Ints) -> None:
-        """Those of these labels that have waited too long."""
-        stale = self._horizon.outdated(self._labels["time"][rows], self._newest)
+        """Expire the labels at these rows that have waited too long."""
+        stale = self._horizon.is_outdated(self._labels["time"][rows], self._newest)
         self._settle(rows[stale], LabelOutcome.EXPIRED)
 
-    def _look_through(self) -> None:
-        """Expire what waited too long, once for each step of the clock."""
+    def _expire_outdated(self) -> None:
+        """Expire labels that waited too long, once for each step of the clock."""
         mark = float(self._horizon.mark(self._newest))
-        if mark <= self._looked_at:
+        if mark <= self._checked_at:
             return
-        self._looked_at = mark
+        self._checked_at = mark
         self._expire(np.arange(len(self._labels)))
 
 
@@ -500,9 +503,9 @@ def rows_within(
     scored: int = 0,
     numbered: bool = False,
 ) -> tuple[int, int]:
-    """How many answers, and how many labels, are kept: of both the same share of what may be.
+    """Return the numbers of answers and labels that fit into `max_bytes`, each cut by the same factor.
 
-    Of labels at least 1,000, and one answer; None is no bound.
+    They are at least one answer and 1,000 labels. None means no limit.
 
     Examples
     --------

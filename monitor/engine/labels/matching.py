@@ -1,7 +1,7 @@
-"""Labels meet their answers: those that came along, keys that come twice, what a label changes.
+"""Matching of labels with answers: labels within answers' records, repeated keys, and the effect of a label.
 
-A row was picked for labelling with the probability that its first label gave; a label that comes again,
-the same or another, changes nothing of that.
+The first label of a row states the probability with which the row was picked for labelling. Later labels of
+the row do not change it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from monitor.engine.labels.table import BoundedTable
 
 
 def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
-    """Give answers their labels in the order in which those came; a corrected one counts by the difference.
+    """Assign labels to answers in the labels' order; a corrected label counts by its difference.
 
     Parameters
     ----------
     answers : BoundedTable
-        With the columns of `answer_columns`; `label`, `probability` and `replaced` are changed.
+        It has the columns of `answer_columns`; `label`, `probability` and `replaced` change.
     pairs : Pairs
-        Within the horizon.
+        Pairs within the horizon.
     """
     _keep_probability(answers, pairs)
     pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))
@@ -33,7 +33,7 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
     again, previous, _ = repeats(rows.astype(np.uint64))
     old[again] = new[previous]
     answers.put("label", rows, new)
-    # A label may also have replaced another one before its answer came.
+    # A label may have replaced another one before its answer came, too.
     replaced = ((old != NO_LABEL) & (old != new)) | (pairs.sequence != pairs.first_sequence)
     if "replaced" in answers:
         answers.put("replaced", rows[replaced], True)
@@ -61,10 +61,10 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
 
 
 def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
-    """Give answers without a label the probability that the label which came first for them gave.
+    """Store the probability of the label that came first, for answers without a label.
 
-    Not the one that holds: of a general label and one for the model alone, either may have been changed
-    since, and which of them reaches the answer first then depends on how the stream is cut into steps.
+    The current label's would be wrong: a general label and one for the model alone may both have changed
+    meanwhile, and the cut of the stream into steps decides which of them reaches the answer first.
     """
     if np.isnan(pairs.probability).all():
         return
@@ -75,11 +75,11 @@ def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
 
 
 def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
-    """The labels in these rows that an id can carry.
+    """Return the labels in these rows that can be joined by id.
 
-    A class is true whichever model answered; right or wrong (a task without classes, whose scores have
-    one column) is said of the record's own model alone. A duplicate's label is among them: the record
-    may have been sent again for it.
+    A class is true for every model's answer. In a task without classes, whose scores have one column, a label
+    says whether the record's own model was right, and applies to that model alone. The labels of duplicates
+    are included, because a record may have been sent again for its label.
     """
     rows = rows[(batch.label[rows] >= 0) & (batch.key[rows] != NO_ID)]
     general = batch.scores.shape[1] > 1
@@ -96,15 +96,15 @@ def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
 
 
 def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
-    """Matches of answers with their own labels where there is no id to join by.
+    """Return the matches of answers without an id with the labels in their own records.
 
     Parameters
     ----------
     batch : Batch
     rows : (m,) int64
-        Rows that count.
+        The rows that count.
     answers : Answers
-        Of these rows.
+        The answers of these rows.
     """
     alone = np.flatnonzero((batch.label[rows] >= 0) & (answers.key == NO_ID))
     row, column = np.nonzero(answers.series[alone] >= 0)
@@ -116,7 +116,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         labelled=np.ones(len(place), dtype=np.int64),
         correct=right.astype(np.int64),
         sequence=answers.sequence[place],
-        # Both rounded as those that are kept for a label to come.
+        # Both are rounded like stored values, which wait for a label.
         weight=weights(batch.probability[rows[place]].astype(np.float32)),
         confidence=answers.confidence[place].astype(np.float32).astype(np.float64),
         right=right,
@@ -129,7 +129,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
 
 
 def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
-    """Both, in order of arrival: of two labels for one id the later one holds.
+    """Return the labels of both batches in order of arrival; of two labels for one id the later one is valid.
 
     Examples
     --------
@@ -166,25 +166,25 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
 
 _SLOTS_PER_KEY = 8
 Repeats = tuple[Ints, Ints, Ints]
-"""What `repeats` gives."""
+"""The result of `repeats`."""
 
 
 def repeats(keys: Keys) -> Repeats:
-    """Which rows repeat the key of an earlier one.
+    """Return the rows that repeat the key of an earlier row.
 
-    Only rows that share a slot of a scratch table are sorted, an eighth of them where all keys differ:
-    sorting them all costs more than everything else that the join does with an answer.
+    Only rows that share a slot of a scratch table are sorted: an eighth of all rows, if all keys differ.
+    Sorting all rows would cost more than all other work of the join on an answer.
 
     Parameters
     ----------
     keys : (n,) uint64
-        Scrambled, or small numbers in no particular order: the low bits must spread.
+        Hashes, or small numbers in no particular order: their low bits must differ.
 
     Returns
     -------
     rows, previous, first : (r,) int64
-        The rows, those of one key together and in order; for each the nearest earlier row with its
-        key, and the first.
+        The rows that repeat a key, grouped by key and in order; for each of them the nearest earlier row with
+        its key, and the first row with its key.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def repeats(keys: Keys) -> Repeats:
     slots = 1 << (len(keys) * _SLOTS_PER_KEY).bit_length()
     slot = (keys & np.uint64(slots - 1)).astype(np.int64)
     rows = np.arange(len(keys), dtype=np.int32)
-    owner = np.empty(slots, dtype=np.int32)  # read only where it was written
+    owner = np.empty(slots, dtype=np.int32)  # read only at slots that were written
     owner[slot] = rows
     lost = owner[slot] != rows
     owner[slot[lost]] = -1

@@ -1,11 +1,10 @@
-"""The rows that estimators which use labels are fitted on: many requests' scores, few of them labelled.
+"""The pool of rows on which estimators that use labels are fitted: scores of many requests, few labelled.
 
-A row is one request with the scores of every model that answered it. Labelled rows stand in a ring of
-their own, so that they outlive the answers of the label join; unlabelled rows are the newest of those
-answers, put together by id when a fit asks for them; of more than a fit may have, a stratified sample
-(`monitor.stats.sampling.stratified`). Answers without an id take no part: nothing tells which of other
-models' answers
-belong to them, and no label can reach them.
+A row is one request with the scores of every model that answered it. Labelled rows have a ring of their own,
+so that they outlive the answers of the label join. Unlabelled rows are the newest of those answers, joined by
+id when a fit needs them. If there are more than a fit may use, the fit gets a stratified sample
+(`monitor.stats.sampling.stratified`). Answers without an id are left out, because neither other models'
+answers nor labels can be joined to them.
 """
 
 from __future__ import annotations
@@ -23,32 +22,33 @@ from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.sampling.stratified import sample, strata
 
-_BLOCK = 50_000  # answers looked through at a time, newest first
-_CANDIDATES = 2  # requests put together for each that a fit may have: their strata must be told apart
+_BLOCK = 50_000  # answers read at once, newest first
+_CANDIDATES = 2  # requests joined for each that a fit may use, so that strata can be sampled
 _SEED = 90_417
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRows:
-    """The rows of a pool, labelled ones first, each part from old to new.
+    """The rows of a pool: labelled rows, then unlabelled rows, each from old to new.
 
     Parameters
     ----------
     scores : (n, M, K) float32
-        Raw; all NaN for a model that did not answer a row.
+        Raw scores; all NaN for a model that did not answer a row.
     labels : (n,) int64
-        −1 where there is none.
+        −1 for unlabelled rows.
     predicted : (n, M) int64
-        Classes acted on, −1 where a model did not answer.
+        The predicted classes, −1 where a model did not answer.
     weights : (n,) float64
-        1 over the probability of being labelled; 1 where none was given.
+        1 over the probability of being labelled; 1 where that is unknown.
     ids : (n,) uint64
     times : (n,) float64
-        Of an answer to each labelled one, seconds since the epoch; NaN for the others.
+        The time of an answer to each labelled row, seconds since the epoch; NaN for unlabelled rows.
     time : float
-        Of the newest answer, seconds since the epoch; 0 where there is none.
+        The time of the newest answer, seconds since the epoch; 0 if there is none.
     pool : int
-        Requests that they stand for, themselves among them; beyond some millions about so many.
+        The number of requests that the rows represent, including themselves; approximate beyond some
+        millions.
     """
 
     scores: Floats
@@ -66,22 +66,22 @@ class PoolRows:
 
 @dataclass(frozen=True, slots=True)
 class ScorePoolSettings:
-    """What a pool is built from.
+    """The settings of a pool.
 
     Parameters
     ----------
     models : tuple of str
-        Those whose scores are put together, in the order of the columns.
+        The models whose scores are joined, in the order of the columns.
     classes : int
-        Scores of one answer.
+        The number of scores in an answer.
     max_rows : int
-        Unlabelled rows that a fit stands for at most, the newest.
+        The largest number of unlabelled rows, the newest, that a fit represents.
     fit_rows : int
-        Unlabelled rows that it gets of those.
+        The largest number of these rows that a fit gets.
     max_labelled : int
-        Labelled rows kept, oldest out first.
+        The largest number of labelled rows, oldest out first.
     horizon_days : float
-        As of the label join: an id whose answers lie further apart than this was used twice.
+        As in the label join: an id whose answers lie further apart than this was used twice.
     """
 
     models: tuple[str, ...]
@@ -93,9 +93,9 @@ class ScorePoolSettings:
 
     @property
     def columns(self) -> dict[str, DTypeLike]:
-        """What is kept of a labelled row; a model's class acted on is 1 more than that, 0 for no answer.
+        """The stored columns of a labelled row; a predicted class is stored plus 1, and 0 means no answer.
 
-        Each model has columns of its own, so that a model that joins or leaves the list leaves the others'.
+        Each model has its own columns, so that adding or removing a model leaves the others unchanged.
         """
         columns: dict[str, DTypeLike] = {
             "label": np.int32,
@@ -109,12 +109,12 @@ class ScorePoolSettings:
         return columns
 
     def build(self, answers: BoundedTable, resume: RingState | None = None) -> ScorePool:
-        """The pool over a join's answers, from the start or from where a snapshot left it."""
+        """Return a pool over a join's answers, new or resumed from a snapshot."""
         return ScorePool(self, answers, resume)
 
 
 class ScorePool:
-    """A pool at work.
+    """A running pool.
 
     Attributes
     ----------
@@ -132,41 +132,41 @@ class ScorePool:
         self.labelled = BoundedTable(settings.columns, settings.max_labelled, resume)
 
     def add(self, matches: Matches, model: Ints) -> int:
-        """Take labels that reached answers, in the order in which they did; a corrected one overwrites.
+        """Add labels that reached answers, in their order; a corrected label replaces the former one.
 
         Parameters
         ----------
         matches : Matches
-            n rows, sorted by sequence.
+            Sorted by sequence; n rows.
         model : (n,) int64
-            Index into the pool's models, −1 for rows that are none of theirs.
+            Indices into the pool's models, −1 for rows of other models.
 
         Returns
         -------
         int
-            How many rows have got their first label.
+            The number of rows that got their first label.
         """
         rows = np.flatnonzero((model >= 0) & (matches.id != NO_ID))
         answer = self._answers.find(answer_keys(matches.id[rows], self._codes[model[rows]]))
-        there = answer >= 0  # one may have been pushed out since its label came
+        there = answer >= 0  # others were overwritten after their labels came
         rows, answer = rows[there], answer[there]
         if not len(rows):
             return 0
-        if not self._pushes_out_its_own(matches.id[rows]):
+        if not self._overwrites_own_rows(matches.id[rows]):
             return self._add(matches.take(rows), model[rows], answer)
-        # One after the other, as if they had come so: a row may be pushed out before its next label comes.
+        # One row at a time, in order, because a row may be overwritten before its next label comes.
         return sum(
             self._add(matches.take(rows[i : i + 1]), model[rows[i : i + 1]], answer[i : i + 1])
             for i in range(len(rows))
         )
 
     def rows(self, series: Ints) -> PoolRows:
-        """What a fit gets: every labelled row, and the newest unlabelled ones or a sample of them.
+        """Return the rows for a fit: all labelled rows, and the newest unlabelled rows or a sample of them.
 
         Parameters
         ----------
         series : (s,) int64
-            The series of the pool's models: what their answers in the join are known by.
+            The series of the pool's models, which identify their answers in the join.
         """
         kept = self.labelled.live()
         ids = self.labelled.keys(kept)
@@ -193,36 +193,36 @@ class ScorePool:
         if len(more) <= self._settings.fit_rows:
             return PoolRows(scores, label, predicted, weight, every, time, newest, pool)
         labelled = label >= 0
-        taken = sample(strata(scores, labelled), labelled, every, self._settings.fit_rows, unlabelled)
-        columns = scores[taken], label[taken], predicted[taken], weight[taken], every[taken], time[taken]
+        picks = sample(strata(scores, labelled), labelled, every, self._settings.fit_rows, unlabelled)
+        columns = scores[picks], label[picks], predicted[picks], weight[picks], every[picks], time[picks]
         return PoolRows(*columns, newest, pool)
 
     @property
     def replaced(self) -> NDArray[np.bool_]:
-        """Of each labelled row, whether its label replaced another class."""
+        """True for the labelled rows whose label replaced another class."""
         kept = self.labelled.live()
-        found: NDArray[np.bool_] = self.labelled["replaced"][kept[self.labelled.keys(kept) != NO_ID]]
-        return found
+        replaced: NDArray[np.bool_] = self.labelled["replaced"][kept[self.labelled.keys(kept) != NO_ID]]
+        return replaced
 
     def wipe(self, ids: Keys) -> int:
-        """Let go of these ids for good; how many there were."""
+        """Erase the rows of these ids; return their number."""
         return self.labelled.wipe(ids)
 
     def _answers_of(
         self, ids: Keys, time: Floats, model: int, wanted: NDArray[np.bool_]
     ) -> tuple[Ints, Ints]:
-        """Which of the wanted rows a model has answered, by the join, and where that answer stands."""
+        """Return the indices of wanted rows that a model answered, and its answers' rows in the join."""
         place = np.flatnonzero(wanted)
         answer = self._answers.find(answer_keys(ids[place], np.full(len(place), self._codes[model])))
         place, answer = place[answer >= 0], answer[answer >= 0]
-        scored = self._answers["id"][answer] != NO_ID  # one that came before refits were asked for has none
+        scored = self._answers["id"][answer] != NO_ID  # answers from before refits were configured have no id
         place, answer = place[scored], answer[scored]
         lag = np.nan_to_num(self._answers["time"][answer] - time[place], nan=0.0)
-        near = self._horizon.near(lag)
+        near = self._horizon.is_near(lag)
         return place[near], answer[near]
 
     def _unlabelled(self, series: Ints) -> tuple[Keys, int]:
-        """Ids of unlabelled requests, from old to new, and how many they are an even sample of."""
+        """Return ids of unlabelled requests, from old to new, and the number of requests they represent."""
         most = _CANDIDATES * self._settings.fit_rows
         if self._settings.max_rows <= most or len(self._answers) <= most * len(self._codes):
             ids = self._newest_unlabelled(series)
@@ -236,15 +236,16 @@ class ScorePool:
         return ids, max(round(share * (stop - first)), len(ids))
 
     def _spread(self, series: Ints, first: int, stop: int, most: int) -> tuple[Keys, float]:
-        """Ids of unlabelled requests spread over the answers with these numbers, and their share of those.
+        """Return ids of unlabelled requests spread over the answers with these numbers, and their share.
 
-        What this takes hangs on how many are asked for, not on how many there are. Of each stretch of
-        answers one is drawn, and counts if it is the one by which its request is known: of the first model.
+        The time depends on the number of ids requested, not on the number of answers. One answer is drawn
+        from each stretch of answers. It counts if it comes from the first model that answered its request, so
+        that a request counts once.
         """
         many = min(most * len(self._codes), stop - first)
         within = np.random.default_rng(_SEED).random(many)
-        drawn = first + ((np.arange(many) + within) * ((stop - first) / many)).astype(np.int64)
-        rows = self._answers.at(np.unique(np.minimum(drawn, stop - 1)))
+        numbers = first + ((np.arange(many) + within) * ((stop - first) / many)).astype(np.int64)
+        rows = self._answers.at(np.unique(np.minimum(numbers, stop - 1)))
         ids = self._answers["id"][rows]
         of_request = np.full(len(rows), -1, dtype=np.int64)
         for code in self._codes[::-1]:
@@ -255,7 +256,7 @@ class ScorePool:
         return ids[wanted], float(wanted.mean())
 
     def _newest_unlabelled(self, series: Ints) -> Keys:
-        """The ids of the newest answers that no labelled row has, from old to new."""
+        """Return the ids of the newest unlabelled requests, from old to new."""
         newest = np.zeros(0, dtype=np.uint64)
         live = self._answers.live()
         for stop in range(len(live), 0, -_BLOCK):
@@ -271,18 +272,18 @@ class ScorePool:
                 break
         return newest[::-1]
 
-    def _pushes_out_its_own(self, ids: Keys) -> bool:
-        """Whether these labels need so much room that a row goes which one of them is about."""
+    def _overwrites_own_rows(self, ids: Keys) -> bool:
+        """Return whether the new rows of these labels would overwrite a row that one of them needs."""
         known = self.labelled.find(ids)
         new = len(np.unique(ids[known < 0]))
         return new > self.labelled.limit or bool(np.isin(known, self.labelled.overwritten_by(new)).any())
 
     def _add(self, matches: Matches, model: Ints, answer: Ints) -> int:
-        """Labels of which none pushes out what another one needs."""
+        """Add labels whose new rows overwrite no row that another of them needs."""
         time = self._answers["time"][answer]
         known = self.labelled.find(matches.id)
         old = np.flatnonzero(known >= 0)
-        reused = old[~self._horizon.near(time[old] - self.labelled["time"][known[old]])]
+        reused = old[~self._horizon.is_near(time[old] - self.labelled["time"][known[old]])]
         self.labelled.forget(known[reused])
         known[np.isin(matches.id, matches.id[reused])] = -1
         fresh = np.setdiff1d(np.flatnonzero(known < 0), repeats(matches.id)[0])
@@ -299,7 +300,7 @@ class ScorePool:
         return len(fresh)
 
     def _begin(self, ids: Keys, weight: Floats, time: Floats) -> None:
-        """Rows for ids that have none. Their room may hold what was pushed out: no answers at first."""
+        """Add rows for new ids, without answers: their places may still hold those of overwritten rows."""
         empty = {f"acted/{model}": np.zeros(len(ids), dtype=np.int32) for model in self._settings.models}
         replaced = np.zeros(len(ids), dtype=bool)
         self.labelled.add(ids, {"replaced": replaced, "weight": weight, "time": time, **empty})

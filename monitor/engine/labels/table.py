@@ -1,9 +1,9 @@
-"""A bounded table of rows found by 64-bit key: columns in numpy, whole batches at a time.
+"""A bounded table of rows with 64-bit keys: numpy columns, read and written in batches.
 
-Rows stand in a ring, newest over oldest; an open-addressing hash table with linear probing points into
-it. An overwritten row leaves its entry behind, which no longer matches its key and is passed over; the
-table is built anew when entries fill it. Lookups and insertions are vectorised over a batch: tens of
-nanoseconds a row, where a dictionary of Python objects would take 150 bytes and more for each.
+The rows form a ring in which new rows overwrite the oldest. An open-addressing hash table with linear probing
+points into the ring. An overwritten row leaves its entry behind; lookups skip it, because the row has another
+key now. The table is rebuilt when entries fill it. Lookups and insertions are vectorised over a batch and
+take tens of nanoseconds a row. A dictionary of Python objects would take 150 bytes or more for each row.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from monitor.base.records import Ints, Keys
 from monitor.base.state_changes import ChangedRows, RingChange, RingRows, RingState
 
 _FIRST_CAPACITY = 1024
-_ENTRIES_PER_ROW = 4  # table entries for each ring row: at most 60 % of them fill up between rebuilds
+_ENTRIES_PER_ROW = 4  # table entries for each ring row; rebuilds keep at most 60 % of them in use
 _FULLEST = 0.6
-_GROWTH = 4  # doubling would cost a stream that fills the ring half as much again as all its insertions
-_BLOCK = 8192  # rows entered at a time into a new table: their temporary columns stay in the cache
+_GROWTH = 4  # doubling would add half the cost of all insertions while a stream fills the ring
+_BLOCK = 8192  # rows entered into a new table at once, so that their temporary columns stay in the cache
 
-_STEP = 1024  # rows moved into a new table with each call, beside two for each row that comes
+_STEP = 1024  # rows moved into a new table with each call, and two more for each added row
 
 LARGEST = 500_000_000
-"""Rows that a ring may hold at most."""
+"""The largest number of rows in a ring."""
 _EMPTY = np.int32(0)
 
 
 class _Moving(NamedTuple):
-    """A table that is being replaced: how many of its rows the new one has, and how many there were."""
+    """A table that is being replaced, with the number of rows already moved and the number of all rows."""
 
     table: NDArray[np.int32]
     done: int
@@ -39,24 +39,24 @@ class _Moving(NamedTuple):
 
 
 def _longer(column: NDArray[Any], capacity: int) -> NDArray[Any]:
-    """The column with room for more rows, of which no page is touched before it is used."""
+    """Return the column with room for more rows; memory pages of the new room stay untouched until used."""
     longer = np.zeros((capacity, *column.shape[1:]), dtype=column.dtype)
     longer[: len(column)] = column
     return longer
 
 
 class BoundedTable:
-    """A ring of rows with a unique key each.
+    """A ring of rows with unique keys.
 
     Parameters
     ----------
     columns : mapping of str to dtype
-        What each row carries beside its key. The key 0 is reserved: it is never found.
+        The columns beside the key. The key 0 is reserved: lookups never find it.
     capacity : int
-        Rows kept at most, oldest out first; memory grows up to there as rows come. At most 500 million.
+        The largest number of rows, up to 500 million; the oldest row goes first. Memory grows as rows come.
     resume : RingState, optional
-        A snapshot; of more rows than `capacity` the newest are taken. A column that it lacks is all 0, and
-        one that is no longer wanted is left out.
+        A snapshot. If it has more than `capacity` rows, the newest are used. A column that it lacks is all 0;
+        a column that is not in `columns` is dropped.
 
     Examples
     --------
@@ -78,21 +78,21 @@ class BoundedTable:
             raise ValueError(f"capacity must be from 1 to {LARGEST:,}, got {capacity:,}")
         self._limit = capacity
         self._types = {name: np.dtype(kind) for name, kind in columns.items()}
-        self._base = 0  # absolute number of the row that was the first since the ring was made or resumed
-        self._added = 0  # rows added since: the next stands at _added % _limit
-        self._saved = 0  # of those, how many `changes` has given out
-        self._touched: list[Ints] = []  # rows changed after they were given out
-        self._touches = 0  # rows in there
-        self._wiped: list[Keys] = []  # not yet given out
-        self._given: tuple[int, list[Ints], list[Keys]] | None = None
-        self._used = 0  # table entries in use, stale ones too
+        self._base = 0  # number of the first row since the ring was created or resumed
+        self._added = 0  # rows added since then; the next row goes to _added % _limit
+        self._saved = 0  # of those, the rows that `changes` has returned
+        self._touched: list[Ints] = []  # rows changed after `changes` returned them
+        self._touches = 0  # rows in `_touched`
+        self._wiped: list[Keys] = []  # keys that `changes` has not returned yet
+        self._unconfirmed: tuple[int, list[Ints], list[Keys]] | None = None
+        self._used = 0  # table entries in use, with those of overwritten rows
         self._allocate(min(capacity, _FIRST_CAPACITY))
         if resume is not None:
             self._restore(resume)
 
     @staticmethod
     def bytes_per_row(columns: Mapping[str, DTypeLike]) -> int:
-        """What a row of a full ring takes at most: its columns, its key, and its share of the table.
+        """Return the largest number of bytes for a row of a full ring: columns, key, and share of the table.
 
         Examples
         --------
@@ -107,29 +107,29 @@ class BoundedTable:
 
     @property
     def limit(self) -> int:
-        """Rows kept at most."""
+        """The largest number of rows."""
         return self._limit
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the columns, the keys and the table take."""
+        """The bytes of the columns, the keys and the table."""
         parts: list[NDArray[Any]] = [self._keys, self._table, *self._columns.values()]
         parts += [] if self._moving is None else [self._moving.table]
         return sum(part.nbytes for part in parts)
 
     def __getitem__(self, column: str) -> NDArray[Any]:
-        """A column of the ring, to be indexed by the rows that `find` and `add` return."""
+        """Return a column of the ring, for the row indices that `find` and `add` return."""
         return self._columns[column]
 
     def keys(self, rows: Ints) -> Keys:
-        """The keys of these rows; 0 where one was forgotten."""
+        """Return the keys of these rows; 0 for a forgotten row."""
         return self._keys[rows]
 
     def __contains__(self, column: str) -> bool:
         return column in self._columns
 
     def find(self, keys: Keys) -> Ints:
-        """Ring row of each key, -1 where there is none."""
+        """Return the row of each key, -1 if there is none."""
         rows = np.full(len(keys), -1, dtype=np.int64)
         if not self._added:
             return rows
@@ -140,25 +140,25 @@ class BoundedTable:
         return rows
 
     def _look_up(self, table: NDArray[np.int32], keys: Keys, active: Ints, rows: Ints) -> None:
-        """Write into `rows` the rows of the keys at the places `active`, as far as the table knows them."""
+        """Write into `rows` the rows of the keys at the indices `active`, if the table contains the keys."""
         mask = np.uint64(len(table) - 1)
         place = (keys[active] & mask).astype(np.int64)
         while True:
             entry = table[place]
-            taken = np.flatnonzero(entry)  # few are: only for those a key has to be fetched
-            if not len(taken):
+            used = np.flatnonzero(entry)  # only these few need a comparison of keys
+            if not len(used):
                 return
-            active, place, row = active[taken], place[taken], entry[taken].astype(np.int64) - 1
+            active, place, row = active[used], place[used], entry[used].astype(np.int64) - 1
             hit = self._keys[row] == keys[active]
             rows[active[hit]] = row[hit]
             going = ~hit
             active, place = active[going], (place[going] + 1) & np.int64(mask)
 
     def add(self, keys: Keys, values: Mapping[str, NDArray[Any]]) -> Ints:
-        """Add rows with new, distinct keys; return where they stand.
+        """Add rows with new, distinct keys; return their row indices.
 
-        Of more rows than the ring holds only the newest are kept; the others get the row -1. The rows
-        pushed out may be ones that `find` has just returned.
+        If there are more rows than the ring holds, only the newest are kept, and the others get the index -1.
+        The new rows may overwrite rows that `find` has just returned.
         """
         skipped = max(0, len(keys) - self._limit)
         if skipped:
@@ -176,93 +176,95 @@ class BoundedTable:
         return rows
 
     def _write(self, column: NDArray[Any], start: int, values: NDArray[Any]) -> None:
-        """Lay values into the ring from `start` on, in one or two blocks."""
+        """Write values into the ring from `start` on, in one or two blocks."""
         fits = self._limit - start
         column[start : start + len(values)] = values[:fits]
         column[: max(0, len(values) - fits)] = values[fits:]
 
     def at(self, numbers: Ints) -> Ints:
-        """The rows with these numbers, which must lie in `span`."""
+        """Return the row indices of these numbers, which must lie in `span`."""
         return (numbers - self._base) % self._limit
 
     def put(self, column: str, rows: Ints, values: Any) -> None:
-        """Change a column of these rows; of repeated rows the last value stays."""
+        """Set a column of these rows; a row that is repeated gets its last value."""
         self._columns[column][rows] = values
         self._touch(rows)
 
     def forget(self, rows: Ints) -> None:
-        """Make these rows unfindable, so that their keys may be added again."""
+        """Remove these rows from lookups, so that their keys may be added again."""
         self._keys[rows] = 0
         self._touch(rows)
 
     def wipe(self, keys: Keys) -> int:
-        """Make keys unfindable for good; nothing of their rows stays, here or where they were saved.
+        """Erase the rows of these keys, here and where they were saved.
 
         Returns
         -------
         int
-            Rows found. Earlier uses of a key, which are not, go from where they were saved all the same.
+            The number of erased rows of the ring. Saved rows of earlier uses of a key are erased, but not
+            counted.
         """
         rows = self.find(keys)
         rows = rows[rows >= 0]
         self.forget(rows)
         for column in self._columns.values():
-            column[rows] = column.dtype == np.bool_  # a flag says that something is done, not to be done
+            column[rows] = column.dtype == np.bool_  # a true flag means that nothing is left to do
         self._wiped.append(keys)
         return len(rows)
 
     @property
     def span(self) -> tuple[int, int]:
-        """Number of the oldest row and of the next one to come; rows keep theirs when they are saved."""
+        """The number of the oldest row and that of the next new row; numbers stay when rows are saved."""
         return self._oldest, self._base + self._added
 
     def numbered(self, first: int, stop: int) -> Ints:
-        """The rows with numbers from `first` to below `stop` that are still there, oldest first."""
+        """Return the remaining rows numbered from `first` to below `stop`, oldest first."""
         start = max(first - self._base, self._added - len(self))
         return np.arange(start, max(start, min(stop - self._base, self._added))) % self._limit
 
     def retire(self, rows: Ints) -> None:
-        """Wipe rows, forgotten ones too: nothing of them stays, here or where they were saved."""
+        """Erase rows, also forgotten ones, here and where they were saved."""
         keys = self._keys[rows[self._number(rows) < self._saved]]
         self.forget(rows)
         for column in self._columns.values():
             column[rows] = column.dtype == np.bool_
         keys = keys[keys != 0]
-        if len(keys):  # of rows that were never saved, nothing need be told
+        if len(keys):  # rows that were never saved need no erasure elsewhere
             self._wiped.append(keys)
 
     def _number(self, rows: Ints) -> Ints:
-        """How many rows had been added before these since the ring was made or resumed."""
+        """Return the number of rows added before each of these since the ring was created or resumed."""
         return self._added - 1 - (self._added - 1 - rows) % self._limit
 
     def _touch(self, rows: Ints) -> None:
         if not len(rows) or self._saved <= self._added - len(self):
-            return  # nothing of what was given out is still there: all of it is given out anew
+            return  # no saved row is left: `changes` returns all rows as added
         self._touched.append(np.array(rows))
         self._touches += len(rows)
-        if self._touches > 2 * self._limit:  # they could not be saved for long
+        if self._touches > 2 * self._limit:  # saving has failed for long
             self._touched = [np.unique(np.concatenate(self._touched))]
             self._touches = len(self._touched[0])
 
     def overwritten_by(self, rows: int) -> Ints:
-        """The rows that adding so many would push out, oldest first."""
+        """Return the rows that adding this many would overwrite, oldest first."""
         out = min(len(self), max(0, len(self) + rows - self._limit))
         return (self._added - len(self) + np.arange(out)) % self._limit
 
     def live(self, wanted: NDArray[np.bool_] | None = None) -> Ints:
-        """Every row, oldest first, or the wanted ones of the first ``len(self)`` of each column."""
+        """Return all rows, oldest first, or those where the mask `wanted`, ``len(self)`` long, is true."""
         places = np.arange(len(self)) if wanted is None else np.flatnonzero(wanted)
         oldest = places.searchsorted(max(0, self._added - self._limit) % self._limit)
         return np.concatenate([places[oldest:], places[:oldest]])
 
     def snapshot(self) -> RingState:
-        """Keys and columns, oldest first; it shares nothing with the ring."""
+        """Return copies of the keys and columns, oldest row first."""
         return RingState(*self._rows(self.live()), self._oldest)
 
     def changes(self, name: str) -> RingChange | None:
-        """What was added and changed since the last call, to be saved; None for nothing.
+        """Return the rows added and changed since the last call, to be saved; None if there are none.
 
-        Call `confirm` once it is saved, or `retract` if it could not be: then the next call gives it again.
+        Call `confirm` after they are saved. Call `retract` if they could not be saved: the next call then
+        returns them again.
         """
         start = max(self._saved, self._added - len(self))
         added = np.arange(start, self._added) % self._limit
@@ -270,26 +272,26 @@ class BoundedTable:
         wiped = np.concatenate(self._wiped) if self._wiped else None
         if not len(added) and changed is None and wiped is None:
             return None
-        self._given = (self._saved, self._touched, self._wiped)
+        self._unconfirmed = (self._saved, self._touched, self._wiped)
         self._saved, self._touched, self._touches, self._wiped = self._added, [], 0, []
         rows = RingRows(*self._rows(added))
         return RingChange(name, self._base + start, rows, changed, self._oldest, wiped)
 
     def confirm(self) -> None:
-        """What `changes` gave is saved."""
-        self._given = None
+        """Note that the last result of `changes` is saved."""
+        self._unconfirmed = None
 
     def retract(self) -> None:
-        """What `changes` gave could not be saved."""
-        if self._given is not None:
-            self._saved, touched, wiped = self._given
+        """Note that the last result of `changes` could not be saved; the next one includes it."""
+        if self._unconfirmed is not None:
+            self._saved, touched, wiped = self._unconfirmed
             self._touched = [*touched, *self._touched]
             self._touches = sum(map(len, self._touched))
             self._wiped = [*wiped, *self._wiped]
-            self._given = None
+            self._unconfirmed = None
 
     def _changed(self, start: int) -> ChangedRows | None:
-        """The rows touched that stood before `start` and still do."""
+        """Return the changed rows numbered before `start` that still exist."""
         if not self._touched or start == self._added - len(self):
             return None
         rows = np.unique(np.concatenate(self._touched))
@@ -301,11 +303,11 @@ class BoundedTable:
 
     @property
     def _oldest(self) -> int:
-        """Absolute number of the oldest row."""
+        """The number of the oldest row."""
         return self._base + self._added - len(self)
 
     def _rows(self, rows: Ints) -> tuple[Keys, dict[str, NDArray[Any]]]:
-        """Keys and columns."""
+        """Return the keys and columns of these rows."""
         return self._keys[rows], {name: column[rows] for name, column in self._columns.items()}
 
     def _restore(self, state: RingState) -> None:
@@ -340,10 +342,10 @@ class BoundedTable:
             self._rebuild()
 
     def _grow(self, needed: int) -> None:
-        """While nothing was overwritten yet: rows keep their places.
+        """Enlarge a ring in which no row was overwritten yet; the rows keep their indices.
 
-        The new table is filled a few rows at a time, with the rows that follow: entering a million at once
-        would hold up the stream. Until then what it lacks is looked up in the old one.
+        The new table takes over a few rows with each addition, because entering a million at once would stop
+        the stream for a while. Until then, lookups also use the old table.
         """
         self._move(len(self))
         capacity = min(self._limit, max(needed, _GROWTH * self._capacity))
@@ -355,7 +357,7 @@ class BoundedTable:
         self._moving = _Moving(old, 0, len(self))
 
     def _move(self, rows: int) -> None:
-        """Enter so many more of the rows that only the old table knows."""
+        """Enter this many more of the rows that only the old table contains."""
         if self._moving is None:
             return
         start, stop = self._moving.done, min(self._moving.done + rows, self._moving.rows)
@@ -368,14 +370,14 @@ class BoundedTable:
 
     def _enter_kept(self, first: int, stop: int) -> None:
         """Enter the rows from `first` to below `stop`."""
-        # Forgotten rows all have the key 0: entering them would search through one ever longer cluster.
+        # Forgotten rows all have the key 0: entering them would search one ever longer cluster.
         rows = first + np.flatnonzero(self._keys[first:stop])
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
             self._enter(self._keys[block], block)
 
     def _enter(self, keys: Keys, rows: Ints) -> None:
-        """Point a free table entry at each row; the loser of a race for one tries the next."""
+        """Point a free table entry at each row; of several rows for one entry, all but one try the next."""
         place = (keys & self._mask).astype(np.int64)
         entries = (rows + 1).astype(np.int32)
         while len(entries):

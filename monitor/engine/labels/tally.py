@@ -1,4 +1,4 @@
-"""How many rows of each window are labelled, and how many of those were right; what labels add to them."""
+"""Counts of each window's labelled and correct rows, and the changes that new labels make to them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from monitor.engine.labels.columns import Matches
 from monitor.stats.estimate.hajek import Excess, WeightedCounts, excess, hajek
 
 FEWEST_IN_COHORT = 200
-"""Labelled rows without which the newest cohort says nothing: a 95 % interval of ±4 points at 0.9."""
+"""The labelled rows that the newest cohort needs: a 95 % interval of ±4 points at an accuracy of 0.9."""
 
 _NONE = Excess()
 _FIRST_ROOM = 64  # windows
 
 
 class TallyState(msgspec.Struct, frozen=True):
-    """Counts of the windows from `start` on; sums of weights are text, as they may exceed 64 bits."""
+    """The counts of the windows from `start` on; sums of weights are text, as they may exceed 64 bits."""
 
     start: int
     counts: NDArray[np.int32]
@@ -37,24 +37,24 @@ class TallyState(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """Labelled and correct rows by window, of one series.
+    """The counts of labelled and correct rows of one series, by window.
 
     Parameters
     ----------
     keep : int
-        How far back from the newest window counts are kept, at least 1; of older ones nothing more is
-        learnt.
+        The number of newest windows whose counts are kept, at least 1. Later labels of older windows count
+        only in the totals.
     horizon_seconds : float
-        How far back from the end of the newest closed window `realised_horizon` looks.
+        The time before the end of the newest closed window that `realised_horizon` includes.
     resume : TallyState, optional
         A snapshot.
 
     Attributes
     ----------
     labelled, correct : int
-        Over all windows that there ever were.
+        The totals over all windows since the start.
     closed : int
-        Number of the first window that has not closed.
+        The number of the first window that has not closed.
 
     Raises
     ------
@@ -63,8 +63,8 @@ class Tally:
 
     Notes
     -----
-    A window that holds records out of time order counts as ended when the newest record up to its end
-    was: ends never fall.
+    If a window's records are out of time order, its end is the newest time of all records up to then: ends
+    never decrease.
 
     Examples
     --------
@@ -84,18 +84,18 @@ class Tally:
         self._keep = keep
         self._horizon = horizon_seconds
         self.labelled = self.correct = self.closed = 0
-        self._base = self._start = self._stop = 0  # window of the first place; windows kept: start to stop
+        self._base = self._start = self._stop = 0  # window of the first column; kept windows: start to stop
         self._counts: NDArray[np.int32] = np.zeros((2, 0), dtype=np.int32)  # labelled, correct
         self._end = np.zeros(0)
         self._newest_end = -math.inf
-        self._excess: dict[int, Excess] = {}  # of windows with a weighted row
+        self._excess: dict[int, Excess] = {}  # by window, for windows with a weighted row
         self._inside = 0  # the first window whose end lies within the horizon
-        self._within = WeightedCounts()  # of the closed windows from there on
+        self._within = WeightedCounts()  # the counts of the closed windows from there on
         if resume is not None:
             self._restore(resume)
 
     def add(self, window: int, labelled: int, correct: int, excess: Excess = _NONE) -> None:
-        """Add to a window's counts; a corrected label may take away."""
+        """Add to a window's counts; a corrected label may decrease them."""
         self.labelled += labelled
         self.correct += correct
         self._reach(window)
@@ -109,7 +109,7 @@ class Tally:
             self._within = self._within.plus(WeightedCounts(labelled, correct, excess))
 
     def close(self, window: int, end_time: float) -> None:
-        """A window has closed; windows close in the order of their numbers."""
+        """Note the end of a window that closes; windows close in the order of their numbers."""
         self._reach(window)
         self._newest_end = max(self._newest_end, end_time)
         first = max(self.closed, self._start)
@@ -119,30 +119,30 @@ class Tally:
         self._within = self._within.plus(self._sum(first, self.closed))
         oldest = self._newest_end - self._horizon
         while self._inside < self.closed and self._end[self._inside - self._base] < oldest:
-            self._leave(self._inside + 1)
+            self._drop_from_horizon(self._inside + 1)
 
     def counts(self, window: int) -> tuple[int, int]:
-        """Labelled and correct rows of a window."""
+        """Return the numbers of a window's labelled and correct rows."""
         return self.sums(window)[:2]
 
     def sums(self, window: int) -> WeightedCounts:
-        """Labelled and correct rows of a window, with their weights."""
+        """Return a window's labelled and correct rows, with their weights."""
         if not self._start <= window < self._stop:
             return WeightedCounts()
         labelled, correct = self._counts[:, window - self._base].tolist()
         return WeightedCounts(labelled, correct, self._excess.get(window, _NONE))
 
     def windows(self) -> dict[int, WeightedCounts]:
-        """Those of every window kept that has any, by its number."""
+        """Return the sums of each kept window that has labelled rows, by the window's number."""
         labelled = np.flatnonzero(self._column(0)) + self._start
         return {window: self.sums(window) for window in labelled.tolist()}
 
     def realised(self, window: int, level: float) -> Result:
-        """Accuracy over the labelled rows of a window, with its interval: Wilson's where none is weighted."""
+        """Return the accuracy over a window's labelled rows, with Wilson's interval if no row is weighted."""
         return hajek(self.sums(window), level)
 
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
-        """Accuracy over the newest labelled rows of closed windows, whole windows, at least so many rows."""
+        """Return the accuracy over the newest closed windows that together have `fewest` labelled rows."""
         first = self._cohort(fewest)
         cohort = self._sum(first, self._last(self.closed))
         if 0 < cohort.n < fewest:
@@ -150,16 +150,16 @@ class Tally:
         return hajek(cohort, level)
 
     def realised_horizon(self, level: float) -> Result:
-        """Accuracy over the labelled rows of all closed windows that ended within the horizon."""
+        """Return the accuracy over the labelled rows of all closed windows that ended within the horizon."""
         return hajek(self._within, level)
 
     def newest(self, before: int) -> int | None:
-        """The newest window below this number that has labelled rows; None without one."""
+        """Return the newest window before this one that has labelled rows; None if there is none."""
         labelled = np.flatnonzero(self._column(0, before))
         return self._start + int(labelled[-1]) if len(labelled) else None
 
     def snapshot(self) -> TallyState:
-        """The counts."""
+        """Return the counts."""
         kept = slice(self._start - self._base, self._stop - self._base)
         return TallyState(
             start=self._start,
@@ -191,11 +191,11 @@ class Tally:
         self._within = self._sum(self._inside, self._last(self.closed))
 
     def _reach(self, window: int) -> None:
-        """Keep this window too; the oldest go."""
+        """Extend the kept windows up to this one; drop the oldest."""
         if window < self._stop:
             return
         start = max(self._start, window + 1 - self._keep)
-        self._leave(start)
+        self._drop_from_horizon(start)
         for old in range(self._start, min(start, self._stop)):
             self._excess.pop(old, None)
         if window + 1 - self._base > len(self._end):
@@ -203,21 +203,21 @@ class Tally:
         self._start, self._stop = start, window + 1
 
     def _make_room(self, start: int, room: int) -> None:
-        """New columns that begin with the window `start`."""
+        """Move the counts to new columns that begin with the window `start`."""
         kept = slice(start - self._base, max(start, self._stop) - self._base)
         counts, end = self._counts[:, kept], self._end[kept]
         self._counts, self._end = np.zeros((2, room), dtype=np.int32), np.full(room, -math.inf)
         self._counts[:, : len(end)], self._end[: len(end)] = counts, end
         self._base = start
 
-    def _leave(self, inside: int) -> None:
-        """Windows below this one are not within the horizon any more."""
+    def _drop_from_horizon(self, inside: int) -> None:
+        """Subtract windows before this one from the counts within the horizon."""
         gone = self._sum(self._inside, min(inside, self._last(self.closed)))
         self._within = self._within.plus(gone, -1)
         self._inside = max(self._inside, inside)
 
     def _cohort(self, fewest: int) -> int:
-        """The newest window from which on there are at least so many labelled rows, or the oldest."""
+        """Return the newest window from which on at least `fewest` rows are labelled, or else the oldest."""
         size = _FIRST_ROOM
         stop = self._last(self.closed)
         while True:
@@ -230,7 +230,7 @@ class Tally:
             size *= 4
 
     def _last(self, stop: int) -> int:
-        """The end of the windows kept that lie below this one."""
+        """Return the end of the kept windows before this one."""
         return min(max(stop, self._start), self._stop)
 
     def _column(self, which: int, stop: int | None = None) -> NDArray[np.int32]:
@@ -238,7 +238,7 @@ class Tally:
         return self._counts[which, self._start - self._base : last - self._base]
 
     def _sum(self, first: int, stop: int) -> WeightedCounts:
-        """Over these windows, which must be kept."""
+        """Return the sums over these windows, which must be kept."""
         if stop <= first:
             return WeightedCounts()
         labelled, correct = self._counts[:, first - self._base : stop - self._base].sum(axis=1).tolist()
@@ -249,16 +249,16 @@ class Tally:
         return WeightedCounts(labelled, correct, total)
 
 
-_WINDOW_BITS = 40  # a trillion windows a series; series have the 23 bits above
+_WINDOW_BITS = 40  # a trillion windows a series; the series has the 23 bits above
 _NEWEST_WINDOW = (1 << _WINDOW_BITS) - 1
 Cell = tuple[int, int]
 """A series and one of its windows."""
 
 
 class Cells:
-    """Matches by series and window, in each by sequence, to be counted a part at a time.
+    """Matches grouped by cell (series and window) and sorted by sequence within each, to be counted in parts.
 
-    Often there are a few dozen of them, in a few windows: sums are then cheaper in plain Python than in
+    Often there are only a few dozen matches in a few windows. Sums in plain Python are then cheaper than in
     arrays.
 
     Parameters
@@ -279,7 +279,7 @@ class Cells:
     """
 
     def __init__(self, matches: Matches) -> None:
-        # One number a cell: sorting pairs takes several times as long.
+        # One number for each cell, because sorting pairs takes several times as long.
         code = matches.series << _WINDOW_BITS | matches.window
         order = np.argsort(code, kind="stable")
         code = code[order]
@@ -299,18 +299,18 @@ class Cells:
         return iter(list(self._spans))
 
     def newly_labelled(self, cell: Cell) -> list[int]:
-        """The sequences of the rows of a cell, not yet taken, that get their first label."""
+        """Return the sequences of a cell's remaining rows that get their first label."""
         rows = slice(*self._spans[cell])
         return [place for place, n in zip(self._sequence[rows], self._labelled[rows], strict=True) if n > 0]
 
     def take(self, cell: Cell, up_to: int | None = None) -> tuple[int, int, Excess]:
-        """Labelled rows, correct ones and the excess of their weights, of what was not yet taken.
+        """Remove a cell's rows; return their labelled rows, correct rows and excess of weights.
 
         Parameters
         ----------
         cell : Cell
         up_to : int, optional
-            The last sequence that is taken; all are, where none is given.
+            The last sequence whose rows are removed; all rows are if absent.
         """
         start, stop = self._spans[cell]
         end = stop if up_to is None else bisect_right(self._sequence, up_to, start, stop)
@@ -319,7 +319,7 @@ class Cells:
         return sum(self._labelled[rows]), sum(self._correct[rows]), self._excess(rows)
 
     def _excess(self, rows: slice) -> Excess:
-        """Added one by one, as whole numbers: weighted rows are few."""
+        """Return the excess of the rows' weights, summed row by row because few rows are weighted."""
         total = _NONE
         if self._weight is not None:
             for w, n, k in zip(self._weight[rows], self._labelled[rows], self._correct[rows], strict=True):

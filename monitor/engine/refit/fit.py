@@ -117,7 +117,7 @@ def refit(job: RefitJob) -> RefitResult:
         effective_labels=chief.effective_labels,
         converged=chief.converged,
         iterations=chief.iterations,
-        labelled_draws=None if rounds is None else rounds.drawn,
+        labelled_draws=None if rounds is None else rounds.draws,
         missing_draws=None if rounds is None else rounds.missing,
     )
 

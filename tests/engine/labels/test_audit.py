@@ -83,7 +83,7 @@ def test_many_audits_judged_at_once_are_each_judged_alone():
 
 def test_another_level_begins_anew_and_keeps_out_what_an_older_baseline_left():
     audit = audited(*rows(300))
-    audit.begin_anew(7)
+    audit.restart(7)
     again = IntervalAudit(0.9).build(audit.snapshot())
     again.add(*rows(60))
     assert again.coverage() is None

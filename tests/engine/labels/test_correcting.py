@@ -306,7 +306,7 @@ def test_a_saved_correction_of_other_windows_is_left_behind() -> None:
     one = Correcting(lambda: Correction.unknown(100), BLOCK, 0)
     assert one.snapshot() == CorrectingState()
     assert one.estimate(0) is None
-    one.restarted()
+    one.restart()
     assert one.labelled == 0
     one.add(np.array([-1, 0, 25]), np.full(3, 0.9), np.ones(3, dtype=bool))
     assert one.labelled == 2, "a row of an older version's store has no block"
@@ -349,7 +349,7 @@ def test_rows_are_moved_by_the_calibrations_that_came_after_them_as_far_as_these
     again = Correcting(lambda: Correction.unknown(100), BLOCK, 200, saved)
     assert again.forecast == one.forecast
     assert again.moved(blocks) == pytest.approx(expected, nan_ok=True)
-    one.restarted()
+    one.restart()
     assert one.forecast == Correction.unknown(100).forecast
     assert one.moved(blocks)[1:] == pytest.approx(0.0)
 

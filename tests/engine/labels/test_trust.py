@@ -207,10 +207,10 @@ def test_a_recalibration_while_trusted_goes_on_testing_by_its_own_uncertainty():
 
 def test_another_version_begins_anew_and_lost_trust_must_be_regained():
     test = examined(*rows(100))
-    test.begin_anew(4)
+    test.restart(4)
     assert test.trust() is None
     test = lost()
-    test.begin_anew(4)
+    test.restart(4)
     assert (test.trusted, test.trust().on_probation) == (False, True)
 
 
@@ -385,7 +385,7 @@ def test_the_slow_form_of_what_brings_trust_back():
 )
 def test_a_state_of_an_older_version_that_has_lost_trust_goes_on(excused, found, beyond):
     """It kept the whole shift, and what was excused may have changed since."""
-    old = TrustState(epsilon=excused, found=found, regained=1.0)
+    old = TrustState(epsilon=excused, whole_shift=found, regained=1.0)
     test = TrustTest(EPSILON).build(through_msgpack(old))
     assert (test.trusted, test.snapshot().beyond) == (False, beyond)
     test.add(*rows(3000, seed=2))
