@@ -63,13 +63,15 @@ def test_a_take_over_waits_for_a_post_that_is_being_kept(postgres_server: Postgr
     spool._still_seconds = 600  # else the server ends what stands still
     spool._look_seconds = 600  # a look in another thread would end the transaction below
     spool.open(None)
-    wait_until(lambda: spool._removed == 0, "its thread has nothing to do")
+    wait_until(lambda: spool._removed == 0 and spool._busy_since is None, "its thread has nothing to do")
     with closing(spool), ThreadPoolExecutor(1) as thread, spool._fenced() as run:
         run.execute("INSERT INTO spool VALUES ('http', 0, 4, 1, false, 'one\n')")
         wait_until(lambda: not database.is_held(), "the lease has ended")
         taking = thread.submit(awaited, database, lease_seconds=60)  # else it ends what stands still for 2 s
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        wait_until(lambda: counted(postgres_server, waits) == 1, "who takes over waits for the row")
+        wait_until(
+            lambda: taking.done() or counted(postgres_server, waits) == 1, "who takes over waits for the row"
+        )
         assert not taking.done()
     second = taking.result(PATIENCE_SECONDS)
     with opened(second) as other:
