@@ -554,6 +554,10 @@ class SqlCase(Case):
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         self.execute("INSERT INTO labels VALUES (?, 'ok', ?)", [(number, number) for number in numbers])
 
+    def delete(self, number: int) -> None:
+        """Delete a row, as its owner does."""
+        self.execute("DELETE FROM labels WHERE id = ?", [(number,)])
+
     def behind(self) -> Loss:
         """Empty the table, and fill it with rows whose rising column begins again."""
         self.execute("DELETE FROM labels")
@@ -584,6 +588,10 @@ class PostgresCase(SqlCase):
         with self.server.connection() as connection:
             for number in numbers:
                 connection.execute(f"INSERT INTO {self.table} VALUES (%s, 'ok')".encode(), [number])
+
+    def delete(self, number: int) -> None:
+        with self.server.connection() as connection:
+            connection.execute(f"DELETE FROM {self.table} WHERE id = %s".encode(), [number])
 
 
 CASES: tuple[type[Case], ...] = (
