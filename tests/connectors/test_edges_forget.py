@@ -65,7 +65,7 @@ def written(case: Case, folder: Path) -> Iterator[bytes]:
 
 @pytest.mark.slow
 def test_after_forget_no_id_and_no_digest_of_one_is_found_anywhere(case: Case, tmp_path: Path) -> None:
-    """A running agent and one that was stopped. The owner of a table deletes its rows, or they are read again."""
+    """A running agent and a stopped one. Its owner deletes the rows of a table: else they are read again."""
     folder = tmp_path / "agent"
     folder.mkdir()
     store: dict[str, Any] = {"path": str(folder / "state")}
