@@ -52,8 +52,10 @@ _CONFIGURATION = """# Every key of the configuration
 `python -m tests.pages` makes this page from the schema that `blindsight schema` prints; do not edit it
 here. In a path, `*` is a name of your choice, and `[]` is an entry of a list. The tests read every example as
 a part of a configuration. `blindsight check` names the keys that are wrong, or that need others beside them.
-[reload.md](reload.md) says when a changed key takes effect while the agent runs;
-[config.example.yaml](../config.example.yaml) shows most keys in use.
+In a value, `${NAME}` stands for an environment variable, `${NAME:-default}` for one that may be unset or
+empty, and `$${` for the text `${`. Quote such a value within braces or brackets. Without quotes it is then
+read as any other value, for example as a number. [reload.md](reload.md) says when a changed key takes effect
+while the agent runs; [config.example.yaml](../config.example.yaml) shows most keys in use.
 """
 _WHOLE = "The whole file"
 _WIDEST = 120

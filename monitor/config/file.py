@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from monitor.config.messages import Path as KeyPath
 from monitor.config.root import Config
 
 _MOST_BYTES = 1 << 20  # a configuration is short; a data file given by mistake must not fill the memory
+_VARIABLE = re.compile(r"(\$?)\$\{([^}]*)\}")  # the first group: `$${` stands for `${`
+_VARIABLE_NAME = re.compile(r"([A-Za-z_]\w*)(?::-(.*))?", re.DOTALL | re.ASCII)
+_SHORTEST_SECRET = 4  # characters; shorter values of variables are shown in messages
 
 
 def load_config(path: str | Path) -> Config:
@@ -34,7 +37,8 @@ def load_config(path: str | Path) -> Config:
     Raises
     ------
     ConfigError
-        The file cannot be read, is not YAML, or breaks the schema. The message lists each problem on a line:
+        The file cannot be read, is not YAML, names a variable that is not set, or breaks the schema. The
+        message lists each problem on a line:
         the path of the key, the value, the allowed values, the nearest valid name, and the line number.
         Checks between values (`positive` must be one of `classes`) run only if each value is allowed.
 
@@ -49,8 +53,14 @@ def load_config(path: str | Path) -> Config:
       tasks.toxicity.window.siz: unknown key; did you mean 'size'? Allowed: size, ... (line 3)
     """
     path = Path(path)
-    data, line_of = _parse(_read(path), str(path))
-    config = config_from(data, name=str(path), line_of=line_of)
+    variables: dict[str, str] = {}
+    data, line_of = _parse(_read(path), str(path), variables)
+    try:
+        config = config_from(data, name=str(path), line_of=line_of)
+    except ConfigError as error:
+        if not variables:
+            raise
+        raise ConfigError(_without_values(str(error), variables)) from None  # the cause holds the values
     return resolve_paths(config, path.parent)
 
 
@@ -141,13 +151,15 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _parse(text: str, name: str) -> tuple[object, Callable[[KeyPath], int]]:
+def _parse(text: str, name: str, variables: dict[str, str]) -> tuple[object, Callable[[KeyPath], int]]:
+    """Return the document and the line of a key in it; put the values of variables into a dict, by name."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             raise ConfigError(f"{name}: the file is empty; it needs at least tasks, see config.example.yaml")
         _refuse_duplicates(node)
+        _substitute(node, loader, variables)
         _keep_texts(node)
         data = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
@@ -221,6 +233,68 @@ def _refuse_duplicates(root: yaml.Node) -> None:
             lines[key.value] = key.start_mark.line + 1
 
 
+def _values(root: yaml.Node) -> Iterator[yaml.ScalarNode]:
+    """Yield each scalar of a document that is no key."""
+    lists: list[yaml.Node] = [root]
+    for mapping in _mappings(root):
+        lists += (value for _, value in mapping.value)
+    done = set()
+    while lists:
+        node = lists.pop()
+        if id(node) in done:  # an alias
+            continue
+        done.add(id(node))
+        if isinstance(node, yaml.ScalarNode):
+            yield node
+        elif isinstance(node, yaml.SequenceNode):
+            lists += node.value
+
+
+def _substitute(root: yaml.Node, loader: _Loader, variables: dict[str, str]) -> None:
+    """Replace the variables in all values by what the environment has for them.
+
+    It changes values of the parsed document, so that no variable can add a key.
+    """
+    for node in _values(root):
+        text = _VARIABLE.sub(partial(_value_of, node, variables), node.value)
+        if text != node.value:
+            node.value = text
+            if node.style is None:
+                node.tag = loader.tag_of(text)
+
+
+def _value_of(node: yaml.Node, variables: dict[str, str], match: re.Match[str]) -> str:
+    escaped, inner = match.groups()
+    if escaped:
+        return match[0][1:]
+    parts = _VARIABLE_NAME.fullmatch(inner)
+    if parts is None:
+        raise _refusal(
+            f"{match[0][:40]} is no variable: write ${{NAME}} or ${{NAME:-default}}, "
+            "or $${ for the text ${",
+            node,
+        )
+    name, default = parts.groups()
+    value = os.environ.get(name, "")
+    if value:
+        variables[name] = value
+    elif default is not None:
+        value = default
+    elif name not in os.environ:
+        raise _refusal(
+            f"the environment variable {name} is not set: set it, or write ${{{name}:-default}}", node
+        )
+    return value
+
+
+def _without_values(message: str, variables: dict[str, str]) -> str:
+    """Return a message with the names of variables in place of their values, which may be secret."""
+    for name, value in sorted(variables.items(), key=lambda item: -len(item[1])):
+        if len(value) >= _SHORTEST_SECRET:
+            message = message.replace(value, f"${{{name}}}")
+    return message
+
+
 _TEXT = "tag:yaml.org,2002:str"
 
 
@@ -251,6 +325,10 @@ def _refusal(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
 
 class _Loader(yaml.SafeLoader):
     """A SafeLoader that refuses numbers with a surprising meaning in YAML 1.1, such as octal ones."""
+
+    def tag_of(self, text: str) -> str:
+        """Return the type of a value without quotes."""
+        return str(super().resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node; raise a yaml.MarkedYAMLError if it is refused."""

@@ -255,6 +255,8 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
         return ": put it in quotes"
     if kind in ("integer", "number") and isinstance(value, str):
         return _unquoted(value)
+    if kind == "number" and _is_percentage(node, value):
+        return f": write {value / 100:.10g}"
     if kind == "array" and isinstance(value, str | int | float) and not isinstance(value, bool):
         text = without_login(str(value))
         return f": write it as a list, [{text}]" if len(text) < _LONGEST_VALUE else ": write it as a list"
@@ -267,6 +269,16 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
         empty = "properties" in node and "required" not in node
         return f": give a value or leave the key out{'; {} takes the defaults' if empty else ''}"
     return ""
+
+
+def _is_percentage(node: Schema, value: Any) -> bool:
+    """Return whether a value for a share is an allowed one in per cent."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 1 < value <= 100:
+        return False
+    if node.get("maximum", node.get("exclusiveMaximum")) != 1:
+        return False
+    share, above = value / 100, node.get("exclusiveMinimum", -1)
+    return bool(above < share and node.get("minimum", 0) <= share < node.get("exclusiveMaximum", 2))
 
 
 def _unquoted(value: str) -> str:
@@ -296,7 +308,8 @@ def _missing(place: _Place) -> Finding:
 
 def _unknown_key(place: _Place) -> Finding:
     name, allowed = str(place.path[-1]), list(place.parent.get("properties", {}))
-    close = nearest(name, allowed)
+    other = OTHER_NAMES.get(name.lower().replace("-", "_"))
+    close = other if other in allowed else nearest(name, allowed)
     text = f"unknown key; did you mean {close!r}?" if close else "unknown key."
     if home := _section_that_has(name, place):
         text = f"unknown key here; it belongs under {home!r}."

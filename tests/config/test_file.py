@@ -2,6 +2,7 @@
 
 import json
 import re
+import traceback
 from datetime import date
 from pathlib import Path
 from typing import get_args
@@ -47,7 +48,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         " cannot be used:\n"
         "  tasks.toxicity.window.siz: unknown key; did you mean 'size'? "
         "Allowed: size, min_size, max_age_seconds (line 3)\n"
-        "  tasks.toxicity.level: expected a number above 0.5 and below 1, got 95 (line 4)\n"
+        "  tasks.toxicity.level: expected a number above 0.5 and below 1, got 95: write 0.95 (line 4)\n"
         f"  tasks.toxicity.chart.kind: expected one of {', '.join(CHARTS)}, "
         "got 'shewart'; did you mean 'shewhart'? (line 6)\n"
         f"  sources[0].kind: expected one of {', '.join(sorted(SOURCES))}, got 'ftp' (line 8)\n"
@@ -118,6 +119,60 @@ def test_zero_and_decimals_are_no_octal_numbers(tmp_path):
     file.write_text("tasks: {t: {labels: {max_waiting: 1_000}, level: 0.90, window: {size: 1_000}}}")
     task = load_config(file).tasks["t"]
     assert (task.labels.max_waiting, task.level, task.window.size) == (1000, 0.9, 1000)
+
+
+def test_variables_of_the_environment_stand_in_values(tmp_path, monkeypatch):
+    monkeypatch.setenv("BLINDSIGHT_LEVEL", "0.9")
+    monkeypatch.setenv("BLINDSIGHT_FOLDER", "/data: {a: 1}  # none of it is YAML")
+    monkeypatch.setenv("BLINDSIGHT_EMPTY", "")
+    monkeypatch.delenv("BLINDSIGHT_UNSET", raising=False)
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "tasks:\n"
+        "  t:\n"
+        "    level: ${BLINDSIGHT_LEVEL}\n"
+        "    classes: ['${BLINDSIGHT_LEVEL}', '$${BLINDSIGHT_LEVEL} is $1']\n"
+        "sources:\n"
+        "  - {kind: file, path: '${BLINDSIGHT_FOLDER}/${BLINDSIGHT_UNSET:-a b}.ndjson'}\n"
+        'reports: {path: "/w${BLINDSIGHT_EMPTY}/${BLINDSIGHT_EMPTY:-x}"}\n'
+    )
+    config = load_config(file)
+    assert config.tasks["t"].level == 0.9
+    assert config.tasks["t"].classes == ("0.9", "${BLINDSIGHT_LEVEL} is $1")
+    assert config.sources[0].path == "/data: {a: 1}  # none of it is YAML/a b.ndjson"
+    assert config.reports.path == "/w/x"
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (
+            "${BLINDSIGHT_UNSET}",
+            "the environment variable BLINDSIGHT_UNSET is not set: set it, or write "
+            "${BLINDSIGHT_UNSET:-default}",
+        ),
+        (
+            "a ${BLINDSIGHT-b}",
+            "${BLINDSIGHT-b} is no variable: write ${NAME} or ${NAME:-default}, or $${ for the text ${",
+        ),
+    ],
+)
+def test_a_variable_that_is_not_set_is_named(tmp_path, monkeypatch, value, sentence):
+    monkeypatch.delenv("BLINDSIGHT_UNSET", raising=False)
+    message = from_text(tmp_path, f"tasks:\n  t:\n    level: {value}\n")
+    assert message == f": line 3, column 12: {sentence}"
+
+
+def test_no_message_shows_the_value_of_a_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv("BLINDSIGHT_WORD", "hunter2222")
+    file = tmp_path / "c.yaml"
+    file.write_text("tasks: {t: {level: '${BLINDSIGHT_WORD}', chart: {kind: 'a ${BLINDSIGHT_WORD}'}}}")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    _, level, kind = str(caught.value).splitlines()
+    assert "t.level: expected a number above 0.5 and below 1, got '${BLINDSIGHT_WORD}' (line 1)" in level
+    assert "got 'a ${BLINDSIGHT_WORD}' (line 1)" in kind
+    assert "hunter" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_merged_keys_may_be_overridden(tmp_path):
