@@ -28,7 +28,7 @@ MOST_ERRORS = 100
 
 
 _SCORED = frozenset(("scores", "models", "confidence"))  # one of them is in each answer of our own format
-_MOST_TRIED, _MOST_TRIED_BYTES = 4, 4096  # of rows for a proposal, and of bytes in each
+_MOST_TRIED, _MOST_TRIED_BYTES = 4, 4096  # limits of rows for a proposal, and of bytes in each
 _MOST_PROPOSED_BYTES = 1000
 
 

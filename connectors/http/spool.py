@@ -62,10 +62,10 @@ class SpoolPosition:
 
 log = logging.getLogger("blindsight")
 
-_GROUP_BYTES = 4 << 20  # with more, the first post of a group would wait long for the sync
-_SEGMENTS = 8  # files of this fraction of the limit, because only a whole file can be deleted
+_GROUP_BYTES = 4 << 20  # of a write; with more, the first post of the group would wait long for the sync
+_SEGMENTS = 8  # the number of files that fill the spool; room is freed one whole file at a time
 _LARGEST_SEGMENT = 64 << 20
-_SEGMENT_SECONDS = 10.0  # for which used lines may stay: they may hold personal data
+_SEGMENT_SECONDS = 10.0  # how long used lines may stay on the disk: they may be personal data
 _PROBE_BYTES = 1 << 16  # more than a full disk may have left in a partly used block
 _sync = getattr(os, "fdatasync", os.fsync)  # syncs size and data but not the times, which halves the work
 
