@@ -1,8 +1,11 @@
-"""The edges: sources that bring raw records to the agent, and the decoding of what they bring.
+"""The sources, which read raw records for the agent, and the decoder of these records.
 
-`base` is the contract of every source, `build` joins sources with the configuration; one module or
-package a kind: `files`, `stdin`, `kafka`, `http`. `formats` turns bytes and tables into columns. The
-core, the package `monitor`, imports nothing from here but in its command line and its test kit.
+Each kind of source has a module or a package: `files`, `stdin`, `kafka`, `http`, `sql`, `redis_stream`. They
+implement the interface in `monitor.base.source`, whose names are importable from here. `build` makes sources
+from the configuration, and `formats` converts bytes and tables to columns. `splits` and `spark` read files in
+parallel, and `client` is the separate distribution `blindsight-client`.
+
+Within the package `monitor`, only the command line, the test kit and the notebook import this package.
 """
 
 from monitor.base.source import (

@@ -1,4 +1,4 @@
-"""From sections of the configuration to sources, decoders and topics: where parts are joined."""
+"""The construction of sources, decoders and Kafka topics from the sections of the configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from monitor.reports.views import EngineView
 
 
 def source_class(settings: SourceConfig) -> type[Source[Any]]:
-    """What reads the source of a section. A client library is imported only where it is needed.
+    """Return the class that reads a section's kind of source; import its client library only now.
 
     Raises
     ------
@@ -30,22 +30,23 @@ def source_class(settings: SourceConfig) -> type[Source[Any]]:
     entry = SOURCES[settings.kind]
     if entry.extra is not None:
         entry.extra.require(f"A source of kind {settings.kind}")
-    found: type[Source[Any]] = load(entry.path)
-    return found
+    reader: type[Source[Any]] = load(entry.path)
+    return reader
 
 
 def build_source(
     settings: SourceConfig, known: Sequence[TaskLayout], spools: Spools | None = None
 ) -> Source[Any]:
-    """The source that a section describes.
+    """Return the source that a section describes.
 
     Parameters
     ----------
     settings : SourceConfig
+        The section.
     known : sequence of TaskLayout
-        The configured tasks, for a source that judges what it takes.
+        The configured tasks, for a source that validates records before it accepts them.
     spools : Spools, optional
-        Where the store's database can keep what a source acknowledges.
+        Makes a spool in the store's database, for a source that acknowledges posts.
 
     Raises
     ------
@@ -61,17 +62,22 @@ def build_inputs(
     spools: Spools | None = None,
     shards: ShardOwner | None = None,
 ) -> list[Input]:
-    """Every configured source with a decoder of its own.
+    """Return the configured sources, each with its decoder.
 
     Parameters
     ----------
     config : Config
     state : EngineView, optional
-        What the agent goes on from: its names go on, however long they are.
+        The state in which the agent starts. Names in it stay valid even if they are too long for new names.
     spools : Spools, optional
-        As for `build_source`.
+        See `build_source`.
     shards : ShardOwner, optional
-        Has the state of the partitions, where it moves with them.
+        The owner of the state of partitions, if partitions move between agents.
+
+    Raises
+    ------
+    MissingExtraError
+        The client library of a source is an extra that is not installed.
     """
     known = layouts(config.tasks, _known_names(state), config.numbers_rows)
     decoders = decoders_of(config, state)()
@@ -85,13 +91,15 @@ def build_inputs(
 
 
 def decoders_of(config: Config, state: EngineView | None = None) -> Callable[[], Mapping[str, Decode]]:
-    """What makes the decoder of each configured source, by its name, in this process or in another.
+    """Return a function that makes the decoders of the configured sources, by the name of the source.
+
+    The function can be pickled, so that another process may call it.
 
     Parameters
     ----------
     config : Config
     state : EngineView, optional
-        As for `build_inputs`.
+        See `build_inputs`.
     """
     from connectors.formats.messages.redaction import SECRET
 
@@ -102,11 +110,11 @@ def _decoders(config: Config, names: frozenset[str], secret: bytes) -> dict[str,
     from connectors.formats.decode.decoder import Decoder
 
     known, keep = layouts(config.tasks, names, config.numbers_rows), config.keep_of_rejects
-    found: dict[str, Decode] = {}
+    decoders: dict[str, Decode] = {}
     for settings in config.sources:
         name, wire = settings.label, wire_of(settings)
-        found[name] = Decoder(known, name, keep=keep, wire=wire, clock=time.time, secret=secret).decode
-    return found
+        decoders[name] = Decoder(known, name, keep=keep, wire=wire, clock=time.time, secret=secret).decode
+    return decoders
 
 
 def _known_names(state: EngineView | None) -> frozenset[str]:
@@ -114,7 +122,7 @@ def _known_names(state: EngineView | None) -> frozenset[str]:
 
 
 def names_in(state: EngineView) -> Iterator[str]:
-    """Of models, groups and versions."""
+    """Yield the names of models, versions and values of groups in a state; a name may occur repeatedly."""
     for one in state.series:
         yield from (one.model, one.version, one.group.partition("=")[2])
     for arena in state.arenas:
@@ -122,14 +130,23 @@ def names_in(state: EngineView) -> Iterator[str]:
 
 
 def long_names(names: Iterable[str]) -> frozenset[str]:
-    """Those of these names of models, groups and versions that would be rejected if they were new."""
+    """Return the names that are longer than `MAX_NAME`, which the decoder rejects unless it knows them."""
     from connectors.formats.decode.structs import MAX_NAME
 
     return frozenset(name for name in names if len(name) > MAX_NAME)
 
 
 def build_reports_topic(settings: KafkaSink, store: str, lease: int | None = None) -> FollowedDestination:
-    """The topic that follows a store's reports; `store` is its identity, `lease` the number of one on it."""
+    """Return the topic to which the reports in a store are written.
+
+    Parameters
+    ----------
+    settings : KafkaSink
+    store : str
+        The identity of the store.
+    lease : int, optional
+        The number of this agent's lease on the store.
+    """
     from connectors.kafka.sink.sink import ReportsTopic
     from connectors.kafka.sink.topic import Topic
 
@@ -137,14 +154,14 @@ def build_reports_topic(settings: KafkaSink, store: str, lease: int | None = Non
 
 
 def build_lines_topic(settings: KafkaSink) -> Destination[bytes]:
-    """The topic of closed windows, where no store keeps them."""
+    """Return the topic to which closed windows are written if there is no store."""
     from connectors.kafka.sink.sink import lines_topic
 
     return lines_topic(settings)
 
 
 def build_rejects_topic(settings: KafkaSink) -> Destination[Rejected]:
-    """The topic of records that could not be used."""
+    """Return the topic to which rejected records are written."""
     from connectors.kafka.sink.sink import rejects_topic
 
     return rejects_topic(settings)

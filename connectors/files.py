@@ -1,8 +1,9 @@
-"""Records from a file: NDJSON (plain, gzip, Zstandard), CSV or Parquet, once or as it grows.
+"""The source of files of records: NDJSON, CSV or Parquet, read once or followed as they grow.
 
-The end of a file's name says what it is: ``.csv``, ``.parquet``, anything else is NDJSON, or one JSON array
-of records if it begins like one. All but Parquet have ``.gz`` or ``.zst`` at the end if they are compressed.
-The position is a byte offset, in the uncompressed text of a compressed file, and a row number in a table.
+The end of a file's name defines its format: ``.csv`` or ``.parquet``. With any other name the file is NDJSON,
+or one JSON array of records if its text begins like an array. NDJSON and CSV may be compressed with gzip or
+Zstandard; the name then ends in ``.gz`` or ``.zst``. The position is a byte offset in the uncompressed text,
+or the number of a row in a table.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ from monitor.base.spool import Spools
 
 _SAMPLE_SECONDS = 1.0
 _COMPLETE_SECONDS = 5.0
-"""So long a file of a folder of tables must not have changed before it is read."""
+"""The time without a change after which a file in a folder of tables counts as complete and is read."""
 _ENCODED = "file:"
 _TABLES = frozenset({".csv", ".parquet"})
-_FOLLOWED_NOT = _TABLES.union(DECOMPRESSORS)
+_NOT_FOLLOWED = _TABLES.union(DECOMPRESSORS)
 
 
 def why_not_a_file(path: Path) -> str | None:
-    """Why nothing can be read from a path, as a sentence that says what to do; None where it may be.
+    """Return the reason why nothing can be read from a path, with a remedy, or None if it can be read.
 
-    A named pipe or a device may: see `is_pipe`.
+    The sentence has no full stop. A named pipe or a device can be read too: see `is_pipe`.
 
     Examples
     --------
@@ -63,11 +64,14 @@ def why_not_a_file(path: Path) -> str | None:
     >>> why_not_a_file(Path("/"))
     '/ is a folder; name a file in it'
     """
-    return _looked_at(path)[0]
+    return _inspect(path)[0]
 
 
-def _looked_at(path: Path) -> tuple[str | None, bool]:
-    """`why_not_a_file`, and whether nothing is there: by one look, as a file is renamed at any moment."""
+def _inspect(path: Path) -> tuple[str | None, bool]:
+    """Return the result of `why_not_a_file`, and whether the path is missing or cannot be examined.
+
+    Both come from a single call of `stat`, because the file may be renamed at any moment.
+    """
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -81,12 +85,14 @@ def _looked_at(path: Path) -> tuple[str | None, bool]:
 
 
 def is_pipe(path: Path) -> bool:
-    """Whether a path is read once, from its writer to us: a named pipe, ``/dev/stdin``, a terminal."""
+    """Return whether a path can be read only once: a named pipe, ``/dev/stdin`` or a terminal."""
     return path.is_fifo() or path.is_char_device()
 
 
 def partition_of(name: str) -> str:
-    """Return a file's name as text that a store can hold: ``file:`` and percent-encoded if it is not UTF-8.
+    """Return a file's name as text that a store can hold.
+
+    A name that is not UTF-8 is percent-encoded after the prefix ``file:``.
 
     Examples
     --------
@@ -101,7 +107,7 @@ def partition_of(name: str) -> str:
 
 
 def name_of(partition: str) -> str:
-    """Return the name of the file that `partition_of` encoded.
+    """Return the name of the file to which `partition_of` gave this text.
 
     Examples
     --------
@@ -113,12 +119,12 @@ def name_of(partition: str) -> str:
 
 
 def is_pattern(path: str | Path) -> bool:
-    """Whether a path names files by a pattern; a file that has such a name is only itself."""
+    """Return whether a path is a pattern, and not the name of an existing file with such characters."""
     return glob.has_magic(str(path)) and not os.path.lexists(path)
 
 
 def _first(raws: Iterable[Raw], left: int) -> Iterator[Raw]:
-    """The first records of what was read."""
+    """Yield the first `left` records of these."""
     for raw in raws:
         if left <= 0:
             return
@@ -136,62 +142,68 @@ def _first(raws: Iterable[Raw], left: int) -> Iterator[Raw]:
 
 
 def _with_partition(raw: Raw) -> Raw:
-    """Return what was read, with a partition that a store can hold."""
+    """Return raw records with a partition that a store can hold."""
     partition = partition_of(raw.partition)
     return raw if partition == raw.partition else replace(raw, partition=partition)
 
 
 class FileSource(Source[Any]):
-    """A file of records, or with `follow` all files of a pattern, each a partition.
+    """A source of one file of records, or with `follow` of all files that match a pattern.
 
-    With `follow` the source goes on as a plain NDJSON file grows, and through both ways of rotating it,
-    renaming and copying, also where the agent was down or busy meanwhile. Its position keeps what the
-    file is known by: device and inode, and digests of the first KiB and of the last bytes before the
-    position. At the start, and at each look, the place is found again in the file or in a rotated file
-    beside it (``p.log.1``, ``p.log-20260131``, ``p-20260131.log``, each with ``.gz``). That is read to its
-    end, then the rotated ones after it in the order of their last change, then the new file. What cannot be
-    found counts in `counts.gap_records`, 1 for each gap, as its length is not known. A last line is left
-    until its newline comes. Without `follow` a file is taken as it is, and then there is nothing more.
+    Each file is a partition, whose name is the path.
 
-    Of a pattern, new files are taken up within a second; one that has gone for `late_seconds` is let go,
-    with its position. Names of rotated files are none of their own if the file that they were is known.
+    **Without `follow`** the file is read to its end, and then the source ends.
 
-    A pattern that ends in ``.csv`` or ``.parquet`` is a folder that fills: each file is read once it has not
-    changed for `complete_seconds`. It may be an address of fsspec, such as ``s3://bucket/labels/*.parquet``.
+    **With `follow`** a plain NDJSON file is read as it grows. A last line without a newline is read once the
+    newline comes. Reading continues when the file is rotated, by renaming or by copying and truncating, also
+    if the agent was down meanwhile. To recognise the file, the position has its device and inode, and digests
+    of its first KiB and of the last bytes before the position. The place is searched in the file and in the
+    rotated files beside it (``p.log.1``, ``p.log-20260131``, ``p-20260131.log``, each perhaps with ``.gz``).
+    The file with the place is read to its end, then the later rotated files, then the new file. If text was
+    lost, `counts.gap_records` increases by 1, because the number of lost records is not known.
 
-    A named pipe is read as plain NDJSON, from whoever writes first until the last writer has closed it.
-    What went through it cannot be read again: positions mean nothing there.
+    **With a pattern** new files are read within a second. The position of a file that has been away for
+    `late_seconds` is dropped. A rotated file is not read as a file of its own if the source knows the file
+    from which it was rotated.
+
+    **A pattern that ends in .csv or .parquet** is a folder to which tables are added. Each file is read once
+    it has not changed for `complete_seconds`. The pattern may be an address of fsspec, such as
+    ``s3://bucket/labels/*.parquet``.
+
+    **A named pipe** is read as plain NDJSON until its last writer closes it. It cannot be read again, so
+    positions are ignored.
 
     Parameters
     ----------
     path : str or Path
-        It is also the partition. With `follow` a pattern as the shell's may stand for several files.
+        The path, which is also the partition. With `follow` it may be a shell pattern for several files.
     follow : bool, default False
     name : str, optional
-        The file's name if absent.
+        The name of the source, by default the name of the file.
     max_line_bytes : int, default 1 MiB
-        A longer line is passed over in bounded memory, and counted.
+        The limit of a line; a longer one is skipped in bounded memory and counted as rejected.
     settle_seconds : float, default 1.0
-        A file that was renamed is left for the new one once nothing has been added for so long: its
-        writer may hold it open for a moment.
+        The time without additions to a renamed file after which the new file is read; a writer may hold the
+        renamed file open for a moment.
     missing_seconds : float, default 3.0
-        A followed file that has been away for so long, without a new one under its name, is an error of
-        `read`, again and again until it is there; what is still added to the old one is read all the same.
+        The time without a file of this name after which each `read` raises an error until there is one. Text
+        that is added to a renamed file meanwhile is still read.
     late_seconds : float, default 300.0
-        A file that was left is looked at for so long: its writer may not have noticed.
+        The time for which a rotated file is still watched, because its writer may not have noticed the
+        rotation.
     mapped : collection of str
-        The columns of a table that a mapping reads; those under our names where empty.
+        The columns of a table that a mapping reads; if empty, the columns with our own names are read.
     options : mapping of str to object, optional
-        Of fsspec's file system, for an address.
+        The options of fsspec's file system, for an address.
     complete_seconds : float, default 5.0
-        A table of a pattern is read once it has not changed for so long.
+        The time without a change after which a table of a pattern is read.
     batch_bytes : int, default 4 MiB
-        About so much of tables is unpacked at once.
+        The approximate number of bytes of tables to decompress at once.
 
     Attributes
     ----------
     block_bytes : int
-        Of lines that are read at once, of a plain file that is not followed.
+        The number of bytes to read at once from a plain file that is not followed.
 
     Examples
     --------
@@ -207,7 +219,7 @@ class FileSource(Source[Any]):
 
     @classmethod
     def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
-        """The file of a section, which reads the columns that its mapping names."""
+        """Return the source of a section, which reads the columns that the section's mapping names."""
         mapped = columns_of(wire_of(settings))
         return cls(
             settings.path,
@@ -220,28 +232,36 @@ class FileSource(Source[Any]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """The first records of the file, read beside whoever follows it; nothing of a pipe."""
+        """Return the first records of the file; an agent that follows the file is not affected.
+
+        The result is a reason instead if the file is a pipe, or is followed and does not exist yet.
+
+        Raises
+        ------
+        SourceError
+            The file cannot be read, or its mapping names columns that it does not have.
+        """
         path = Path(settings.path)
         if is_folder(settings.path) or is_address(settings.path):
             return cls._sample_of_folder(settings, records)
         if is_pipe(path):
             return PIPE_NOT_LOOKED_AT
-        several = matching(str(path), _FOLLOWED_NOT) if settings.follow and is_pattern(path) else []
+        several = matching(str(path), _NOT_FOLLOWED) if settings.follow and is_pattern(path) else []
         if several:
             files = [settings.model_copy(update={"path": each}) for each in several[:records]]
-            found = [cls.sample(each, max(1, records // len(files))) for each in files]
-            return [raw for raws in found if isinstance(raws, list) for raw in raws]
+            samples = [cls.sample(each, max(1, records // len(files))) for each in files]
+            return [raw for raws in samples if isinstance(raws, list) for raw in raws]
         if settings.follow and why_not_a_file(path):
             return "not there yet; it is waited for"
         try:
             return cls(path, mapped=columns_of(wire_of(settings)))._first_records(records)
         except SourceError as error:
-            # The columns that a mapping misses are the very thing that is asked for here.
+            # A sample often serves to write the mapping, so the error names the page about it.
             raise SourceError(f"{error}; see docs/serving/mapping.md") from error
 
     @classmethod
     def sample_every_column(cls, settings: Any, records: int) -> list[Raw]:
-        """Return the first rows of a table with all their columns; none of any other file."""
+        """Return the first rows of a table with all columns, or an empty list if the file is no table."""
         is_table = Path(settings.path.lower().removesuffix(".gz").removesuffix(".zst")).suffix in _TABLES
         if not is_table or is_folder(settings.path) or is_address(settings.path):
             return []
@@ -251,7 +271,7 @@ class FileSource(Source[Any]):
         raws: list[Raw] = []
         try:
             self.open({})
-            with suppress(EndOfSource):  # the last record may come by itself, where no newline ends it
+            with suppress(EndOfSource):  # the file may have fewer records
                 while sum(map(records_in, raws)) < records:
                     raws += self.read(_SAMPLE_SECONDS)
             return list(_first(raws, records))
@@ -260,19 +280,19 @@ class FileSource(Source[Any]):
 
     @classmethod
     def _sample_of_folder(cls, settings: Any, records: int) -> list[Raw]:
-        """The first rows of the first file."""
+        """Return the first rows of the first file."""
         mapped = columns_of(wire_of(settings))
         folder = cls(settings.path, True, mapped=mapped, options=settings.options, complete_seconds=0.0)
         folder.missing_seconds = _SAMPLE_SECONDS * 10
         folder.open({})
         try:
-            # A store far away may take longer than a read waits.
+            # An object store may take longer than one read waits.
             deadline = time.monotonic() + (ANSWER_SECONDS if is_address(settings.path) else _SAMPLE_SECONDS)
-            found: list[Raw] = []
-            while not found and time.monotonic() < deadline:
+            sample: list[Raw] = []
+            while not sample and time.monotonic() < deadline:
                 raws = folder.read(_SAMPLE_SECONDS)
-                found = [raw for raw in raws if not isinstance(raw, RawPosition)]
-            return list(_first(found, records))
+                sample = [raw for raw in raws if not isinstance(raw, RawPosition)]
+            return list(_first(sample, records))
         finally:
             folder.close()
 
@@ -306,16 +326,16 @@ class FileSource(Source[Any]):
         self._reader: FileReader | None = None
         self._damage: DamagedFileError | None = None
         self._gaps = self._former_gaps = 0
-        self._places: dict[str, Any] = {}  # where reading goes on if a reader fails
+        self._places: dict[str, Any] = {}  # positions after the last results, to continue after a failure
         self._has_failed = False
 
     def open(self, positions: Mapping[str, Any]) -> None:
-        """Get ready to read from the position of each file, or from its start.
+        """Prepare to read each file from its position, or from its start if it has none.
 
         Raises
         ------
         SourceError
-            There is no such file, it cannot be read, or it cannot be followed.
+            The file does not exist, cannot be read, or cannot be followed.
         MissingExtraError
             The format needs an optional package.
         """
@@ -326,9 +346,9 @@ class FileSource(Source[Any]):
             self._reader = self._folder(positions)
             return
         kind = self.path.suffix.lower()
-        if self.follow and kind in _FOLLOWED_NOT:
+        if self.follow and kind in _NOT_FOLLOWED:
             raise SourceError(f"{self.path}: only plain NDJSON can be followed; leave follow out")
-        self._check_place(kind)
+        self._check_path(kind)
         try:
             self._reader = self._followed(positions) if self.follow else self._reader_of(kind, positions)
         except OSError as error:
@@ -356,8 +376,9 @@ class FileSource(Source[Any]):
         read = read_parquet if path.suffix.lower() == ".parquet" else read_csv
         return read(path, partition, start, self.mapped, self.max_line_bytes, self.batch_bytes)
 
-    def _check_place(self, kind: str) -> None:
-        problem, absent = _looked_at(self.path)
+    def _check_path(self, kind: str) -> None:
+        """Raise SourceError if nothing can be read from the path with these settings."""
+        problem, absent = _inspect(self.path)
         if absent and self.follow:
             return
         if problem and is_pattern(self.path):
@@ -368,7 +389,7 @@ class FileSource(Source[Any]):
             raise SourceError(f"{problem}, or set follow to wait for it" if absent else problem)
         if is_pipe(self.path) and self.follow:
             raise SourceError(f"{self.path} is a pipe, which is read until it is closed; leave follow out")
-        if is_pipe(self.path) and kind in _FOLLOWED_NOT:
+        if is_pipe(self.path) and kind in _NOT_FOLLOWED:
             raise SourceError(
                 f"{self.path} is a pipe, of which only plain NDJSON can be read; make it a file"
             )
@@ -388,14 +409,15 @@ class FileSource(Source[Any]):
             return Following(path, partition, cutter, position, *seconds)
 
         if is_pattern(self.path):
-            return FollowingPattern(self.path, following, positions, self.missing_seconds, _FOLLOWED_NOT)
+            return FollowingPattern(self.path, following, positions, self.missing_seconds, _NOT_FOLLOWED)
         one = following(self.path, positions.get(self.partition))
         one.begin()
         return one
 
     def _reader_of(self, kind: str, positions: Mapping[str, Any]) -> FileReader:
+        """Return the reader of a file that is not followed and whose name ends in `kind`."""
         start = positions.get(self.partition, 0)
-        if isinstance(start, Mapping):  # it was followed before
+        if isinstance(start, Mapping):  # the file was followed in an earlier run
             start = start["at"]
         if is_pipe(self.path):
             return Piped(open_pipe(self.path), self._cutter(0))
@@ -409,17 +431,18 @@ class FileSource(Source[Any]):
         return Plain(self.path.open("rb", buffering=0), self._cutter, start, self.block_bytes)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Read about 1 MiB of whole lines, or one table; waits only at the end of a followed file.
+        """Return about 1 MiB of whole lines, or one table.
 
-        What follows a fault is handed on as one `RawDamaged`, to be counted; then it is an error.
+        The call waits only for additions to a followed file or to a pipe. If the file is damaged, its
+        unreadable rest is returned as one `RawDamaged`, and the next call raises an error.
 
         Raises
         ------
         EndOfSource
             Everything was read, and the file is not followed.
         SourceError
-            The file is damaged, or one that is followed has been away for `missing_seconds`; or a reader
-            fails in another way: the next call reads on after what was handed out last.
+            The file is damaged, a followed file has been away for `missing_seconds`, or reading failed in
+            another way. After such a failure, the next call continues after the last result.
         """
         if self._has_failed:
             self.open(self._places)
@@ -429,55 +452,55 @@ class FileSource(Source[Any]):
         if self._damage is not None:
             raise self._damage
         try:
-            found = self._reader.read(timeout_seconds)
+            raws = self._reader.read(timeout_seconds)
         except DamagedFileError as error:
             self._damage = error
             return [RawDamaged(str(error), error.head, self.partition, error.start)]
         except (EndOfSource, BlindsightError):
             raise
         except Exception as error:
-            self._leave()
+            self._close_failed()
             raise SourceError(
                 f"{self.path}: reading fails, and is tried again from where it was: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        found = [_with_partition(raw) for raw in found]
-        for raw in found:
+        raws = [_with_partition(raw) for raw in raws]
+        for raw in raws:
             if raw.after is None:
                 self._places.pop(raw.partition, None)
             else:
                 self._places[raw.partition] = raw.after
-        return found
+        return raws
 
-    def _leave(self) -> None:
-        """Close a reader that has failed, as nobody knows which rows it has read and not handed out."""
+    def _close_failed(self) -> None:
+        """Close a reader that has failed: it may have read rows that it did not return."""
         gaps = self.counts
         self._has_failed, self._former_gaps = True, gaps.gap_records if gaps else 0
         with suppress(Exception):
             self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
-        # The name first: whoever asks for `up` or `lag` from another thread must not meet a closed file.
+        """Close the file."""
+        # Unset the reader before closing it, because other threads may read `up` and `lag` at this moment.
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
 
     @property
     def up(self) -> bool:
-        """Whether there is a file open. May be asked from any thread."""
+        """True while a file is open."""
         reader = self._reader
         return reader is not None and reader.up
 
     @property
     def trouble(self) -> str | None:
-        """Return why a file of the folder is not read."""
+        """The reason why a file of a folder is not read, without a full stop, or None."""
         reader = self._reader
         return reader.trouble if isinstance(reader, Folder) else None
 
     @property
     def counts(self) -> SourceCounts | None:
-        """The gaps of followed files; None where the file is not followed."""
+        """The number of gaps in followed files; None if the file is not followed."""
         reader = self._reader
         if isinstance(reader, Following | FollowingPattern | Folder):
             self._gaps = self._former_gaps + reader.gaps
@@ -485,13 +508,13 @@ class FileSource(Source[Any]):
 
     @property
     def lag(self) -> int | None:
-        """About how many records wait, for plain NDJSON: the bytes left over the mean length of a line.
+        """The approximate number of waiting records of plain NDJSON.
 
-        None for tables, for compressed files, before the first line was read, and while the file is being
-        changed or closed. May be asked from any thread.
+        It is the number of remaining bytes divided by the mean length of a line. It is None for tables and
+        compressed files, before the first line was read, and while the file is being changed or closed.
         """
         reader = self._reader
         try:
             return None if reader is None else reader.lag()
-        except (OSError, ValueError):  # closed between two looks: it is no longer the file to ask about
+        except (OSError, ValueError):  # another thread has just closed the file
             return None

@@ -1,4 +1,7 @@
-"""Input files in splits that can be read side by side, in the order in which one process would read them."""
+"""The division of files into splits, which several processes can read at the same time.
+
+In the order of the splits, their records have the same order as in one process that reads the whole file.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +27,29 @@ from monitor.base.source import (
 )
 
 SPLIT_BYTES = 32 << 20
-"""Of NDJSON some 200,000 records: seconds of work, so that what is lost with an executor is soon made up."""
+"""The approximate size of a split: some 200,000 records of NDJSON, which take seconds to read.
+
+If an executor is lost, its split is soon read again.
+"""
 
 _WHOLE = (".csv", ".gz", ".zst")
-_LOOKED_AT = 4096  # bytes before a place: most lines are shorter
+_SEARCH_BYTES = 4096  # bytes to search at once; most lines are shorter
 
 OfFile = RawBlock | RawTable | RawSkipped | RawDamaged
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of a file, from one record's start to another's.
+    """A part of a file, with whole records.
 
     Parameters
     ----------
     path : str
-        As it is named in reports.
+        The path of the file, as reports name it.
     start : int
-        Byte offset, or row of a table.
+        The byte offset of the first record, or the number of the first row of a table.
     stop : int or None
-        Where the next split begins; None at the file's end.
+        The start of the next split; None for the last split of a file.
     """
 
     path: str
@@ -52,11 +58,11 @@ class Split:
 
 
 def splits_of(path: Path, size: int = SPLIT_BYTES) -> list[Split]:
-    """A file in splits of about so many bytes.
+    """Return the splits of a file, each of about `size` bytes.
 
-    NDJSON is cut before the lines that span a multiple of the size, as `FileSource` cuts what it reads;
-    Parquet where `FileSource` does, at the first such row of a row group. CSV, whose quotes may span lines,
-    a JSON array, and what is compressed as a whole are one split.
+    A split of NDJSON begins with the line that contains the byte at a multiple of `size`. A split of Parquet
+    begins at the first row of a row group at which `FileSource` begins a table. There is only one split for
+    CSV, because its quotes may span lines, for a JSON array, and for a compressed file.
 
     Examples
     --------
@@ -88,15 +94,24 @@ def _lines(path: Path, size: int) -> list[int]:
 
 
 def _last_line(file: BinaryIO, first: int, place: int) -> int:
-    """Where the last line begins that begins before a place or there; `first` is where another does."""
-    looked_at, stop = _LOOKED_AT, place
+    """Return the byte offset of the last line that begins at or before `place`.
+
+    Parameters
+    ----------
+    file : binary file
+    first : int
+        The byte offset of an earlier line, at which the backward search ends.
+    place : int
+        A byte offset.
+    """
+    step, stop = _SEARCH_BYTES, place
     while stop > first:
-        start = max(first, stop - looked_at)
+        start = max(first, stop - step)
         file.seek(start)
-        found = file.read(stop - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        looked_at, stop = 2 * looked_at, start
+        newline = file.read(stop - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        step, stop = 2 * step, start
     return first
 
 
@@ -105,7 +120,7 @@ def _row_groups(path: Path, size: int) -> list[int]:
     with open_parquet(path) as file:
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
-            start = -(-rows // ROWS) * ROWS  # where a reader from the first row cuts too
+            start = -(-rows // ROWS) * ROWS  # a reader from the first row begins a table there too
             if held and held + group.total_byte_size > size and starts[-1] < start < file.metadata.num_rows:
                 starts.append(start)
                 held = 0
@@ -115,19 +130,27 @@ def _row_groups(path: Path, size: int) -> list[int]:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a file is cut by its lines."""
+    """Return whether a file is divided at its lines: it is neither a table nor compressed."""
     return path.suffix.lower() not in (*_WHOLE, ".parquet")
 
 
 def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[Raw]]:
-    """What is in a split, so many reads at a time: each brings a MiB of lines, or a table of 8,192 rows.
+    """Yield the records of a split, in lists of at least `at_once` blocks or tables, except the last list.
 
-    A split of lines that is not much larger is one read, which ends where the split does.
+    A block has about 1 MiB of lines, a table 8,192 rows. A split of lines that has at most twice the size of
+    a block is read as one block, which ends where the split ends.
+
+    Parameters
+    ----------
+    source : FileSource
+        A source of the file, which is opened here and closed at the end.
+    split : Split
+    at_once : int
 
     Raises
     ------
     SourceError
-        The file cannot be read, is damaged, or is not what it was.
+        The file cannot be read, is damaged, or has become shorter.
     """
     if split.start == split.stop:
         return
@@ -138,10 +161,10 @@ def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[
     try:
         while True:
             for raw in source.read(0.0):
-                assert not isinstance(raw, RawMessages | RawPosition)  # a file has lines or rows
+                assert not isinstance(raw, RawMessages | RawPosition)  # they come from other sources
                 if raw.start < split.start:
                     raise SourceError(f"{split.path}: it has become shorter while it was read; run it again")
-                cut, ended = _until(raw, split.stop)
+                cut, ended = _cut_at(raw, split.stop)
                 pending += [] if cut is None else [cut]
                 if ended:
                     raise EndOfSource
@@ -155,8 +178,11 @@ def read_split(source: FileSource, split: Split, at_once: int) -> Iterator[list[
         source.close()
 
 
-def _until(raw: OfFile, stop: int | None) -> tuple[OfFile | None, bool]:
-    """What of it lies before a place, and whether nothing else does."""
+def _cut_at(raw: OfFile, stop: int | None) -> tuple[OfFile | None, bool]:
+    """Return the records before `stop`, or None if there are none, and whether the split ends there.
+
+    `stop` is the end of the split, or None if the split ends with the file.
+    """
     if stop is None:
         return raw, False
     if raw.start >= stop:

@@ -1,4 +1,4 @@
-"""Records from standard input, or from any other stream of bytes."""
+"""The source of standard input, or of any other stream of bytes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ PIPE_NOT_LOOKED_AT = (
 
 
 class StdinSource(Source[int]):
-    """NDJSON that is piped in.
+    """A source of NDJSON from standard input.
 
-    What went through a pipe cannot be read again: each run begins at position 0, and positions from an
-    earlier run are not looked at.
+    The content of a pipe cannot be read again. Therefore each run begins at position 0 and ignores the
+    positions of an earlier run.
 
     Parameters
     ----------
     name : str, default "stdin"
-        Also the partition.
+        The name of the source and of its partition.
     stream : binary stream, optional
-        Standard input if absent. Read by its file descriptor where it has one, past its buffer.
+        The stream to read, by default standard input. If it has a file descriptor, the descriptor is read,
+        not the stream's buffer.
     max_line_bytes : int, default 1 MiB
-        A longer line is passed over in bounded memory, and counted.
+        The limit of a line; a longer one is skipped in bounded memory and counted as rejected.
 
     Examples
     --------
@@ -47,12 +48,12 @@ class StdinSource(Source[int]):
 
     @classmethod
     def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
-        """Standard input, under the name that a section gives it."""
+        """Return a source of standard input with the name in its section."""
         return cls(name=settings.label)
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Why a pipe is not looked at."""
+        """Return the reason why a pipe cannot be sampled."""
         return PIPE_NOT_LOOKED_AT
 
     def __init__(
@@ -66,7 +67,7 @@ class StdinSource(Source[int]):
         self._cutter = LineCutter(name, 0, max_line_bytes)
 
     def open(self, positions: Mapping[str, int]) -> None:
-        """Get ready to read; `positions` is not looked at.
+        """Prepare to read; `positions` are ignored.
 
         Raises
         ------
@@ -81,33 +82,35 @@ class StdinSource(Source[int]):
         try:
             descriptor = stream.fileno()
         except OSError:
-            return  # a stream in memory, which is always ready
-        # select() and not epoll, which refuses ordinary files: `command < file` is allowed.
+            return  # a stream in memory is always ready
+        # select() works for regular files, as in `command < file`; epoll refuses them.
         self._selector = selectors.SelectSelector()
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Read what is there, waiting for whole lines no longer than the timeout.
+        """Return the available whole lines, or an empty list if none came within `timeout_seconds`.
 
         Raises
         ------
         EndOfSource
-            The other end of the pipe was closed, and everything was read.
+            The other end of the pipe is closed, and everything was read.
+        SourceError
+            Standard input cannot be read.
         """
         deadline = time.monotonic() + timeout_seconds
         while self._open_stream is not None:
-            data = self._take(self._open_stream, max(deadline - time.monotonic(), 0.0))
+            data = self._read_available(self._open_stream, max(deadline - time.monotonic(), 0.0))
             if data is None:
                 return []
             if not data:
                 self.close()
-            found = self._cutter.feed(data) if data else self._cutter.finish()
-            if found:
-                return found
+            raws = self._cutter.feed(data) if data else self._cutter.finish()
+            if raws:
+                return raws
         raise EndOfSource
 
-    def _take(self, stream: BinaryIO, timeout_seconds: float) -> bytes | None:
-        """Return the available bytes, none where the other end is closed; None where nothing came in time."""
+    def _read_available(self, stream: BinaryIO, timeout_seconds: float) -> bytes | None:
+        """Return the available bytes, b"" if the other end is closed, or None if nothing came in time."""
         try:
             if self._selector is None:
                 return stream.read(BLOCK_BYTES)
@@ -119,7 +122,7 @@ class StdinSource(Source[int]):
             raise SourceError(f"Standard input cannot be read: {reason}") from error
 
     def close(self) -> None:
-        """Stop reading. The stream stays open: it belongs to whoever gave it."""
+        """Stop reading. The stream stays open, because it belongs to the caller."""
         if self._selector is not None:
             self._selector.close()
             self._selector = None
@@ -127,5 +130,5 @@ class StdinSource(Source[int]):
 
     @property
     def up(self) -> bool:
-        """Whether the other end may still write."""
+        """True while the source is open and the other end of the pipe may still write."""
         return self._open_stream is not None

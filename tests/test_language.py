@@ -11,9 +11,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
+    "connectors/__init__.py",
+    "connectors/build.py",
     "connectors/client",
+    "connectors/files.py",
     "connectors/formats",
+    "connectors/http",
+    "connectors/redis_stream.py",
     "connectors/spark",
+    "connectors/splits.py",
+    "connectors/stdin.py",
     "monitor/agent",
     "monitor/base",
     "monitor/cli",
@@ -26,7 +33,7 @@ PACKAGES: tuple[str, ...] = (
     "monitor/store",
     "monitor/testing",
 )
-"""Folders whose docstrings and names are rewritten; pyproject.toml excuses the others from ruff's rules D."""
+"""Folders and files whose language is rewritten; pyproject.toml excuses the others from ruff's rules D."""
 
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
 """No summary of a class, function or module begins with one of these."""
@@ -56,9 +63,10 @@ NAMES = {
 """No variable, argument, field or function has one of these names."""
 
 
-def nodes(folder: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the place and the node of everything in the modules of a folder."""
-    for path in sorted((ROOT / folder).rglob("*.py")):
+def nodes(place: str) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the place and the node of everything in a file, or in the modules of a folder."""
+    whole = ROOT / place
+    for path in [whole] if whole.is_file() else sorted(whole.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
             yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", node
 

@@ -1,9 +1,12 @@
-"""Posts of predictions and labels as a source: ``POST /v1/predictions``, ``POST /v1/labels``.
+"""The `http` source, which receives posts of predictions and labels.
 
-`source` joins the parts; the server is that of `monitor.export.http`, `handler` says what a post is
-answered; `body` unpacks it, `intake` judges its rows, `access` knows foreign pages and quotas; tokens and
-certificates are those of `monitor.export.http`, `gate` and `tls`; `spool`, `spool_reader`, `segment` and
-`mark` keep what was acknowledged on a disk until it is used.
+`source` assembles the parts:
+
+* `monitor.export.http` has the server, the tokens (`gate`) and the certificates (`tls`).
+* `handler` answers each post, in the form of `messages`. It uses `access` for quotas and foreign pages,
+  `body` for decompression, and `intake` for the validation of rows.
+* `spool` stores acknowledged rows on a disk until they are used, `spool_reader` reads them back, `segment`
+  defines the format of their files, and `erase` overwrites single rows.
 """
 
 from connectors.http.source import HttpSource

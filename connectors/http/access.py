@@ -1,4 +1,4 @@
-"""Who may write what, and how much of it: no page of another site, a quota a task, and one a token."""
+"""Checks of the sender of a post: pages of other sites, and quotas for tasks and tokens."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 class SiteCheck:
-    """Finds the posts that a page in a browser makes to a host that is not its own.
+    """A check that refuses posts which a browser sends for a page of another site.
 
-    Such a page may post to any address, also to this machine's, where no token is asked for. Its browser
-    tells it in `Origin` and `Sec-Fetch-Site`. Where the page's own name is made to lead to this machine (DNS
-    rebinding), only `Host` tells: it is the page's, not one of ours.
+    A page can post to any address, including addresses of this machine that require no token. The browser
+    shows the site of the page in the headers `Origin` and `Sec-Fetch-Site`. If the host name of the page was
+    made to resolve to this machine (DNS rebinding), these headers look like those of our own page, and only
+    `Host` shows the foreign name.
 
     Parameters
     ----------
     allowed_hosts : sequence of str
-        Names without ports that `Host` may have.
+        The names, without ports, that the header `Host` may have.
     loopback : bool
-        Whether the names of this machine may be used too. If neither: `Host` may be any.
+        Whether `localhost`, `127.0.0.1` and `[::1]` are allowed too. If it is False and `allowed_hosts` is
+        empty, any `Host` is allowed.
 
     Examples
     --------
     >>> check = SiteCheck([], loopback=True)
-    >>> check.fault({"host": "localhost:9108"}), check.fault({"host": "evil.example"})[:24]
+    >>> check.find_fault({"host": "localhost:9108"}), check.find_fault({"host": "evil.example"})[:24]
     (None, "Host: got 'evil.example'")
     """
 
@@ -34,8 +36,14 @@ class SiteCheck:
         names = (*(_LOOPBACK_HOSTS if loopback else ()), *(host.lower() for host in allowed_hosts))
         self._names, self._allowed = frozenset(names), " or ".join(names)
 
-    def fault(self, headers: Mapping[str, str]) -> str | None:
-        """The sentence that refuses a request; None where nothing is wrong with it."""
+    def find_fault(self, headers: Mapping[str, str]) -> str | None:
+        """Return a sentence that refuses a request with these headers, or None if the request is allowed.
+
+        Parameters
+        ----------
+        headers : mapping of str to str
+            The names are in lower case.
+        """
         host = headers.get("host", "").lower()
         name, _, port = host.rpartition(":")
         if self._names and (name if name and port.isdecimal() else host) not in self._names:
@@ -59,18 +67,20 @@ class SiteCheck:
 
 
 class Quota:
-    """Rows a time of each task or token, on the average: after a large post it must wait until that is paid.
+    """A limit on the average number of rows per period, counted separately for each task or token.
 
-    Any post fits while less than that is owed: one of more rows than the limit is not refused for ever.
+    The limit is a leaky bucket: accepted rows fill it, and `rows` leak out in each period. A post is accepted
+    if the bucket holds at most `rows` before it. Therefore a single post may have more rows than the limit;
+    the next post then waits until enough has leaked out.
 
     Parameters
     ----------
     rows : int or None
-        No limit where None.
-    seconds : float
-        In which so many rows may come.
+        The limit for one period; None for no limit.
+    seconds : float, default 1.0
+        The length of the period.
     clock : callable
-        Seconds that never go back.
+        A function that returns seconds and never goes back.
 
     Examples
     --------
@@ -88,8 +98,19 @@ class Quota:
         self._free_at: dict[str, float] = {}
 
     def take(self, rows: Mapping[str, int]) -> float:
-        """Take room for rows by task, all or none: 0.0, or the seconds to wait before it may be had."""
-        wait = self.wait(rows)
+        """Count rows against the limits of their tasks, or count none of them if a limit is exceeded.
+
+        Parameters
+        ----------
+        rows : mapping of str to int
+            The number of rows by task or token.
+
+        Returns
+        -------
+        float
+            0.0 if the rows were counted, or the seconds after which the same call may succeed.
+        """
+        wait = self.waiting_seconds(rows)
         if wait == 0.0 and self.rows is not None:
             now = self._clock()
             for task, count in rows.items():
@@ -97,8 +118,8 @@ class Quota:
                 self._free_at[task] = owed_until + self._seconds * count / self.rows
         return wait
 
-    def wait(self, tasks: Iterable[str]) -> float:
-        """The seconds before `take` gives room to all of these; 0.0 where it does at once."""
-        # A period's rows may come at once; what is not used does not add up beyond that.
+    def waiting_seconds(self, tasks: Iterable[str]) -> float:
+        """Return the seconds until `take` accepts rows of all these tasks or tokens; 0.0 if it does now."""
+        # The rows of one period may arrive together, but unused time does not add up beyond that.
         latest = max((self._free_at.get(task, -math.inf) for task in tasks), default=-math.inf)
         return max(latest - self._clock() - self._seconds, 0.0)

@@ -1,4 +1,7 @@
-"""From the body of a post to lines: unpacked within a bound; an array, object, CloudEvent or NDJSON."""
+"""The body of a post: its decompression with a limit, and its division into lines.
+
+A body is a JSON object, an array of objects, NDJSON or a CloudEvent.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from connectors.formats.wires.observed import ObservedWire, observed_line
 from connectors.formats.wires.wire import Wire
 
 MOST_ROWS = 50_000
-"""Rows of one post: validating more would keep the others waiting."""
+"""The largest number of rows of one post; the validation of more rows would delay other posts too long."""
 
 _ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -23,15 +26,22 @@ _GZIP = zlib.MAX_WBITS | 16
 
 
 class TooLargeError(Exception):
-    """The body is larger than allowed, packed or unpacked, or has too many rows."""
+    """The body is larger than allowed, compressed or not, or has too many rows."""
 
 
 class BadBodyError(Exception):
-    """The body is not what its headers say; the text says why."""
+    """The body is not valid gzip, although its headers say so; the text of the error is the reason."""
 
 
 class Unpacker:
-    """Takes a body in parts, holds at most `most_bytes` of it, packed or unpacked.
+    """A buffer that receives the parts of a body and decompresses them.
+
+    Parameters
+    ----------
+    gzipped : bool
+        Whether the body is compressed with gzip.
+    most_bytes : int
+        The largest size of the body, both before and after decompression.
 
     Examples
     --------
@@ -45,29 +55,30 @@ class Unpacker:
     def __init__(self, gzipped: bool, most_bytes: int) -> None:
         self._most = most_bytes
         self._gzip = zlib.decompressobj(_GZIP) if gzipped else None
-        self._body = bytearray()  # a list of tiny parts would take many times as much
-        self._taken = 0
+        self._body = bytearray()  # a list of tiny parts would need many times the memory
+        self._received = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next part.
+        """Add the next part of the body.
 
         Raises
         ------
         TooLargeError
+            The body exceeds `most_bytes`, compressed or not.
         BadBodyError
-            It is not gzip.
+            The part is not valid gzip.
         """
-        self._taken += len(data)
-        if self._taken > self._most:
+        self._received += len(data)
+        if self._received > self._most:
             raise TooLargeError(f"more than {self._most} bytes")
         if self._gzip is None:
             self._hold(data)
             return
         try:
             while data:
-                if self._gzip.eof:  # gzip allows members one after another
+                if self._gzip.eof:  # a gzip file may have several members in a row
                     self._gzip = zlib.decompressobj(_GZIP)
-                # One byte more than there is room for: so a bomb is seen without being unpacked.
+                # One byte more than fits reveals a decompression bomb without decompressing it.
                 self._hold(self._gzip.decompress(data, self._most - len(self._body) + 1))
                 data = self._gzip.unconsumed_tail or self._gzip.unused_data
         except zlib.error as error:
@@ -75,16 +86,16 @@ class Unpacker:
 
     @property
     def size(self) -> int:
-        """Bytes held, unpacked."""
+        """The number of decompressed bytes so far."""
         return len(self._body)
 
     def finish(self) -> bytes:
-        """The whole body, unpacked.
+        """Return the whole body, decompressed.
 
         Raises
         ------
         BadBodyError
-            The last gzip member is cut off.
+            The last gzip member is incomplete.
         """
         if self._gzip is not None and not self._gzip.eof:
             raise BadBodyError("the gzip body is incomplete: its end is missing")
@@ -97,15 +108,15 @@ class Unpacker:
 
 
 def lines_of(body: bytes) -> list[bytes]:
-    """The records of a body, a line each, without newlines; blank lines are passed over.
+    """Return the records of a body as lines without newlines.
 
-    An array holds a record an element; any other single JSON value is one record, over several lines or
-    not; all else is taken for a record a line, also where it is broken.
+    If the body is a JSON array, each element is a record. Any other single JSON value is one record, even if
+    it spans several lines. Any other text is NDJSON: each line that is not blank is a record, valid or not.
 
     Raises
     ------
     TooLargeError
-        There are more than `MOST_ROWS`.
+        The body has more than `MOST_ROWS` records.
 
     Examples
     --------
@@ -113,18 +124,18 @@ def lines_of(body: bytes) -> list[bytes]:
     ([b'{"id": 1}', b'{"id": 2}'], [b'{"id": 1}', b'{"id": 2}'])
     """
     body = body.strip(_SPACE)
-    while body.startswith(_BYTE_ORDER_MARK):  # a decoder drops one at the start of a feed, and only there
+    while body.startswith(_BYTE_ORDER_MARK):  # a decoder drops it only at the start of a feed
         body = body[len(_BYTE_ORDER_MARK) :].strip(_SPACE)
     if not body:
         return []
-    found: list[bytes] | None
+    records: list[bytes] | None
     if _is_one_value(body):
-        # Between the tokens of valid JSON a newline means no more than a space, and inside them it cannot be.
-        found = [bytes(each) for each in _ELEMENTS.decode(body)] if body.startswith(b"[") else [body]
+        # In valid JSON a newline can only stand between tokens, where it means the same as a space.
+        records = [bytes(each) for each in _ELEMENTS.decode(body)] if body.startswith(b"[") else [body]
     else:
-        found = lenient_elements(body) if body.startswith(b"[") else None
-    if found is not None:
-        lines = [line.replace(b"\n", b" ") if b"\n" in line else line for line in found]
+        records = lenient_elements(body) if body.startswith(b"[") else None
+    if records is not None:
+        lines = [line.replace(b"\n", b" ") if b"\n" in line else line for line in records]
     else:
         lines = [line for line in (part.strip(_SPACE) for part in body.split(b"\n")) if line]
     if len(lines) > MOST_ROWS:
@@ -141,36 +152,39 @@ def _is_one_value(body: bytes) -> bool:
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Whether the body of a post is one value as its headers say, whatever its content type.
+    """Return whether headers other than the content type define the format of the body.
 
-    KServe's logger gives a response the content type of the request, which curl calls a form. No page of
-    another site can send these headers: its browser would ask first, by an OPTIONS that is answered 405.
+    These are the headers of a CloudEvent in binary mode, and of a response with binary tensors. Their content
+    type does not matter: KServe's logger sends a response with the content type of the request, which for
+    curl is that of a form. Accepting any content type is safe here. A page of another site cannot send these
+    headers, because its browser first sends an OPTIONS request, which gets status 405.
     """
     return "ce-specversion" in headers or TENSORS_HEADER in headers
 
 
 TYPES = frozenset({"application/cloudevents+json", "application/cloudevents-batch+json"})
-"""Content types of events in structured mode, beside those of records."""
+"""The content types of CloudEvents in structured mode, which are accepted in addition to those of records."""
 
 
 def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire, name: str | None = None) -> list[bytes]:
-    """The events and records of a post, a line each.
+    """Return the events and records of a post as lines.
 
     Parameters
     ----------
     headers : mapping of str to str
-        Names in lower case. With `ce-specversion` the body is the data of one event, whose attributes are
-        the headers that begin with `ce-`; else it holds events or records, as `lines_of` cuts them.
+        The names are in lower case. With `ce-specversion` the body is the data of one event, whose
+        attributes are the headers that begin with `ce-`. Otherwise the body has events or records, which
+        `lines_of` separates.
     body : bytes
     wire : Wire
-        How they are written.
+        The reader of the records' format.
     name : str, optional
-        What they were posted to, among those that the wire observes.
+        The name in the path ``/v1/observe/<name>``; `wire` must then be an `ObservedWire` that has this name.
 
     Raises
     ------
     TooLargeError
-        There are more than `MOST_ROWS`.
+        The body has more than `MOST_ROWS` records.
 
     Examples
     --------

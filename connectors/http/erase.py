@@ -1,4 +1,4 @@
-"""Takes lines out of a spool that nobody uses, without moving the others."""
+"""The erasure of single lines from a spool that no agent uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from monitor.base.files import put
 
 @contextmanager
 def idle_spool(folder: Path) -> Iterator[bool]:
-    """Hold the folder, so that no agent begins to use it meanwhile; False where one does already."""
+    """Hold the lock of a spool's folder, so that no agent can open it.
+
+    The value of the context is True, or False if an agent already uses the folder; the lock is then not held.
+    A folder without a lock file counts as unused.
+    """
     try:
         file = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -32,27 +36,29 @@ def idle_spool(folder: Path) -> Iterator[bool]:
 
 
 def erase(folder: Path, is_gone: Callable[[bytes], bool]) -> int:
-    """Overwrite lines with spaces, which a reader passes over; how many. Offsets stay what they are.
+    """Overwrite lines with spaces, which readers skip, and return their number; offsets do not change.
 
-    A file is written anew beside the old one and then takes its name, so that a kill leaves either.
+    Each changed file is written beside the old one and then renamed. A crash leaves either the old or the
+    new file, and both are complete.
 
     Parameters
     ----------
     folder : Path
-        Held by `idle_spool`.
+        The spool's folder, whose lock the caller holds by `idle_spool`. If it does not exist, nothing is
+        erased.
     is_gone : callable
-        Whether a line, without its newline, must go.
+        A function that returns whether a line, passed without its newline, must be erased.
 
     Raises
     ------
     SourceError
-        A file is damaged, or cannot be written.
+        A file is damaged or cannot be written.
     """
     if not folder.is_dir():
         return 0
     segments = segments_in(folder)
     try:
-        for i, segment in enumerate(segments):  # what a crash left torn goes first, as on any start
+        for i, segment in enumerate(segments):  # remove a frame that a crash cut off, as at each start
             measure(segment, segments[i + 1].start if i + 1 < len(segments) else None)
         return sum(_erase_from(segment, is_gone) for segment in segments)
     except OSError as error:

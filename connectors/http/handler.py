@@ -1,20 +1,20 @@
-"""What a post is answered: who may, whether there is room, what it holds, and that it is kept.
+"""The handling of a post: checks of the sender, validation of the rows, their storage, and the answer.
 
 ====== ========================================================================================
-status when
+status reason
 ====== ========================================================================================
-202    the rows are kept for sure; what was wrong with some of them is listed, events without answers counted
-400    no row can be used, or the body is none of the formats, or rows belong to the other path
-401    no known token
-403    the token may not write a task, or a page of another site sends it, or `Host` is not ours
-404    another path
-405    another method than POST
-408    the body did not come in time
-413    the body is too large, packed or unpacked, has too many rows, or more labels than the token has a day
-415    another content type or none, another character set or encoding
-429    the spool is full, or the task or the token over its quota: the rows are shed, and counted
-500    it failed here; the log says why
-503    too many posts at once, or the disk or the database does not take the rows
+202    the rows are stored durably; faults of single rows are listed, and events without answers counted
+400    no row is usable, the body has none of the formats, or rows belong to the other path
+401    the token is missing or unknown
+403    the token may not write a task, a page of another site sends the post, or `Host` is not allowed
+404    the path does not exist
+405    the method is not POST
+408    the body did not arrive in time
+413    the body is too large, compressed or not, or has too many rows, or too many labels for the token
+415    the content type is missing or unknown, or the character set or the encoding is not supported
+429    the spool is full, or a quota of the task or token is used up; the rows are counted as shed
+500    the program failed; the log has the error
+503    too many posts are in memory, or the disk or the database does not store the rows
 ====== ========================================================================================
 """
 
@@ -47,17 +47,17 @@ PATHS: Mapping[str, PostKind] = {"/v1/predictions": PostKind.PREDICTIONS, "/v1/l
 _OBSERVE = "/v1/observe/"
 _TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson", "application/jsonl"})
 STATUSES = (400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503)
-"""Of the answers that take nothing: what `Posts.refused` counts."""
+"""The statuses of refusals, which `Posts.refused` counts."""
 
-_RETRY_SECONDS = 5  # for room in the spool: as long as the engine needs for some files of it
+_RETRY_SECONDS = 5  # until a full spool has room: the engine uses some of its files in this time
 _BUSY_SECONDS = 1
-_INLINE_BYTES = 64 << 10  # decoded at once: less time than a change of threads
-_SAY_SECONDS = 60.0
+_INLINE_BYTES = 64 << 10  # decoded in the event loop, which takes less time than a change of threads
+_LOG_SECONDS = 60.0
 _SECONDS_A_DAY = 86_400.0
 
 
 class _RefusedError(Exception):
-    """Ends the handling of a request with an answer."""
+    """Signal that ends the handling of a request with an answer."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status)
@@ -65,17 +65,38 @@ class _RefusedError(Exception):
 
 
 class Posts:
-    """Answers requests. All but the counters is used by the event loop alone.
+    """The handler of the requests to an `http` source.
+
+    Only the event loop uses it, except that other threads may read the counters.
 
     Parameters
     ----------
     settings : HttpSourceConfig
-    gate, quota, intake, spool
-        What it asks, in this order.
+    gate : Gate
+        Checks the tokens.
+    quota : Quota
+        Limits the rows per second of each task.
+    intake : Intake
+        Validates the rows.
+    spool : PostSpool
+        Stores the rows.
     workers : Executor
-        Where large bodies are decoded.
+        Decodes large bodies.
     tasks : sequence of str
-        Known tasks, for the counters.
+        The configured tasks.
+
+    Attributes
+    ----------
+    shed : int
+        The number of answers that were refused because a quota was used up or the spool was full.
+    labels_shed : dict of str to int
+        The number of labels that were refused for these reasons, by task.
+    ignored : int
+        The number of events without answers.
+    refused : dict of int to int
+        The number of refused requests by status.
+    labels_by_token : dict of str to int
+        The number of accepted labels by the name of the token.
     """
 
     def __init__(
@@ -92,15 +113,15 @@ class Posts:
         self._gate, self._quota, self._intake, self._spool = gate, quota, intake, spool
         self._workers = workers
         self._site = SiteCheck(settings.allowed_hosts, settings.is_loopback)
-        # What may be posted to, and whether events are read there; None is our own two paths.
+        # Whether events are accepted, by the name in the path /v1/observe/<name>; None for the other paths.
         self._events: dict[str | None, bool] = {None: settings.reads_events}
         self._events.update((tag, True) for tag, entry in FORMATS.items() if entry.needs_no_mapping)
         self._events.update((name, each.format is not None) for name, each in settings.observe.items())
         self._in_memory = 0
         self._proposing = False
-        self._sayings = _Sayings(settings.label)
+        self._refusal_log = _RefusalLog(settings.label)
         self.shed = self.ignored = 0
-        # Complete from the start: another thread copies them, and must not meet them growing.
+        # All keys exist from the start, because another thread copies these dictionaries.
         self.labels_shed = dict.fromkeys(tasks, 0)
         self.refused = dict.fromkeys(STATUSES, 0)
         names = token_names(settings.tokens)
@@ -112,7 +133,7 @@ class Posts:
         }
 
     async def __call__(self, request: HttpRequest) -> Response:
-        """Answer one request."""
+        """Answer a request, and count and log a refusal."""
         try:
             answer = await self._answer(request)
         except _RefusedError as refused:
@@ -120,21 +141,21 @@ class Posts:
         except Exception:
             self.refused[500] += 1
             raise
-        # Only what was judged says so; what is refused unread is sent again, and counted then.
+        # Only an answer after validation has this count; a post refused before is usually sent again.
         ignored = answer.content.get("ignored", 0)
         self.ignored += ignored if isinstance(ignored, int) else 0
         if answer.status >= 400:
             self.refused[answer.status] += 1
-            self._sayings.note(answer, request)
+            self._refusal_log.note(answer, request)
         return answer.response
 
     def refusal(self, status: int, sentence: str) -> Response:
-        """What the server itself answers."""
+        """Return the response to an error that the server detects."""
         return refusal(status, sentence).response
 
     async def _answer(self, request: HttpRequest) -> Answer:
-        kind, name = self._place_of(request)
-        if fault := self._site.fault(request.headers):
+        kind, name = self._target_of(request)
+        if fault := self._site.find_fault(request.headers):
             return refusal(403, fault)
         holder = self._gate.admits(request.headers.get("authorization"))
         if holder is None:
@@ -143,15 +164,21 @@ class Posts:
             )
         gzipped = _check_headers(request, self._settings.max_body_bytes, self._events[name])
         with self._counted():
-            pass  # whether there is room, before anything is read
+            pass  # refuse the post before its body is read if there is no room
         with ExitStack() as held:
             body = await self._body(request, gzipped, held)
-            found = await self._judge(request.headers, body, kind, name)
-            answer = await self._take(found, kind, holder)
-            return await self._with_proposal(answer, found) if answer.status == 400 else answer
+            judgement = await self._judge(request.headers, body, kind, name)
+            answer = await self._store(judgement, kind, holder)
+            return await self._with_proposal(answer, judgement) if answer.status == 400 else answer
 
-    def _place_of(self, request: HttpRequest) -> tuple[PostKind, str | None]:
-        """What the path takes, and the name of what is observed."""
+    def _target_of(self, request: HttpRequest) -> tuple[PostKind, str | None]:
+        """Return the kind of records that the path accepts, and the name in ``/v1/observe/<name>`` or None.
+
+        Raises
+        ------
+        _RefusedError
+            The path does not exist, or the method is not POST.
+        """
         name = request.path.removeprefix(_OBSERVE) if request.path.startswith(_OBSERVE) else None
         kind = PATHS.get(request.path) if name is None else PostKind.OBSERVED
         if kind is None:
@@ -166,7 +193,7 @@ class Posts:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count a post as one in memory."""
+        """Count a post as one in memory, or refuse it if there are too many."""
         if self._in_memory >= self._settings.max_requests:
             sentence = f"{self._settings.max_requests} posts are being taken already; send this one again"
             raise _RefusedError(refusal(503, sentence, retry_after=str(_BUSY_SECONDS)))
@@ -177,7 +204,11 @@ class Posts:
             self._in_memory -= 1
 
     async def _body(self, request: HttpRequest, gzipped: bool, held: ExitStack) -> bytes:
-        """The body unpacked. It counts once it is large or whole: who sends it slowly keeps nobody out."""
+        """Return the decompressed body.
+
+        The post counts as in memory, until `held` is closed, from the moment when its body is large or
+        complete. Until then a slow sender does not keep other posts out.
+        """
         unpacker, counted = Unpacker(gzipped, self._settings.max_body_bytes), False
         try:
             async for part in request.body():
@@ -200,79 +231,84 @@ class Posts:
         self, headers: Mapping[str, str], body: bytes, kind: PostKind, name: str | None
     ) -> Judgement:
         if len(body) <= _INLINE_BYTES:
-            found = self._read(headers, body, kind, name)
+            result = self._read(headers, body, kind, name)
         else:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._workers, self._read, headers, body, kind, name)
-        if isinstance(found, Answer):
-            raise _RefusedError(found)
-        return found
+            result = await loop.run_in_executor(self._workers, self._read, headers, body, kind, name)
+        if isinstance(result, Answer):
+            raise _RefusedError(result)
+        return result
 
     def _read(
         self, headers: Mapping[str, str], body: bytes, kind: PostKind, name: str | None
     ) -> Judgement | Answer:
+        """Return the result of the validation, or the answer to a post that has no rows to store."""
         try:
             lines = event_lines(headers, body, self._intake.wire, name)
         except TooLargeError as error:
             return _too_large(error)
         if not lines:
             return refusal(400, "The body is empty; send an object, an array of objects, or an object a line")
-        found = self._intake.judge(lines, kind)
-        if not found.rows:
-            return Answer(202, {"accepted": 0, "rejected": 0, "ignored": found.ignored})
-        return found
+        judgement = self._intake.judge(lines, kind)
+        if not judgement.rows:
+            return Answer(202, {"accepted": 0, "rejected": 0, "ignored": judgement.ignored})
+        return judgement
 
-    async def _take(self, found: Judgement, kind: PostKind, holder: Holder) -> Answer:
-        if found.misplaced:
-            return _misplaced(found, kind)
-        if holder.tasks is not None and (others := sorted(found.tasks.keys() - holder.tasks - {""})):
+    async def _store(self, judgement: Judgement, kind: PostKind, holder: Holder) -> Answer:
+        """Store the rows if the sender may write them and there is room, and return the answer."""
+        if judgement.misplaced:
+            return _misplaced(judgement, kind)
+        if holder.tasks is not None and (others := sorted(judgement.tasks.keys() - holder.tasks - {""})):
             may = ", ".join(sorted(holder.tasks))
             return refusal(403, f"This token may write {may}, not {others[0]}; nothing was taken")
-        if over := self._over_quota(found, holder.name):
-            self._shed(found)
-            return over
+        if refused := self._refuse_over_quota(judgement, holder.name):
+            self._count_shed(judgement)
+            return refused
         try:
-            # Also where no row is good: that they came is counted, and the rejects sink shows them.
-            kept = self._spool.append(found.lines, found.rows, kind is PostKind.LABELS)
-            if found.accepted:
-                await asyncio.wrap_future(kept)
+            # Unusable rows are stored too, so that the engine counts them and the rejects sink shows them.
+            stored = self._spool.append(judgement.lines, judgement.rows, kind is PostKind.LABELS)
+            if judgement.accepted:
+                await asyncio.wrap_future(stored)
         except SpoolFullError:
-            self._shed(found)
-            if found.accepted:
+            self._count_shed(judgement)
+            if judgement.accepted:
                 sentence = "There is no room until something is used; nothing was taken"
                 return refusal(429, sentence, retry_after=str(_RETRY_SECONDS))
         except SpoolWriteError:
             sentence = "The rows could not be kept; send them again"
             return refusal(503, sentence, retry_after=str(_RETRY_SECONDS))
         if holder.name:
-            self.labels_by_token[holder.name] += found.labels_accepted
-        return _verdict(found)
+            self.labels_by_token[holder.name] += judgement.labels_accepted
+        return _verdict(judgement)
 
-    async def _with_proposal(self, answer: Answer, found: Judgement) -> Answer:
-        """An answer with a mapping that would read the rows, if one is found; one is looked for at a time."""
-        if found.misplaced or self._proposing:
+    async def _with_proposal(self, answer: Answer, judgement: Judgement) -> Answer:
+        """Return the answer with a proposed mapping that can read the rows, if there is one.
+
+        Only one proposal is computed at a time; meanwhile, other answers have none.
+        """
+        if judgement.misplaced or self._proposing:
             return answer
         self._proposing = True
         try:
             loop = asyncio.get_running_loop()
-            proposal = await loop.run_in_executor(self._workers, self._intake.proposal, found.lines)
+            proposal = await loop.run_in_executor(self._workers, self._intake.proposal, judgement.lines)
         finally:
             self._proposing = False
         return replace(answer, content={**answer.content, **({"proposal": proposal} if proposal else {})})
 
-    def _over_quota(self, found: Judgement, holder: str) -> Answer | None:
-        """Take room for the rows of a post and for its labels; the answer to one for which there is none."""
-        labels, own = found.labels_accepted, self._label_quotas.get(holder)
+    def _refuse_over_quota(self, judgement: Judgement, holder: str) -> Answer | None:
+        """Count rows and labels against the quotas and return None, or return the refusal of the post."""
+        labels, own = judgement.labels_accepted, self._label_quotas.get(holder)
         if labels and own is not None and own.rows is not None:
             if labels > own.rows:
                 sentence = (
                     f"The post has {labels} labels, this token may send {own.rows} a day; send fewer at once"
                 )
                 return refusal(413, f"{sentence}. Nothing was taken")
-            if wait := own.wait([holder]):
+            if wait := own.waiting_seconds([holder]):
                 sentence = f"This token has sent its {own.rows} labels a day; nothing was taken"
                 return refusal(429, sentence, retry_after=str(math.ceil(wait)))
-        if wait := self._quota.take(found.tasks):
+        if wait := self._quota.take(judgement.tasks):
             sentence = (
                 f"More than {self._settings.rows_per_second} rows a second of a task; nothing was taken"
             )
@@ -281,14 +317,20 @@ class Posts:
             own.take({holder: labels})
         return None
 
-    def _shed(self, found: Judgement) -> None:
-        self.shed += found.answers
-        for task, labels in found.labels.items():
+    def _count_shed(self, judgement: Judgement) -> None:
+        self.shed += judgement.answers
+        for task, labels in judgement.labels.items():
             self.labels_shed[task] += labels
 
 
 def _check_headers(request: HttpRequest, most_bytes: int, events: bool) -> bool:
-    """Whether the body is gzip; refuses what cannot be read before any of it is."""
+    """Return whether the body is compressed with gzip.
+
+    Raises
+    ------
+    _RefusedError
+        The headers show that the body cannot be read.
+    """
     content_type, _, parameters = request.headers.get("content-type", "").partition(";")
     known = _TYPES | EVENT_TYPES if events else _TYPES
     if content_type.strip().lower() not in known and not (events and is_binary(request.headers)):
@@ -320,50 +362,55 @@ def _too_large(error: TooLargeError) -> Answer:
     return refusal(413, f"The body has {error}; send it in parts")
 
 
-def _misplaced(found: Judgement, kind: PostKind) -> Answer:
+def _misplaced(judgement: Judgement, kind: PostKind) -> Answer:
+    """Return the refusal of a post with rows that belong to the other path."""
     other = PostKind.PREDICTIONS if kind is PostKind.LABELS else PostKind.LABELS
-    if kind is PostKind.PREDICTIONS and found.scored:
+    if kind is PostKind.PREDICTIONS and judgement.scored:
         return refusal(
             400,
-            f"{found.misplaced} of {found.rows} rows have no scores where they are looked for, so they are "
-            "labels, but scores under another name: name their fields in the source's mapping, which "
-            "`blindsight doctor --sample FILE` proposes. If they are the truth, post them to /v1/labels. "
-            "Nothing was taken",
+            f"{judgement.misplaced} of {judgement.rows} rows have no scores where they are looked for, so "
+            "they are labels, but scores under another name: name their fields in the source's mapping, "
+            "which `blindsight doctor --sample FILE` proposes. If they are the truth, post them to "
+            "/v1/labels. Nothing was taken",
         )
     return refusal(
         400,
-        f"{found.misplaced} of {found.rows} rows are {other.value}; post those to /v1/{other.value}, "
+        f"{judgement.misplaced} of {judgement.rows} rows are {other.value}; post those to /v1/{other.value}, "
         f"and only {kind.value} here. Nothing was taken",
     )
 
 
-def _verdict(found: Judgement) -> Answer:
-    content: dict[str, object] = {"accepted": found.accepted, "rejected": found.rejected}
-    if found.ignored:
-        content["ignored"] = found.ignored
-    if found.errors:
-        content["errors"] = found.errors
-    if found.errors_omitted:
-        content["errors_omitted"] = found.errors_omitted
-    if found.accepted:
+def _verdict(judgement: Judgement) -> Answer:
+    """Return the answer to a post that was handled: status 202, or 400 if no row is usable."""
+    content: dict[str, object] = {"accepted": judgement.accepted, "rejected": judgement.rejected}
+    if judgement.ignored:
+        content["ignored"] = judgement.ignored
+    if judgement.errors:
+        content["errors"] = judgement.errors
+    if judgement.errors_omitted:
+        content["errors_omitted"] = judgement.errors_omitted
+    if judgement.accepted:
         return Answer(202, content)
     return Answer(400, {"error": "None of the rows can be used", **content})
 
 
-class _Sayings:
-    """Logs refusals: of each status the first, then at most one a minute with the number of others."""
+class _RefusalLog:
+    """A log of refusals, with at most one line a minute for each status.
+
+    A line includes the number of refusals of this status that were not logged since the line before.
+    """
 
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._source, self._clock = source, clock
-        self._said: dict[int, tuple[float, int]] = {}
+        self._logged: dict[int, tuple[float, int]] = {}
 
     def note(self, answer: Answer, request: HttpRequest) -> None:
-        """Have a refusal logged, now or with the next."""
-        at, others = self._said.get(answer.status, (-math.inf, 0))
-        if self._clock() - at < _SAY_SECONDS:
-            self._said[answer.status] = (at, others + 1)
+        """Log a refusal, or count it for the next line of its status."""
+        at, others = self._logged.get(answer.status, (-math.inf, 0))
+        if self._clock() - at < _LOG_SECONDS:
+            self._logged[answer.status] = (at, others + 1)
             return
-        self._said[answer.status] = (self._clock(), 0)
+        self._logged[answer.status] = (self._clock(), 0)
         more = f" So were {others} others in the minutes before." if others else ""
         log.warning(
             "%s: a request of %s was answered %d: %s.%s",

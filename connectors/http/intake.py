@@ -1,4 +1,7 @@
-"""Judges posted rows before they are kept, by the decoder that will read them again for the engine."""
+"""The validation of posted rows before they are stored.
+
+It uses the decoder that later reads the stored rows for the engine, so both come to the same result.
+"""
 
 from __future__ import annotations
 
@@ -21,54 +24,54 @@ from monitor.base.source import RawBlock
 from monitor.config.mapping import FieldMapping
 
 MOST_ERRORS = 100
-"""Rows that an answer names; the rest is counted."""
+"""The largest number of faults that an answer lists; it only counts further ones."""
 
 
-_SCORED = frozenset(("scores", "models", "confidence"))  # an answer under our names has one of them
-_MOST_TRIED, _MOST_TRIED_BYTES = 4, 4096  # rows that a proposal is made of, and bytes of each
+_SCORED = frozenset(("scores", "models", "confidence"))  # one of them is in each answer of our own format
+_MOST_TRIED, _MOST_TRIED_BYTES = 4, 4096  # limits of rows for a proposal, and of bytes in each
 _MOST_PROPOSED_BYTES = 1000
 
 
 class PostKind(StrEnum):
-    """What a path takes."""
+    """The kind of records that a path accepts."""
 
     PREDICTIONS = "predictions"
     LABELS = "labels"
     OBSERVED = "observed"
-    """Both, as the wire of what is observed tells them."""
+    """Predictions and labels, which the wire of ``/v1/observe/<name>`` tells apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a post holds.
+    """The result of the validation of a post.
 
     Parameters
     ----------
     lines : bytes
-        The rows as NDJSON, each line ended.
+        The rows as NDJSON; each line ends in a newline.
     rows : int
-        Lines.
+        The number of lines.
     accepted, rejected : int
-        Answers (or labels) that can be used, and that cannot. An answer whose label alone cannot be used is
-        accepted.
+        The numbers of usable and unusable records of the path's kind: answers, labels, or both. An answer
+        with an unusable label is accepted.
     answers : int
-        Answers in the accounting, used or not.
+        The number of answers for the accounting, usable or not.
     tasks : mapping of str to int
-        Rows by task; those of none that is known under ``""``.
+        The number of rows by task, with ``""`` for rows of no known task.
     labels : mapping of str to int
-        Labels among them, used or not.
+        The number of rows that are labels by task, usable or not.
     labels_accepted : int
-        Labels that can be used, with those that came along with their answers.
+        The number of usable labels, including labels in the rows of answers.
     misplaced : int
-        Rows that belong to the other path.
+        The number of rows that belong to the other path.
     errors : tuple of mapping
-        Of the first rows with a fault: `row` (counted from 0), `reason`, `message`.
+        The first faults, at most `MOST_ERRORS`: `row` (its index in the post), `reason` and `message`.
     errors_omitted : int
-        Faults beyond those.
+        The number of further faults.
     ignored : int
-        Events without answers, which are not among the rows.
+        The number of events without answers, which `lines` and `rows` do not include.
     scored : bool
-        Whether one of the first rows that have no scores has them under another name.
+        Whether one of the first rows seems to have scores under the name of another field.
     """
 
     lines: bytes
@@ -87,20 +90,21 @@ class Judgement:
 
 
 class Intake:
-    """Decodes rows to see what they hold. It keeps nothing, and may be used by several threads.
+    """A validator of posted rows, which decodes them. It has no state and may be used by several threads.
 
     Parameters
     ----------
     layouts : sequence of TaskLayout
+        The configured tasks.
     wire : Wire, optional
-        How rows are read; it is an attribute too.
+        The reader of the rows' format, by default that of our own format; also an attribute.
 
     Examples
     --------
     >>> intake = Intake([TaskLayout("spam", ("no", "yes"))])
     >>> good, bad = b'{"model": "a", "scores": [0.5, 0.5]}', b'{"model": "a", "scores": [0.5, 1.5]}'
-    >>> found = intake.judge([good, bad], PostKind.PREDICTIONS)
-    >>> found.accepted, found.rejected, found.errors[0]["row"], found.errors[0]["message"]
+    >>> judgement = intake.judge([good, bad], PostKind.PREDICTIONS)
+    >>> judgement.accepted, judgement.rejected, judgement.errors[0]["row"], judgement.errors[0]["message"]
     (1, 1, 1, '$.scores[1]: expected a number from 0 to 1, got 1.5')
     """
 
@@ -110,21 +114,21 @@ class Intake:
         self.wire = wire
 
     def judge(self, lines: Sequence[bytes], kind: PostKind) -> Judgement:
-        """What these rows, one a line and none of them blank, hold.
+        """Validate the rows of a post.
 
         Parameters
         ----------
         lines : sequence of bytes
-            Without newlines.
+            One row each, without newlines; no line is blank.
         kind : PostKind
-            The path that they were posted to.
+            The kind of records that the path of the post accepts.
         """
         block = b"".join(line + b"\n" for line in lines)
-        # Not from 0, where the decoder would pass over a byte-order mark that it will not when reading.
+        # The block starts at 1: at 0 the decoder would skip a byte-order mark, but not later in the spool.
         is_labels = kind is PostKind.LABELS
         chunk = self._decoder.decode([RawBlock(block, "http", 1, is_labels)])
         kept = lines
-        if chunk.ignored:  # they are counted here, and not kept
+        if chunk.ignored:  # these events are counted here and not stored
             kept = [line for line in lines if not self.wire.passes_over(line)]
             block = b"".join(line + b"\n" for line in kept)
         answers = sum(len(batch) for batch in chunk.batches)
@@ -144,13 +148,19 @@ class Intake:
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(chunk.rejected - MOST_ERRORS, 0),
             ignored=len(lines) - len(kept),
-            scored=bool(misplaced) and _scored_elsewhere(lines[:_MOST_TRIED]),
+            scored=bool(misplaced) and _has_scores_elsewhere(lines[:_MOST_TRIED]),
         )
 
     def proposal(self, lines: bytes) -> Mapping[str, object] | None:
-        """A mapping that reads some of these rows: what `blindsight doctor` would propose, with less care.
+        """Return the keys of a mapping with which some of these rows can be read, or None if none is found.
 
-        It looks at the first few, if they are small, and has names of fields, and nothing of what they hold.
+        The proposal resembles that of `blindsight doctor`, but only the first few rows are examined, and only
+        if they are small. It contains names of fields and no values of rows.
+
+        Parameters
+        ----------
+        lines : bytes
+            The rows as NDJSON.
 
         Examples
         --------
@@ -162,13 +172,14 @@ class Intake:
         few = [line for line in first if line and len(line) <= _MOST_TRIED_BYTES]
         block = RawBlock(b"".join(line + b"\n" for line in few), "http", 1)
         for mapping in self._candidates(few):
-            tried = Decoder(self._layouts, "http", wire=compiled(mapping), clock=time.time).decode([block])
-            if tried.batches or any(len(batch) for batch in tried.labels):
-                found = written(mapping)
-                return found if len(json.dumps(found)) <= _MOST_PROPOSED_BYTES else None
+            chunk = Decoder(self._layouts, "http", wire=compiled(mapping), clock=time.time).decode([block])
+            if chunk.batches or any(len(batch) for batch in chunk.labels):
+                keys = written(mapping)
+                return keys if len(json.dumps(keys)) <= _MOST_PROPOSED_BYTES else None
         return None
 
     def _candidates(self, lines: Sequence[bytes]) -> Iterator[FieldMapping]:
+        """Yield mappings to try, for each of the first tasks: known formats, then one guessed from names."""
         tags = dict.fromkeys(tag for line in lines if (tag := RECOGNISED.format_of(line)) is not None)
         values = [value for line in lines if isinstance(value := _decoded(line), dict)]
         for layout in self._layouts[:_MOST_TRIED]:
@@ -177,27 +188,33 @@ class Intake:
                 yield FieldMapping.model_validate(
                     {"format": tag, "constants": {"model": NAME_OF_MODEL, **task}}
                 )
-            found = propose(values, layout, {"model": NAME_OF_MODEL}) if values else None
-            if found is not None and (task and found.task is None):
-                constants = found.constants.model_dump(exclude_defaults=True) | task
-                found = FieldMapping.model_validate({**found.model_dump(), "constants": constants})
-            if found is not None:
-                yield found
+            mapping = propose(values, layout, {"model": NAME_OF_MODEL}) if values else None
+            if mapping is not None and (task and mapping.task is None):
+                constants = mapping.constants.model_dump(exclude_defaults=True) | task
+                mapping = FieldMapping.model_validate({**mapping.model_dump(), "constants": constants})
+            if mapping is not None:
+                yield mapping
 
 
 def _decoded(line: bytes) -> object:
+    """Return the value of a line of JSON, or None if it is invalid."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _scored_elsewhere(lines: Sequence[bytes]) -> bool:
+def _has_scores_elsewhere(lines: Sequence[bytes]) -> bool:
+    """Return whether a row without our fields of scores seems to have scores under another name."""
     values = [value for line in lines if isinstance(value := _decoded(line), dict)]
     return looks_scored([value for value in values if _SCORED.isdisjoint(value)])
 
 
 def _errors(rejects: Sequence[Reject], lines: Sequence[bytes]) -> Iterator[Mapping[str, object]]:
+    """Yield the index of the row, the reason and the message of each reject.
+
+    The positions of the rejects are bytes in a block of these lines that starts at byte 1.
+    """
     starts = np.cumsum([1] + [len(line) + 1 for line in lines])
     for reject in rejects:
         row = int(np.searchsorted(starts, reject.position, side="right")) - 1
@@ -205,17 +222,17 @@ def _errors(rejects: Sequence[Reject], lines: Sequence[bytes]) -> Iterator[Mappi
 
 
 def _rows_by_task(chunk: Chunk) -> Mapping[str, int]:
-    found = Counter({batch.task: len(batch) for batch in chunk.batches})
+    rows = Counter({batch.task: len(batch) for batch in chunk.batches})
     for batch in chunk.labels:
-        found[batch.task] += len(batch)
+        rows[batch.task] += len(batch)
     for reject in chunk.rejects:
-        found[reject.task] += 0 if reject.along else max(reject.answers, 1)
-    return found
+        rows[reject.task] += 0 if reject.along else max(reject.answers, 1)
+    return rows
 
 
 def _labels_by_task(chunk: Chunk) -> Mapping[str, int]:
-    found = Counter({batch.task: len(batch) for batch in chunk.labels})
-    found.update(
+    labels = Counter({batch.task: len(batch) for batch in chunk.labels})
+    labels.update(
         reject.task for reject in chunk.rejects if reject.answers == 0 and reject.task and not reject.along
     )
-    return found
+    return labels

@@ -1,4 +1,4 @@
-"""What a post is answered: a JSON object with a status."""
+"""The answers to posts, each a JSON object with a status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitor.export.http.messages import Response
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back: a status, a JSON object, and headers beside the usual ones."""
+    """An answer to a post: its status, a JSON object, and headers in addition to the usual ones."""
 
     status: int
     content: Mapping[str, object]
@@ -21,19 +21,20 @@ class Answer:
 
     @property
     def response(self) -> Response:
-        """As the server sends it."""
+        """The answer in the form that the server sends."""
         return Response(self.status, self.body, {"content-type": "application/json", **self.headers})
 
     @property
     def body(self) -> bytes:
+        """The JSON object and a newline, in UTF-8."""
         try:
             return msgspec.json.encode(self.content) + b"\n"
-        except UnicodeEncodeError:  # a fault may quote a lone surrogate, which UTF-8 cannot hold
+        except UnicodeEncodeError:  # a fault may quote a lone surrogate, which UTF-8 cannot encode
             return json.dumps(self.content).encode() + b"\n"
 
 
 def refusal(status: int, sentence: str, **headers: str) -> Answer:
-    """An answer that says why not; an underscore in a header's name stands for a hyphen.
+    """Return an answer with the error `sentence` and these headers, in whose names "_" means a hyphen.
 
     Examples
     --------

@@ -1,14 +1,15 @@
-"""One file of the spool: frames of whole lines, each with a checksum, so that a torn end is seen.
+"""The format of the spool's files (segments): frames of whole lines, each with a checksum.
 
 ::
 
     frame    magic 4 bytes | checksum uint32 | start uint64 | rows uint32 | length uint32 | lines
-    file     a frame after another; its name is the start of its first, 20 digits
+    file     frames in a row; the name is the `start` of the first frame, in 20 digits
 
-Numbers are little-endian; the checksum (CRC-32) covers all that follows it. The highest bit of `rows` is
-set where the lines were posted as labels. `start` counts the bytes of
-the lines alone, over all files: taken together, the lines are one NDJSON file that never ends, and the
-frames are no part of its offsets.
+Numbers are little-endian. The checksum (CRC-32) covers everything after it in the frame, so that a frame
+which a crash cut off is recognised. The highest bit of `rows` is set if the lines were posted as labels.
+
+An offset (`start`) counts the bytes of lines from the first file ever written, without the heads of frames.
+A place counts the bytes of one file, with the heads.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _HEAD = struct.Struct("<4sIQII")
 _AFTER_CHECKSUM = 8
 _LABELS = 1 << 31
 FRAME_BYTES = _HEAD.size
-"""What a frame takes beside its lines."""
+"""The size of the head of a frame."""
 
 
 @dataclass(slots=True)
 class SpoolSegment:
-    """A file of the spool, as far as it is on the disk for sure.
+    """A file of the spool; all fields refer only to complete frames that are synced to the disk.
 
     Parameters
     ----------
     path : Path
     start, end : int
-        Offsets of its first line and after its last, in lines' bytes over all files.
+        The offsets of the first line and after the last line.
     size : int
-        Bytes of its whole frames.
+        The number of bytes of all frames.
     rows : int
-        Lines in it.
+        The number of lines.
     """
 
     path: Path
@@ -55,9 +56,20 @@ class SpoolSegment:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a frame lies: its lines' offset, their bytes, how many they are, and its place in the file.
+    """The head of a frame and its place in the file.
 
-    `labels` says whether they were posted as labels.
+    Parameters
+    ----------
+    start : int
+        The offset of the first line.
+    length : int
+        The number of bytes of the lines.
+    rows : int
+        The number of lines.
+    place : int
+        The place of the frame in its file, in bytes.
+    labels : bool
+        Whether the lines were posted as labels.
     """
 
     start: int
@@ -68,15 +80,17 @@ class Frame:
 
     @property
     def end(self) -> int:
+        """The offset after the last line."""
         return self.start + self.length
 
     @property
     def next_place(self) -> int:
+        """The place after the frame in its file."""
         return self.place + FRAME_BYTES + self.length
 
 
 def name_of(start: int) -> str:
-    """The name of the file whose first line begins at this offset.
+    """Return the name of the file whose first line begins at this offset.
 
     Examples
     --------
@@ -87,7 +101,7 @@ def name_of(start: int) -> str:
 
 
 def pack(start: int, rows: int, lines: bytes, labels: bool = False) -> bytes:
-    """A frame, ready to be written.
+    """Return the bytes of a frame; `labels` says whether the lines were posted as labels.
 
     Examples
     --------
@@ -102,7 +116,10 @@ def pack(start: int, rows: int, lines: bytes, labels: bool = False) -> bytes:
 
 
 def unpack_head(data: bytes | memoryview, offset: int, place: int) -> Frame | None:
-    """The frame that begins at `offset` of `data`, by its head alone; None where none does."""
+    """Return the frame at `offset` of `data` without a check of its lines, or None if there is no head.
+
+    `place` is the place of the frame in its file, in bytes.
+    """
     if len(data) - offset < FRAME_BYTES:
         return None
     magic, _, start, rows, length = _HEAD.unpack_from(data, offset)
@@ -112,15 +129,16 @@ def unpack_head(data: bytes | memoryview, offset: int, place: int) -> Frame | No
 
 
 def unpack(data: bytes | memoryview, offset: int, place: int) -> Frame | None:
-    """The frame that lies at `offset` of `data`; None where it is not whole, or its checksum is wrong.
+    """Return the frame at `offset` of `data`, or None if the frame is incomplete or its checksum is wrong.
 
     Parameters
     ----------
     data : bytes
+        A part of a file.
     offset : int
-        Within `data`.
+        The index in `data` at which the frame begins.
     place : int
-        The same within the file.
+        The place of the frame in the file, in bytes.
     """
     frame = unpack_head(data, offset, place)
     if frame is None or len(data) - offset < FRAME_BYTES + frame.length:
@@ -130,45 +148,46 @@ def unpack(data: bytes | memoryview, offset: int, place: int) -> Frame | None:
 
 
 def segments_in(folder: Path) -> list[SpoolSegment]:
-    """The files of a spool in their order, none of them looked into."""
+    """Return the files of a spool in order, without reading them; `measure` sets their sizes."""
     names = [path for path in folder.iterdir() if path.suffix == SUFFIX and path.stem.isdecimal()]
     return [SpoolSegment(path, int(path.stem), int(path.stem)) for path in sorted(names)]
 
 
 def measure(segment: SpoolSegment, until: int | None) -> None:
-    """Find where a segment's whole frames end, and cut off what a crash left torn behind them.
+    """Read the frames of a file, set its `end`, `size` and `rows`, and remove an incomplete last frame.
 
     Parameters
     ----------
     segment : SpoolSegment
-        Its `end`, `size` and `rows` are set.
+        A file from `segments_in`.
     until : int or None
-        Where the next segment starts. None for the last: only that one may have a torn frame, as no
-        frame is written before the one before it is on the disk.
+        The start of the next file, or None for the last file. Only the last file may end in an incomplete
+        frame, because each frame is synced to the disk before the next one is written.
 
     Raises
     ------
     SourceError
-        It is damaged elsewhere than at its end: acknowledged records would be lost unseen.
+        The file is damaged in another way, so that acknowledged records would be lost.
     """
     with segment.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if until is None:
-            _take_checked(segment, file.read())
+            _add_checked_frames(segment, file.read())
         else:
             for frame in frames_by_head(file.fileno(), size):
                 if frame.start != segment.end or frame.end > until:
                     break
-                _take(segment, frame)
+                _add_frame(segment, frame)
             if segment.end != until:
                 raise damaged(segment, segment.size)
     if until is None and segment.size < size:
         os.truncate(segment.path, segment.size)
 
 
-def _take_checked(segment: SpoolSegment, data: bytes) -> None:
+def _add_checked_frames(segment: SpoolSegment, data: bytes) -> None:
+    """Count the valid frames of a file; raise SourceError if there is a valid frame after an invalid one."""
     while (frame := unpack(data, segment.size, segment.size)) is not None and frame.start == segment.end:
-        _take(segment, frame)
+        _add_frame(segment, frame)
     place = data.find(_MAGIC, segment.size + 1)
     while place >= 0:
         later = unpack(data, place, place)
@@ -177,13 +196,21 @@ def _take_checked(segment: SpoolSegment, data: bytes) -> None:
         place = data.find(_MAGIC, place + 1)
 
 
-def _take(segment: SpoolSegment, frame: Frame) -> None:
+def _add_frame(segment: SpoolSegment, frame: Frame) -> None:
     segment.end, segment.size = frame.end, frame.next_place
     segment.rows += frame.rows
 
 
 def frames_by_head(descriptor: int, size: int) -> Iterator[Frame]:
-    """The frames of a file, their checksums unseen, as far as they are whole."""
+    """Yield the frames of a file up to the first incomplete one, without a check of their checksums.
+
+    Parameters
+    ----------
+    descriptor : int
+        The descriptor of the open file.
+    size : int
+        The size of the file in bytes.
+    """
     place = 0
     while place < size:
         frame = unpack_head(os.pread(descriptor, FRAME_BYTES, place), 0, place)
@@ -194,7 +221,7 @@ def frames_by_head(descriptor: int, size: int) -> Iterator[Frame]:
 
 
 def damaged(segment: SpoolSegment, place: int) -> SourceError:
-    """The error of a file whose frames do not follow each other."""
+    """Return the error of a file that has no valid frame at a place where one must be."""
     return SourceError(
         f"The spool's file {segment.path} is damaged at byte {place}; restore it from a backup, or move "
         "the spool's folder away to continue without its records"

@@ -1,4 +1,4 @@
-"""Posted records as a source: a server before a spool, and the reading of that spool."""
+"""The `http` source: a server that stores posted records in a spool, and the reading of that spool."""
 
 from __future__ import annotations
 
@@ -26,32 +26,34 @@ from monitor.export.http.tls import watched_context
 log = logging.getLogger("blindsight")
 
 PARTITION = "spool"
-_IDLE_CONNECTIONS = 256  # held beside those that a post may be coming in on
+_IDLE_CONNECTIONS = 256  # open connections without a post, in addition to those with one
 
 
 class HttpSource(Source[int]):
-    """Takes posts of predictions and labels.
+    """A source that receives posts of predictions and labels.
 
-    A post is answered 202 once its rows are kept for sure, in the spool; from there they are read. The
-    position counts bytes of all lines ever kept. What was acknowledged is handed out once after each
-    `open`, from the position that it is given; without one, from what was acknowledged last, as far as
-    that was noted (at most a second before a crash). A post that was cut off before its 202 may be in
-    the spool or not: whoever sends it again should give the rows an `id`, by which the double is seen.
+    A post gets status 202 once its rows are stored durably in the spool, and `read` returns the rows from
+    there. The position counts the bytes of all lines ever stored. After `open`, each stored row is returned
+    once, from the given position on. Without a position, reading starts at the last acknowledged position
+    that was saved, which after a crash may be a second old.
 
-    Rows with a fault are kept beside the good ones, so that the engine counts them, and the rejects
-    sink has them. A post that is refused as a whole (401, 403, 413, 415, rows for the other path)
-    counts in `refusals.requests` alone, as its rows are not known; what is refused for want of room (429)
-    is `shed`.
+    If a connection breaks before the status 202, the rows of the post may be stored or not. A client that
+    sends them again should give each row an `id`, so that a repeated row counts once.
 
-    `acknowledge` and the properties may be used from any thread.
+    Rows with a fault are stored too, so that the engine counts them and the rejects sink shows them. A post
+    that is refused as a whole, for example with status 401, 403 or 415, counts only in `refusals.requests`.
+    If a post is refused for lack of room (status 429), its answers and labels also count in `refusals.shed`
+    and `refusals.labels_shed`.
+
+    Any thread may call `acknowledge` and read the properties.
 
     Parameters
     ----------
     settings : HttpSourceConfig
     layouts : sequence of TaskLayout
-        The configured tasks, for the judgement of what is posted.
+        The configured tasks, for the validation of rows.
     spool : PostSpool, optional
-        That of the store's database; without it there is one in the folder that the section names.
+        A spool in the store's database; by default a spool in the folder that the settings name.
 
     Examples
     --------
@@ -67,14 +69,17 @@ class HttpSource(Source[int]):
 
     @classmethod
     def from_settings(cls, settings: Any, tasks: Sequence[TaskLayout], spools: Spools | None = None) -> Self:
-        """The source of a section: it judges posts by the tasks."""
+        """Return the source of a section.
+
+        If the section names no folder, the spool is in the store's database.
+        """
         if settings.spool.path is not None or spools is None:
             return cls(settings, tasks)
         return cls(settings, tasks, spools(settings.label, settings.spool.max_bytes))
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Why posts are not looked at."""
+        """Return the reason why posts cannot be sampled."""
         return "not looked at: it holds what is posted while the agent runs, and answers say what is wrong"
 
     def __init__(
@@ -90,13 +95,13 @@ class HttpSource(Source[int]):
         self._workers: ThreadPoolExecutor | None = None
 
     def open(self, positions: Mapping[str, int]) -> None:
-        """Recover the spool, read the certificates and tokens, and listen.
+        """Open the spool, read the certificates and tokens, and start to listen.
 
         Raises
         ------
         SourceError
-            A file or the address cannot be had, or the spool is damaged, used by another process, or
-            older than the position.
+            A file or the address cannot be used, or the spool is damaged, used by another process, or older
+            than the position.
         """
         if isinstance(self._spool, Spool) and self._settings.spool.path is None:
             raise SourceError(f"{self.name}: spool.path is missing, and there is no store.postgres; give one")
@@ -126,7 +131,11 @@ class HttpSource(Source[int]):
 
     @property
     def _bounds(self) -> Bounds:
-        """None on making: a post that waits for the disk and is cut would be sent again, and kept twice."""
+        """The limits of the server.
+
+        The time to make an answer has no limit. If a connection ended while its post waits for the disk, the
+        client would send the post again, and it would be stored twice.
+        """
         return Bounds(
             connections=self._settings.max_requests + _IDLE_CONNECTIONS,
             request_seconds=self._settings.read_seconds,
@@ -135,25 +144,27 @@ class HttpSource(Source[int]):
         )
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Lines that rest on the disk: about 1 MiB, or a single larger group of posts.
+        """Return the next stored lines: about 1 MiB, or one larger group of posts.
+
+        A server that has failed is started again first.
 
         Raises
         ------
         SourceError
-            A file of the spool is damaged, or the server has failed; it is started again by the next.
+            A file of the spool is damaged, or the server cannot be started again.
         """
         if self._server is not None and not self._server.up:
             self._server.start()
-        found = self._spool.read(timeout_seconds)
-        return [RawBlock(part.lines, PARTITION, part.start, part.labels) for part in found]
+        stretches = self._spool.read(timeout_seconds)
+        return [RawBlock(part.lines, PARTITION, part.start, part.labels) for part in stretches]
 
     def acknowledge(self, positions: Mapping[str, int]) -> None:
-        """Hear that everything before the position is used: what of the spool is so is deleted."""
+        """Note that all lines before the position are used, so that the spool can delete them."""
         if PARTITION in positions:
             self._spool.absorbed(positions[PARTITION])
 
     def close(self) -> None:
-        """Stop listening; posts in flight have a second to be answered."""
+        """Stop the server, which still has a second to answer open requests, and close the spool."""
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -164,29 +175,32 @@ class HttpSource(Source[int]):
 
     @property
     def up(self) -> bool:
-        """Return whether the source listens, and can keep what is posted."""
+        """True if the server listens and the spool can store posts."""
         server = self._server
         return server is not None and server.up and self._spool.trouble is None
 
     @property
     def trouble(self) -> str | None:
-        """Return why the source cannot keep what is posted."""
+        """The reason why posts cannot be stored at present, without a full stop, or None."""
         return self._spool.trouble if self._server is not None else None
 
     @property
     def lag(self) -> int:
-        """Rows in the spool that were not read yet."""
+        """The number of rows in the spool that were not read yet."""
         return self._spool.lag
 
     @property
     def counts(self) -> SourceCounts | None:
-        """Rows that were acknowledged, and that a table that was dropped or emptied has lost."""
+        """The number of acknowledged rows that were lost with the spool's table in the store's database.
+
+        None for a spool in a folder.
+        """
         lost = self._spool.lost
         return None if lost is None else SourceCounts(lost)
 
     @property
     def refusals(self) -> Refusals:
-        """What it has answered with an error since the start, by status, and what it has left out."""
+        """The counts of refused requests by status, of shed and ignored records, and of labels by token."""
         posts = self._posts
         if posts is None:
             return Refusals(requests={str(status): 0 for status in STATUSES})
@@ -197,5 +211,5 @@ class HttpSource(Source[int]):
 
     @property
     def port(self) -> int:
-        """The port in use, once open."""
+        """The port of the server, or 0 if it does not run."""
         return 0 if self._server is None else self._server.port

@@ -1,9 +1,9 @@
-"""Keeps posted records on a disk from the moment they are acknowledged until they are used.
+"""A spool in a folder, which stores posted records on a disk from their acknowledgement until their use.
 
-Many requests' lines are written and synced together (group commit) by one thread, in files of bounded
-size; what is asked for by the reader, another thread, is only what a sync has covered. Files whose lines
-are all used are deleted. The last file stays, so that offsets go on rising whatever was deleted. A
-small file remembers how far the spool is used, for a start without a position.
+One thread writes and syncs the lines of several posts together (group commit), into files of limited size.
+Another thread reads only lines that are synced. A file is deleted once all its lines are used; the last file
+stays, so that offsets continue to rise. The small file `absorbed` holds the offset up to which lines are
+used, for a start without a position.
 """
 
 from __future__ import annotations
@@ -27,21 +27,27 @@ _EVERY_SECONDS = 1.0
 
 
 class SpoolPosition:
-    """A position in a file. It is not synced: an older one only has more read again."""
+    """A file that holds one position.
+
+    The file is not synced. After a crash it may hold an older position, and then some records are read twice.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written_at = 0.0
 
     def read(self) -> int:
-        """The position, 0 where none is written."""
+        """Return the position, or 0 if the file does not exist or holds no number."""
         try:
             return int(self._path.read_text())
         except (FileNotFoundError, ValueError):
             return 0
 
     def write(self, position: int, at_once: bool = False) -> None:
-        """Note a position, at most once a second unless `at_once`. A disk that does not take it is logged."""
+        """Write a position, unless the last one was written less than a second ago and `at_once` is False.
+
+        An error of the disk is only logged.
+        """
         now = time.monotonic()
         if not at_once and now - self._written_at < _EVERY_SECONDS:
             return
@@ -50,18 +56,18 @@ class SpoolPosition:
         try:
             draft.write_text(f"{position}\n")
             os.replace(draft, self._path)
-        except Exception as error:  # noqa: BLE001 - whoever is told what is used must not fail by it
+        except Exception as error:  # noqa: BLE001 - a lost position must not make the caller fail
             log.warning("%s cannot be written: %s.", self._path, _reason(error))
 
 
 log = logging.getLogger("blindsight")
 
-_GROUP_BYTES = 4 << 20  # written at once: a sync of more would make the first of the group wait for long
-_SEGMENTS = 8  # room is given back in such parts of the bound
+_GROUP_BYTES = 4 << 20  # of a write; with more, the first post of the group would wait long for the sync
+_SEGMENTS = 8  # the number of files that fill the spool; room is freed one whole file at a time
 _LARGEST_SEGMENT = 64 << 20
-_SEGMENT_SECONDS = 10.0  # so long at most lines stay that are used: what rests here may be a person's data
-_PROBE_BYTES = 1 << 16  # more than a full disk may still have in a block that is in use
-_sync = getattr(os, "fdatasync", os.fsync)  # size and data, but not the times: half the work
+_SEGMENT_SECONDS = 10.0  # how long used lines may stay on the disk: they may be personal data
+_PROBE_BYTES = 1 << 16  # more than a full disk may have left in a partly used block
+_sync = getattr(os, "fdatasync", os.fsync)  # syncs size and data but not the times, which halves the work
 
 
 class Spool(PostSpool):
@@ -70,9 +76,9 @@ class Spool(PostSpool):
     Parameters
     ----------
     folder : Path
-        Made if absent. Used by one process at a time.
+        The folder, which is created if necessary. Only one process can use it at a time.
     max_bytes : int
-        Of all files in it.
+        The largest size of all its files.
 
     Examples
     --------
@@ -89,12 +95,12 @@ class Spool(PostSpool):
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
         self._segment_bytes = min(max_bytes // _SEGMENTS, _LARGEST_SEGMENT)
-        # Not more than one file's worth, or one group could fill what can only be given back file by file.
+        # A group is at most as large as a file, because room is freed only by deleting whole files.
         super().__init__(max_bytes, min(_GROUP_BYTES, self._segment_bytes), FRAME_BYTES)
         self._segments: list[SpoolSegment] = []
         self._rows_deleted = 0
-        self._said = False  # that nothing can be written, since the last post that was
-        self._began = 0.0  # when the last file was, monotonic; one of an earlier run is old
+        self._failure_logged = False  # whether a failure was logged since the last successful write
+        self._began = 0.0  # when the last file was created, monotonic; 0.0 makes a file of an earlier run old
         self._replace_from = 0.0  # when the last file may be replaced again, monotonic
         self._file: int | None = None
         self._lock_file: int | None = None
@@ -103,18 +109,18 @@ class Spool(PostSpool):
         self._mark = SpoolPosition(folder / "absorbed")
 
     def open(self, position: int | None) -> None:
-        """Take the folder, cut off what a crash left torn, and go on reading at `position`.
+        """Lock the folder, remove a frame that a crash cut off, and prepare to read from `position`.
 
-        Without one, reading goes on after what was last said to be `absorbed`, or at the beginning.
+        If `position` is None, reading starts at the last offset passed to `absorbed`, or at offset 0.
 
         Raises
         ------
         SourceError
-            The folder cannot be had, another process has it, or what is in it is damaged or older than
-            the position.
+            The folder cannot be used, another process uses it, or its files are damaged or older than the
+            position.
         """
         try:
-            self._take_folder()
+            self._lock_folder()
             self._recover(position)
         except OSError as error:
             self.close()
@@ -128,25 +134,25 @@ class Spool(PostSpool):
         self._begin_writing()
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
-        """The next whole lines, about 1 MiB, in stretches of one kind; [] where none came in time.
+        """Return the next whole lines, about 1 MiB, in stretches of one kind; [] if none came in time.
 
         Raises
         ------
         SourceError
-            A file is damaged.
+            A file is damaged or cannot be read.
         """
         with self._lock:
-            if not self._to_read.wait_for(lambda: self._readable() or self._closing, timeout_seconds):
+            if not self._to_read.wait_for(lambda: self._has_unread() or self._closing, timeout_seconds):
                 return []
-            if not self._readable():
+            if not self._has_unread():
                 return []
             segment = next(segment for segment in self._segments if segment.end > self._reader.position)
             size = segment.size
-        # Outside the lock: a slow disk must not keep posts waiting.
+        # Read without the lock, so that posts do not wait for a slow disk.
         return self._reader.read(segment, size)
 
     def absorbed(self, position: int) -> None:
-        """Hear that all before this offset is used: files that end before it are deleted."""
+        """Note that all lines before this offset are used, and delete the files that end before it."""
         with self._lock:
             self._absorbed = max(self._absorbed, position)
             done = [segment for segment in self._segments[:-1] if segment.end <= self._absorbed]
@@ -160,7 +166,7 @@ class Spool(PostSpool):
         self._mark.write(self._absorbed)
 
     def close(self) -> None:
-        """Write what waits, and let go of the folder."""
+        """Write the waiting posts, close the files and unlock the folder."""
         if self._end_writing():
             self._mark.write(self._absorbed, at_once=True)
         self._close_file()
@@ -171,32 +177,36 @@ class Spool(PostSpool):
 
     @property
     def lag(self) -> int:
-        """Lines on the disk that were not read yet."""
+        """The number of stored lines that were not read yet."""
         with self._lock:
             rows = sum(segment.rows for segment in self._segments) + self._rows_deleted
             return max(rows - self._reader.rows_before, 0)
 
     def _is_used_up(self) -> bool:
-        """Whether there are lines in the last file, and all of them are used."""
+        """Return whether the last file has lines and all of them are used."""
         last = self._segments[-1]
         return last.size > 0 and last.end <= self._absorbed
 
     def _untidy(self) -> bool:
-        """Whether the last file must go; not at once again where no other could be begun."""
+        """Return whether the last file should be replaced: it is used up, and large or old.
+
+        After a failed replacement the answer is False for some seconds.
+        """
         return self._is_used_up() and self._is_large_or_old() and time.monotonic() >= self._replace_from
 
     def _untidy_seconds(self) -> float | None:
-        """The last file grows old while nothing comes."""
+        """Return the age at which a used-up last file should be replaced; None if it has unused lines."""
         return _SEGMENT_SECONDS if self._is_used_up() else None
 
     def _is_large_or_old(self) -> bool:
         old = time.monotonic() - self._began >= _SEGMENT_SECONDS
         return self._segments[-1].size >= self._segment_bytes or old
 
-    def _readable(self) -> bool:
+    def _has_unread(self) -> bool:
         return bool(self._segments) and self._segments[-1].end > self._reader.position
 
-    def _take_folder(self) -> None:
+    def _lock_folder(self) -> None:
+        """Create the folder if necessary and lock it; raise InUseError if another process has the lock."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock_file = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -207,6 +217,7 @@ class Spool(PostSpool):
             ) from None
 
     def _recover(self, position: int | None) -> None:
+        """Examine the files, and prepare to read from `position` and to write after the last line."""
         segments = segments_in(self.folder)
         for i, segment in enumerate(segments):
             measure(segment, segments[i + 1].start if i + 1 < len(segments) else None)
@@ -237,15 +248,16 @@ class Spool(PostSpool):
         self._reader = SpoolReader(position)
         if segments:
             self._file = os.open(segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            _sync(self._file)  # the torn end is cut off for good before anything follows it
+            _sync(self._file)  # the removal of an incomplete frame must be on the disk before a new frame
             self._reader.skip(segments)
         else:
             self._begin_segment(position)
         self.absorbed(position)
 
     def _begin_segment(self, start: int) -> None:
+        """Create the file whose first line has the offset `start`, and make it the last file."""
         path = self.folder / name_of(start)
-        # A file of this name holds nothing that was acknowledged: its first write failed.
+        # If a file of this name exists, its first write has failed, and no line in it was acknowledged.
         flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         file = os.open(path, flags, 0o600)
         try:
@@ -273,16 +285,16 @@ class Spool(PostSpool):
             raise SpoolWriteError(f"the spool could not be written: {_reason(error)}") from error
 
     def _tidy(self) -> None:
-        """All of the last file is used: begin another, so that it can be deleted."""
+        """Begin another file, so that the last one, which is used up, can be deleted."""
         try:
             self._begin_segment(self._segments[-1].end)
-        except Exception as error:  # noqa: BLE001 - what is used stays until the next try
+        except Exception as error:  # noqa: BLE001 - the used lines stay until the next try
             self._replace_from = time.monotonic() + _SEGMENT_SECONDS
             self._abandon(error, 0)
         self.absorbed(self._absorbed)
 
     def _look(self) -> None:
-        """Test the disk by writing a file that nobody reads."""
+        """Test the disk by writing a temporary file."""
         probe = self.folder / "probe"
         try:
             with probe.open("wb") as file:
@@ -296,32 +308,38 @@ class Spool(PostSpool):
                 probe.unlink(missing_ok=True)
 
     def _commit(self, group: Sequence[SpoolPost], reserved: int) -> int:
-        """Write and sync a frame for each stretch of one kind; only then are they there for the reader."""
+        """Write and sync a frame for each stretch of lines of one kind, and return the offset after the last.
+
+        The reader sees the lines only after the sync.
+        """
         with self._lock:
             last = self._segments[-1]
         if self._file is None or (last.size and self._is_large_or_old()):
             self._begin_segment(last.end)
             last = self._segments[-1]
         assert self._file is not None
-        found = list(make_frames(group, last.end))
-        frames = memoryview(b"".join(pack(each.start, each.rows, each.lines, each.labels) for each in found))
+        frames = list(make_frames(group, last.end))
+        data = memoryview(b"".join(pack(each.start, each.rows, each.lines, each.labels) for each in frames))
         written = 0
-        while written < len(frames):
-            written += os.write(self._file, frames[written:])
+        while written < len(data):
+            written += os.write(self._file, data[written:])
         _sync(self._file)
-        self._said = False
+        self._failure_logged = False
         with self._lock:
-            last.end, last.size = found[-1].end, last.size + len(frames)
-            last.rows += sum(each.rows for each in found)
-            self._bytes += len(frames) - reserved
+            last.end, last.size = frames[-1].end, last.size + len(data)
+            last.rows += sum(each.rows for each in frames)
+            self._bytes += len(data) - reserved
             self._to_read.notify_all()
             return last.end
 
     def _abandon(self, error: Exception, reserved: int) -> None:
-        """After a failed write or sync nobody knows what the file holds: cut it back, begin another."""
+        """Log a failed write or sync, and cut the last file back to its synced frames.
+
+        The content of the file after these frames is unknown, so the next write begins another file.
+        """
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         level = logging.WARNING if full else logging.ERROR
-        level, self._said = logging.DEBUG if self._said else level, True
+        level, self._failure_logged = logging.DEBUG if self._failure_logged else level, True
         log.log(level, "The spool %s cannot be written: %s.", self.folder, _reason(error))
         with self._lock:
             last = self._segments[-1]
@@ -329,17 +347,17 @@ class Spool(PostSpool):
         self._close_file()
         try:
             os.truncate(last.path, last.size)
-        except Exception:  # noqa: BLE001 - the disk is away: what is torn there lies behind the frames that count
+        except Exception:  # noqa: BLE001 - the disk is away; the rest is after the frames that count
             log.warning("The end of %s could not be cut off.", last.path)
 
 
 def _reason(error: Exception) -> object:
-    """Return the cause that an error names."""
+    """Return the reason of an error: the text of the operating system, or else the error itself."""
     return getattr(error, "strerror", None) or error
 
 
 def _delete(path: Path) -> None:
-    """Delete a file that is used; where the disk refuses, it stays, and goes at a later start."""
+    """Delete a used-up file, or log that the disk refuses; a later start then deletes the file."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

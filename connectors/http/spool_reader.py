@@ -1,4 +1,4 @@
-"""Reads a spool's frames back as blocks of lines."""
+"""The reader of a spool's files, which returns the lines of their frames."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ _READ_BYTES = 1 << 20
 
 
 class SpoolReader:
-    """Goes through segments in their order. Used by one thread.
+    """A reader of the files of a spool in order, used by one thread.
 
     Parameters
     ----------
     position : int
-        Offset of the first line to read; within a frame, it must be where a line begins.
+        The offset of the first line to read.
+
+    Attributes
+    ----------
+    position : int
+        The offset of the next line.
+    rows_before : int
+        The number of lines before this offset, counted from the first file that existed at the start.
     """
 
     def __init__(self, position: int) -> None:
@@ -29,19 +36,21 @@ class SpoolReader:
         self._place = 0
 
     def read(self, segment: SpoolSegment, size: int) -> list[SpoolLines]:
-        """The lines from the position on: about 1 MiB, or one larger frame, a stretch of each kind.
+        """Return the next lines and move the position: about 1 MiB, or one larger frame.
+
+        Consecutive lines of one kind, labels or not, are joined.
 
         Parameters
         ----------
         segment : SpoolSegment
-            The one that the position lies in.
+            The file that contains the position.
         size : int
-            Bytes of it that are on the disk for sure.
+            The number of bytes of this file that are synced to the disk.
 
         Raises
         ------
         SourceError
-            The file is damaged, or cannot be read.
+            The file is damaged or cannot be read.
         """
         try:
             return self._read(segment, size)
@@ -52,7 +61,7 @@ class SpoolReader:
 
     def _read(self, segment: SpoolSegment, size: int) -> list[SpoolLines]:
         file = self._switch(segment)
-        found: list[SpoolLines] = []
+        stretches: list[SpoolLines] = []
         offset = 0
         data = self._some_frames(file, segment, size)
         while (frame := unpack(data, offset, self._place)) is not None and (
@@ -60,25 +69,25 @@ class SpoolReader:
         ):
             body = offset + FRAME_BYTES
             lines = data[body + self.position - frame.start : body + frame.length]
-            found.append(SpoolLines(lines, self.position, frame.labels))
+            stretches.append(SpoolLines(lines, self.position, frame.labels))
             offset = body + frame.length
             self.position, self._place = frame.end, frame.next_place
             self.rows_before += frame.rows
         if not offset:
             raise damaged(segment, self._place)
-        return merge_stretches(found)
+        return merge_stretches(stretches)
 
     def skip(self, segments: Sequence[SpoolSegment]) -> None:
-        """Go to the position, over the frames that end before it, without reading their lines.
+        """Skip the frames before the position without reading their lines, and count their rows.
 
         Parameters
         ----------
         segments : sequence of SpoolSegment
-            At least one; the last may end at the position.
+            The files of the spool, at least one. The position may be the end of the last file.
         """
         self.rows_before = sum(segment.rows for segment in segments if segment.end <= self.position)
         here = next((segment for segment in segments if segment.end > self.position), None)
-        if here is None:  # what comes next follows in the last file
+        if here is None:  # new lines will follow in the last file
             self._switch(segments[-1])
             self._place = segments[-1].size
             return
@@ -89,6 +98,7 @@ class SpoolReader:
             self.rows_before += frame.rows
 
     def _switch(self, segment: SpoolSegment) -> int:
+        """Open a file at its start, unless it is open already, and return its descriptor."""
         if self._file is None or self._segment is not segment:
             self.close()
             self._file = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -96,7 +106,7 @@ class SpoolReader:
         return self._file
 
     def _some_frames(self, file: int, segment: SpoolSegment, size: int) -> bytes:
-        """At least one whole frame."""
+        """Return bytes from the current place on, with at least one complete frame."""
         data = os.pread(file, min(_READ_BYTES, size - self._place), self._place)
         head = unpack_head(data, 0, self._place)
         if head is None or head.next_place > size:
@@ -106,7 +116,7 @@ class SpoolReader:
         return data
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -268,7 +268,7 @@ def test_nothing_is_taken_where_one_task_is_over_its_quota() -> None:
     clock = HandClock()
     quota = Quota(10, clock=clock)
     assert quota.take({"spam": 30}) == 0.0
-    assert quota.take({"spam": 1, "ham": 500}) == quota.wait(["spam"]) == pytest.approx(2.0)
+    assert quota.take({"spam": 1, "ham": 500}) == quota.waiting_seconds(["spam"]) == pytest.approx(2.0)
     assert quota.take({"ham": 1}) == 0.0
     clock.advance(2.0)
     assert quota.take({"spam": 1}) == 0.0
