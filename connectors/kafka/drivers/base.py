@@ -149,22 +149,22 @@ class RebalanceListener(Protocol):
     The calls come from a thread of the client library.
     """
 
-    def assigned(self, names: set[str]) -> None:
+    def on_assigned(self, names: set[str]) -> None:
         """Add newly assigned partitions.
 
         The driver pauses each until it has a position (`Driver.seek`) and is resumed.
         """
 
-    def draining(self, names: set[str]) -> Iterator[None]:
+    def on_revoke(self, names: set[str]) -> Iterator[None]:
         """Yield while these partitions, which the group takes away, must not be given up yet.
 
         The driver sleeps for a moment after each step.
         """
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
-        """Return the positions of these partitions that must still be committed, after `draining`."""
+        """Return the positions of these partitions that must still be committed, after `on_revoke`."""
 
-    def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
+    def on_committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
         """Receive the outcome of the commit of the `last_marks`.
 
         Parameters
@@ -175,7 +175,7 @@ class RebalanceListener(Protocol):
             None if the brokers have stored them.
         """
 
-    def lost(self, names: set[str]) -> None:
+    def on_lost(self, names: set[str]) -> None:
         """Remove partitions that the group has already given to other members.
 
         Nothing can be committed for them.
@@ -237,7 +237,7 @@ class Driver(ABC):
         """Stay in the group without reading; it is called every few milliseconds instead of `poll`."""
 
     @abstractmethod
-    def assigned(self) -> set[str]:
+    def assignment(self) -> set[str]:
         """Return the partitions that the group has assigned to this consumer."""
 
     @abstractmethod
@@ -255,7 +255,7 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Return whether the brokers that lead the assigned partitions are connected.
 
         Without assigned partitions, any broker is enough.
@@ -281,7 +281,9 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
+    def committed_positions(
+        self, names: Collection[str], timeout_seconds: float
+    ) -> dict[str, CommittedPosition]:
         """Ask the brokers for the positions that the group has committed, of all partitions at once.
 
         A partition without a committed position is left out.
@@ -306,14 +308,14 @@ class Driver(ABC):
 
     @abstractmethod
     def commit_soon(
-        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
+        self, marks: Mapping[str, CommittedPosition], on_stored: Callable[[Mapping[str, int]], None]
     ) -> None:
         """Send positions to commit, without waiting for the answer.
 
         Parameters
         ----------
         marks : mapping of str to CommittedPosition
-        arrived : callable
+        on_stored : callable
             Called later with the positions that the brokers have stored.
         """
 

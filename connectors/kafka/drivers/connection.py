@@ -20,7 +20,7 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaError, SaslAuthenticationFailedError
 from kafka.net.compat import KafkaNetClient
 
-from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.errors import is_transient
 from monitor.base.files import read_secret
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class BrokerConnection:
             try:
                 self._consumer = self._build()
             except Exception as error:  # noqa: BLE001 - handed to the thread that reads
-                if passes(error) or self._stopped.is_set():
+                if is_transient(error) or self._stopped.is_set():
                     self._stopped.wait(0.1)
                     continue
                 self._error = error
@@ -110,23 +110,23 @@ class BrokerConnection:
                 self._client.close()
 
     def _keep_client(self, **config: Any) -> KafkaNetClient:
-        self._client = new_client(config, self._refused)
+        self._client = new_client(config, self._on_refused)
         return self._client
 
-    def _refused(self, error: Exception) -> None:
+    def _on_refused(self, error: Exception) -> None:
         """Pass a refused login to the thread that reads, because kafka-python would only repeat it."""
         self._error = error
         self._stopped.set()
         self._finished.set()
 
 
-def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) -> KafkaNetClient:
+def new_client(config: Mapping[str, Any], on_refused: Callable[[Exception], None]) -> KafkaNetClient:
     """Return a network client for a consumer or a producer that is being built.
 
     Parameters
     ----------
     config : mapping of str to object
-    refused : callable
+    on_refused : callable
         Called with the error if brokers refuse the login, which kafka-python logs and treats as an outage.
     """
     client = KafkaNetClient(**config)
@@ -134,17 +134,17 @@ def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) 
     # would come into being on the brokers.
     client.cluster.config["allow_auto_create_topics"] = False
     manager = client._manager
-    ask = manager.get_connection
+    make_connection = manager.get_connection
 
     def get_connection(*args: Any, **keywords: Any) -> Any:
-        connection = ask(*args, **keywords)
+        connection = make_connection(*args, **keywords)
         if not connection.init_future.is_done:
-            connection.init_future.add_errback(judge)
+            connection.init_future.add_errback(report_refusal)
         return connection
 
-    def judge(error: Exception) -> None:
+    def report_refusal(error: Exception) -> None:
         if isinstance(error, SaslAuthenticationFailedError):
-            refused(error)
+            on_refused(error)
 
     manager.get_connection = get_connection
     build = manager._build_transport
@@ -188,12 +188,12 @@ def why_away(brokers: Sequence[str], options: Mapping[str, Any]) -> str:
 
 
 def _why_away(broker: str, options: Mapping[str, Any]) -> str:
-    found = _HOST_PORT.fullmatch(broker)
-    host, port = (found[1].strip("[]"), int(found[2] or 9092)) if found else (broker, 9092)
+    match = _HOST_PORT.fullmatch(broker)
+    host, port = (match[1].strip("[]"), int(match[2] or 9092)) if match else (broker, 9092)
     protocol = str(options.get("security_protocol", "PLAINTEXT"))
-    told = f"{broker} takes connections, but not as Kafka with security_protocol {protocol}"
+    message = f"{broker} takes connections, but not as Kafka with security_protocol {protocol}"
     if "SASL" in protocol:
-        told += ", or refuses the login"  # a broker may hang up before its refusal is read
+        message += ", or refuses the login"  # a broker may hang up before its refusal is read
     try:
         bare = socket.create_connection((host, port), timeout=PROBE_SECONDS)
     except OSError as error:
@@ -205,8 +205,8 @@ def _why_away(broker: str, options: Mapping[str, Any]) -> str:
         except ssl.SSLCertVerificationError as error:
             return f"{broker} is not trusted: {error.verify_message}; see options.ssl_cafile"
         except OSError as error:
-            return f"{told}: {getattr(error, 'reason', None) or error.strerror or error}"
-    return told
+            return f"{message}: {getattr(error, 'reason', None) or error.strerror or error}"
+    return message
 
 
 def _shake_hands(bare: socket.socket, host: str, options: Mapping[str, Any]) -> None:
@@ -247,8 +247,8 @@ def with_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> with_secrets({"sasl_plain_username": "agent", "sasl_plain_password_file": str(path)})
     {'sasl_plain_username': 'agent', 'sasl_plain_password': 'secret'}
     """
-    found = {key: value for key, value in options.items() if key not in SECRET_FILES}
-    for key, becomes in SECRET_FILES.items():
+    result = {key: value for key, value in options.items() if key not in SECRET_FILES}
+    for key, plain in SECRET_FILES.items():
         if options.get(key) is not None:
-            found[becomes] = read_secret(f"options.{key}", str(options[key]))
-    return found
+            result[plain] = read_secret(f"options.{key}", str(options[key]))
+    return result

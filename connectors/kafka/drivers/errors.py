@@ -21,7 +21,7 @@ _MOVES = (
 )
 
 
-def passes(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether reading may continue after an error.
 
     It may if a broker is away or a partition moves to another broker, or if the group is being divided again.

@@ -90,8 +90,8 @@ def native_options(settings: KafkaSettings, options: Mapping[str, Any]) -> dict[
     --------
     >>> settings = KafkaSettings(kind="kafka", driver="confluent", brokers=("one:9092", "two:9092"),
     ...                          topics=("clicks",), options={"fetch_min_bytes": 1000})
-    >>> found = native_options(settings, settings.options)
-    >>> found["bootstrap.servers"], found["fetch.min.bytes"], found["enable.auto.commit"]
+    >>> properties = native_options(settings, settings.options)
+    >>> properties["bootstrap.servers"], properties["fetch.min.bytes"], properties["enable.auto.commit"]
     ('one:9092,two:9092', 1000, False)
     """
     own = {key: value for key, value in settings.options.items() if "." in key}
@@ -139,5 +139,5 @@ def _check(own: Mapping[str, object]) -> None:
         try:
             Consumer({"group.id": "check", key: value}).close()
         except (KafkaException, TypeError, ValueError) as error:
-            said = error.args[0].str() if isinstance(error, KafkaException) else error
-            raise ConfigError(f"options.{key}: librdkafka refuses it: {str(said).strip()}") from error
+            reason = error.args[0].str() if isinstance(error, KafkaException) else error
+            raise ConfigError(f"options.{key}: librdkafka refuses it: {str(reason).strip()}") from error

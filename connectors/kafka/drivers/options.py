@@ -105,8 +105,8 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
     --------
     >>> settings = KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("predictions",),
     ...                          options={"security_protocol": "SSL"})
-    >>> found = consumer_options(settings)
-    >>> found["security_protocol"], found["group_id"], found["enable_auto_commit"]
+    >>> arguments = consumer_options(settings)
+    >>> arguments["security_protocol"], arguments["group_id"], arguments["enable_auto_commit"]
     ('SSL', 'blindsight', False)
     """
     check_brokers(settings.brokers)
@@ -201,15 +201,15 @@ def check_option(
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"{name}: not an option of kafka-python's {client}{hint}")
     got = "something else" if "password" in key and key not in SECRET_FILES else repr(value)
-    wanted = _expected(key, known[key])
+    wanted = _expected_type(key, known[key])
     choices = {**CHOICES, "compression_type": COMPRESSIONS}.get(key)
     if choices and value not in choices:
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {got}")
-    if not _is(value, wanted):
+    if not _has_type(value, wanted):
         raise ConfigError(f"{name}: expected {wanted}, got {got}")
 
 
-def _expected(key: str, default: object) -> str:
+def _expected_type(key: str, default: object) -> str:
     if key in _WHOLE_OR_NONE:
         return "a whole number"
     if isinstance(default, bool):
@@ -219,7 +219,7 @@ def _expected(key: str, default: object) -> str:
     return "a text"
 
 
-def _is(value: object, wanted: str) -> bool:
+def _has_type(value: object, wanted: str) -> bool:
     if wanted == "true or false":
         return isinstance(value, bool)
     if wanted == "a whole number":

@@ -60,16 +60,20 @@ def _newest(driver: Driver, settings: KafkaSettings, records: int) -> list[RawMe
     filled = [name for name in names if name in first and last.get(name, 0) > first[name]]
     if not filled:
         return []
-    each = max(records // len(filled), 1)
-    driver.assign({name: max(first[name], last[name] - each) for name in filled})
-    found: dict[str, dict[int, tuple[bytes, Headers]]] = {name: {} for name in filled}
+    per_partition = max(records // len(filled), 1)
+    driver.assign({name: max(first[name], last[name] - per_partition) for name in filled})
+    by_partition: dict[str, dict[int, tuple[bytes, Headers]]] = {name: {} for name in filled}
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline and any((driver.position(name) or 0) < last[name] for name in filled):
         for part in driver.poll(0.2, records):
             headers = [()] * len(part.values) if part.headers is None else part.headers
             messages = zip((value or b"" for value in part.values), headers, strict=True)
-            found[part.partition].update(zip(part.offsets, messages, strict=True))
-    return [_raw(name, dict(islice(messages.items(), each))) for name, messages in found.items() if messages]
+            by_partition[part.partition].update(zip(part.offsets, messages, strict=True))
+    return [
+        _raw(name, dict(islice(messages.items(), per_partition)))
+        for name, messages in by_partition.items()
+        if messages
+    ]
 
 
 def _raw(name: str, messages: Mapping[int, tuple[bytes, Headers]]) -> RawMessages:

@@ -23,15 +23,15 @@ PROBE_SECONDS = 5.0
 _WHERE = re.compile(r"TopicPartition\(topic='(.+)', partition=(\d+)\) at offset (\d+)")
 
 
-def spoilt_at(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
+def damaged_batch_of(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
     """Return the partition and first offset of the damaged batch, or None if the error names none."""
-    found = _WHERE.search(str(error))
-    if found is None:
+    match = _WHERE.search(str(error))
+    if match is None:
         return None
-    return TopicPartition(found[1], int(found[2])), int(found[3])
+    return TopicPartition(match[1], int(match[2])), int(match[3])
 
 
-def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | None:
+def skip_damaged_batch(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | None:
     """Move kafka-python's consumer behind a damaged batch, and return placeholders for its messages.
 
     Parameters
@@ -52,7 +52,7 @@ def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | No
     CorruptRecordError
         The error does not say where the batch is.
     """
-    where = spoilt_at(error)
+    where = damaged_batch_of(error)
     if where is None:
         raise error
     tp, start = where
@@ -103,19 +103,19 @@ def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int)
     """
     inside, step = start, 1
     while inside + step < high:
-        found = is_inside(inside + step)
-        if found is None:
+        is_in_batch = is_inside(inside + step)
+        if is_in_batch is None:
             return None
-        if not found:
+        if not is_in_batch:
             break
         inside, step = inside + step, 2 * step
     outside = min(inside + step, high)
     while outside - inside > 1:
         middle = (inside + outside) // 2
-        found = is_inside(middle)
-        if found is None:
+        is_in_batch = is_inside(middle)
+        if is_in_batch is None:
             return None
-        inside, outside = (middle, outside) if found else (inside, middle)
+        inside, outside = (middle, outside) if is_in_batch else (inside, middle)
     return outside
 
 
@@ -128,7 +128,7 @@ def _is_inside(consumer: KafkaConsumer, tp: TopicPartition, start: int, offset: 
             if consumer.poll(timeout_ms=200, max_records=1):
                 return False
         except CorruptRecordError as error:
-            return spoilt_at(error) == (tp, start)
+            return damaged_batch_of(error) == (tp, start)
         if tp not in consumer.assignment():
             return None
     return None

@@ -13,7 +13,7 @@ from kafka import errors as kafka_errors
 from kafka.net.compat import KafkaNetClient
 
 from connectors.kafka.drivers.connection import new_client, why_away, with_secrets
-from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.errors import is_transient
 from monitor.base.errors import SinkError, SourceError
 from monitor.config.root import KafkaSink
 
@@ -43,17 +43,17 @@ def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: Kafk
         options = with_secrets(options)
     except SourceError as error:
         raise SinkError(f"{place_of(settings)}: {error}") from error
-    made: list[KafkaNetClient] = []
+    network_clients: list[KafkaNetClient] = []
     refusals: list[Exception] = []
 
-    def keep(**config: Any) -> KafkaNetClient:
-        made.append(new_client(config, refusals.append))
-        return made[-1]
+    def create_client(**config: Any) -> KafkaNetClient:
+        network_clients.append(new_client(config, refusals.append))
+        return network_clients[-1]
 
     try:
-        return kind(kafka_client=keep, **options)
+        return kind(kafka_client=create_client, **options)
     except Exception as error:
-        for client in made:
+        for client in network_clients:
             client.close()
         raise explain_sink(refusals[-1] if refusals else error, settings) from error
 
@@ -101,7 +101,7 @@ and DESCRIBE the topic (windows)
         )
     elif isinstance(error, (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError)):
         why = "there is no such topic; create it, or correct the name"
-    elif passes(error):
+    elif is_transient(error):
         why = f"no Kafka broker answers ({why_away(settings.brokers, settings.options)})"
     else:
         why = f"it cannot be written: {type(error).__name__}: {detail}"

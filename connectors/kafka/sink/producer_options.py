@@ -78,8 +78,8 @@ def producer_options(settings: KafkaSink, setting: str) -> dict[str, Any]:
     Examples
     --------
     >>> settings = KafkaSink(brokers=("broker:9092",), topic="windows", options={"compression_type": "gzip"})
-    >>> found = producer_options(settings, "reports.kafka")
-    >>> found["acks"], found["enable_idempotence"], found["compression_type"]
+    >>> arguments = producer_options(settings, "reports.kafka")
+    >>> arguments["acks"], arguments["enable_idempotence"], arguments["compression_type"]
     ('all', True, 'gzip')
     """
     before = f"{setting}."

@@ -51,7 +51,7 @@ class TopicDestination(Destination[Item]):
 
     def deliver(self, items: Sequence[Item]) -> int:
         """Send items, wait until the brokers have acknowledged them, and return their number."""
-        if not self._topic.busy:
+        if not self._topic.is_busy:
             self._count = len(items)
             self._topic.send([self._encode(item) for item in items])
         self._topic.settle()
@@ -92,12 +92,12 @@ class ReportsTopic(FollowedDestination):
         self._store = store
         self._lease = [] if lease is None else [(LEASE_HEADER, b"%d" % lease)]
         self._prefix = f"{MARK}{topic.settings.topic}-"
-        self._uncertain = False
-        self._there: dict[int, set[bytes]] = {}
+        self._must_read_tail = False
+        self._in_topic: dict[int, set[bytes]] = {}
         self._rows: Sequence[Row] = ()
         self._last = 0
-        self._known: dict[int, int] = {}
-        self._ahead: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self._marks: Mapping[str, Mark] = {}
 
     @property
@@ -116,7 +116,7 @@ class ReportsTopic(FollowedDestination):
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
         """Return the id of the last report that had arrived when these marks were saved."""
-        return max((last for last, _ in self._own(saved).values()), default=0)
+        return max((last for last, _ in self._own_marks(saved).values()), default=0)
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
         """Read the ends of the partitions, and return the id of the last report in the saved marks.
@@ -129,8 +129,8 @@ class ReportsTopic(FollowedDestination):
             Not used, because the topic itself says which later reports it has.
         """
         self._last = self.last_of(saved)
-        self._known = {partition: place for partition, (_, place) in self._own(saved).items()}
-        self._look()
+        self._starts = {partition: place for partition, (_, place) in self._own_marks(saved).items()}
+        self._read_tail()
         return self._last
 
     def deliver(self, items: Sequence[Row]) -> int:
@@ -141,24 +141,24 @@ class ReportsTopic(FollowedDestination):
         SinkError
             Some of them are not acknowledged yet; the next call continues.
         """
-        if self._uncertain:
-            self._look()
-            self._uncertain = False
-        if not self._topic.busy:
+        if self._must_read_tail:
+            self._read_tail()
+            self._must_read_tail = False
+        if not self._topic.is_busy:
             self._rows = items
-            self._topic.send([self._message(row) for row in items if not self._has(row)])
+            self._topic.send([self._message(row) for row in items if not self._is_in_topic(row)])
         try:
             ends = self._topic.settle()
         except SinkError:
-            if self._topic.uncertain:
+            if self._topic.is_uncertain:
                 self._topic.forget()
-                self._uncertain = True
+                self._must_read_tail = True
             raise
-        self._ahead = _later(self._ahead, ends)
+        self._ends = _larger_offsets(self._ends, ends)
         self._last = self._rows[-1][0]
-        if self._there and self._last >= max(self._there):
-            self._there = {}
-        self._note()
+        if self._in_topic and self._last >= max(self._in_topic):
+            self._in_topic = {}
+        self._update_marks()
         return len(self._rows)
 
     def interrupt(self) -> None:
@@ -169,7 +169,7 @@ class ReportsTopic(FollowedDestination):
         """Close the producer."""
         self._topic.close(timeout_seconds)
 
-    def _own(self, saved: Mapping[str, Mark]) -> dict[int, Mark]:
+    def _own_marks(self, saved: Mapping[str, Mark]) -> dict[int, Mark]:
         """Return the marks of this topic, by the number of the partition."""
         start = len(self._prefix)
         return {
@@ -178,24 +178,24 @@ class ReportsTopic(FollowedDestination):
             if name.startswith(self._prefix) and name[start:].isdigit()
         }
 
-    def _look(self) -> None:
+    def _read_tail(self) -> None:
         tail: Tail = read_tail(
-            self._topic.settings, self._store, self._known, self._last, self._topic.interrupted
+            self._topic.settings, self._store, self._starts, self._last, self._topic.interrupted
         )
-        self._there = tail.reports
-        self._ahead = dict(tail.ends)
-        self._note()
+        self._in_topic = tail.reports
+        self._ends = dict(tail.ends)
+        self._update_marks()
 
-    def _has(self, row: Row) -> bool:
+    def _is_in_topic(self, row: Row) -> bool:
         number, line = row
-        return digest(line) in self._there.get(number, ())
+        return digest(line) in self._in_topic.get(number, ())
 
-    def _note(self) -> None:
+    def _update_marks(self) -> None:
         """Update the marks, from which a later start must find all reports after the last delivered one."""
-        if not self._there:
-            self._known = dict(self._ahead)
+        if not self._in_topic:
+            self._starts = dict(self._ends)
         self._marks = {
-            f"{self._prefix}{partition}": (self._last, place) for partition, place in self._known.items()
+            f"{self._prefix}{partition}": (self._last, place) for partition, place in self._starts.items()
         }
 
     def _message(self, row: Row) -> Message:
@@ -251,5 +251,5 @@ def rejects_topic(settings: KafkaSink) -> TopicDestination[Rejected]:
     return TopicDestination("rejects_topic", topic, encode)
 
 
-def _later(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
+def _larger_offsets(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
     return {each: max(one.get(each, 0), other.get(each, 0)) for each in {*one, *other}}

@@ -101,20 +101,20 @@ def _read(
     for place in places:
         known = starts.get(place.partition, 0)
         consumer.seek(place, known if firsts[place] <= known <= ends[place] else firsts[place])
-    found = Tail({place.partition: end for place, end in ends.items()})
-    heard = time.monotonic()
+    tail = Tail({place.partition: end for place, end in ends.items()})
+    received_at = time.monotonic()
     while any(consumer.position(place) < ends[place] for place in places):
         records = consumer.poll(timeout_ms=_POLL_MS)
         if records:
-            heard = time.monotonic()
-        if stop.is_set() or time.monotonic() - heard > _SILENT_SECONDS:
+            received_at = time.monotonic()
+        if stop.is_set() or time.monotonic() - received_at > _SILENT_SECONDS:
             raise SinkError(f"{place_of(settings)}: its end could not be read")
         for part in records.values():
-            _note(part, store, after, found.reports)
-    return found
+            _collect(part, store, after, tail.reports)
+    return tail
 
 
-def _note(records: list[ConsumerRecord], store: str, after: int, found: dict[int, set[bytes]]) -> None:
+def _collect(records: list[ConsumerRecord], store: str, after: int, reports: dict[int, set[bytes]]) -> None:
     own = store.encode().partition(b".")[0]
     for record in records:
         headers: dict[str, Any] = dict(record.headers)
@@ -123,4 +123,4 @@ def _note(records: list[ConsumerRecord], store: str, after: int, found: dict[int
             continue
         report = int(headers[REPORT_HEADER])
         if report > after:
-            found.setdefault(report, set()).add(digest(record.value or b""))
+            reports.setdefault(report, set()).add(digest(record.value or b""))

@@ -68,7 +68,7 @@ class Topic:
         self._options = producer_options(settings, setting)
         self._producer: KafkaProducer | None = None
         self._sent: list[_Sent] = []
-        self._singly = False
+        self._one_by_one = False
 
     def check(self) -> None:
         """Raise a SinkError if a file of a certificate or a password is missing."""
@@ -78,21 +78,21 @@ class Topic:
             raise SinkError(f"{self.setting}.{error}") from error
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """True if messages are on their way."""
         return bool(self._sent)
 
     @property
-    def uncertain(self) -> bool:
+    def is_uncertain(self) -> bool:
         """True if, after an error, only the topic itself can show which messages have arrived."""
-        return self._producer is None and self.busy
+        return self._producer is None and self.is_busy
 
     def forget(self) -> None:
         """Drop the messages that are to be sent."""
         self._sent = []
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Set the messages to send; `settle` sends them. Call it only while not `busy`."""
+        """Set the messages to send; `settle` sends them. Call it only while not `is_busy`."""
         self._sent = [_Sent(message) for message in messages]
 
     def settle(self) -> dict[int, int]:
@@ -104,13 +104,13 @@ class Topic:
             Some are not acknowledged yet; the next call continues.
         """
         ends: dict[int, int] = {}
-        if self._singly:
-            for each in self._sent:
-                self._exchange([each], ends)
+        if self._one_by_one:
+            for sent in self._sent:
+                self._exchange([sent], ends)
         else:
             self._exchange(self._sent, ends)
-        self.refused += sum(each.refused for each in self._sent)
-        self._sent, self._singly = [], False
+        self.refused += sum(sent.refused for sent in self._sent)
+        self._sent, self._one_by_one = [], False
         return ends
 
     def close(self, timeout_seconds: float) -> None:
@@ -119,32 +119,32 @@ class Topic:
             close_producer(self._producer, timeout_seconds)
             self._producer = None
 
-    def _exchange(self, some: Sequence[_Sent], ends: dict[int, int]) -> None:
+    def _exchange(self, batch: Sequence[_Sent], ends: dict[int, int]) -> None:
         """Send messages, and wait until the brokers have acknowledged them."""
-        self._produce(some)
+        self._produce(batch)
         deadline = time.monotonic() + _WAIT_SECONDS
-        while not all(each.done or each.future.is_done for each in some):
+        while not all(sent.done or sent.future.is_done for sent in batch):
             if time.monotonic() > deadline or self.interrupted.wait(_LOOK_SECONDS):
                 raise SinkError(
                     f"{place_of(self.settings)}: no acknowledgement came within {_WAIT_SECONDS:g} s"
                 )
-        for each in some:
-            if not each.done:
-                self._judge(each, ends, alone=len(some) == 1)
+        for sent in batch:
+            if not sent.done:
+                self._process_outcome(sent, ends, alone=len(batch) == 1)
 
-    def _produce(self, some: Sequence[_Sent]) -> None:
+    def _produce(self, batch: Sequence[_Sent]) -> None:
         if self._producer is None:
             self._producer = make(KafkaProducer, self._options, self.settings)
-        for each in some:
-            if each.done or each.future is not None:
+        for sent in batch:
+            if sent.done or sent.future is not None:
                 continue
-            message = each.message
+            message = sent.message
             try:
-                each.future = self._producer.send(
+                sent.future = self._producer.send(
                     self.settings.topic, message.value, key=message.key, headers=message.headers
                 )
             except MessageSizeTooLargeError:
-                self._refuse(each)
+                self._refuse(sent)
             except KafkaTimeoutError as error:
                 raise SinkError(
                     f"{place_of(self.settings)}: the brokers have no such topic, or do not answer; create "
@@ -153,34 +153,34 @@ class Topic:
             except Exception as error:
                 raise explain_sink(error, self.settings) from error
 
-    def _judge(self, each: _Sent, ends: dict[int, int], alone: bool) -> None:
-        if each.future.succeeded():
-            each.done = True
-            found = each.future.value
-            ends[found.partition] = max(ends.get(found.partition, 0), found.offset + 1)
+    def _process_outcome(self, sent: _Sent, ends: dict[int, int], alone: bool) -> None:
+        if sent.future.succeeded():
+            sent.done = True
+            metadata = sent.future.value
+            ends[metadata.partition] = max(ends.get(metadata.partition, 0), metadata.offset + 1)
             return
-        error = each.future.exception
+        error = sent.future.exception
         if isinstance(error, MessageSizeTooLargeError) and alone:
-            self._refuse(each)
+            self._refuse(sent)
             self.close(0.0)  # kafka-python's producer takes nothing more after this
             return
-        self._begin_again()
+        self._prepare_resend()
         if not isinstance(error, MessageSizeTooLargeError):
             raise explain_sink(error, self.settings) from error
         # It fails all that was under way, with the same words: which one it is shows when each goes alone.
-        self._singly = True
+        self._one_by_one = True
         raise SinkError(
             f"{place_of(self.settings)}: a message is larger than the topic's max.message.bytes; now each is "
             "sent by itself"
         ) from error
 
-    def _refuse(self, each: _Sent) -> None:
+    def _refuse(self, sent: _Sent) -> None:
         """Give up a message that no broker will ever accept, so that later ones need not wait for it."""
-        each.done = each.refused = True
+        sent.done = sent.refused = True
 
-    def _begin_again(self) -> None:
+    def _prepare_resend(self) -> None:
         """Prepare to send with a new producer the messages that failed or were not acknowledged."""
-        for each in self._sent:
-            each.done = each.done or (each.future.is_done and each.future.succeeded())
-            each.future = None
+        for sent in self._sent:
+            sent.done = sent.done or (sent.future.is_done and sent.future.succeeded())
+            sent.future = None
         self.close(0.0)

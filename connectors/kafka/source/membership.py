@@ -21,7 +21,7 @@ DRAIN_SECONDS = 10.0
 COMMIT_SECONDS = 1.0
 """The shortest time between two commits, which bounds what two owners may both use after a kill -9."""
 
-MAX_ASKED = 10_000
+MAX_REQUESTED = 10_000
 """The number of partitions in one request to the brokers: a position and its note take up to 4 KiB."""
 
 TAKE_SECONDS = 0.2
@@ -71,12 +71,12 @@ class Membership:
         self._leaving = False
         self.joined = False
 
-    def assigned(self, names: set[str]) -> None:
+    def on_assigned(self, names: set[str]) -> None:
         """Add newly assigned partitions, which `place` sets to their positions."""
         self._unplaced |= names
         self.joined = True
 
-    def draining(self, names: set[str]) -> Iterator[None]:
+    def on_revoke(self, names: set[str]) -> Iterator[None]:
         """Yield while records of these partitions are in use, for at most `DRAIN_SECONDS`.
 
         The driver sleeps between two steps. Only after this may another member read the partitions.
@@ -86,14 +86,14 @@ class Membership:
         deadline = time.monotonic() + DRAIN_SECONDS
         if self._shards is not None:
             self._shards.give_up(names)
-        while not self._leaving and self._in_use(names) and time.monotonic() < deadline:
+        while not self._leaving and self._is_in_use(names) and time.monotonic() < deadline:
             yield
 
-    def _in_use(self, names: set[str]) -> bool:
+    def _is_in_use(self, names: set[str]) -> bool:
         """Return whether another member must not have these partitions yet."""
         if self._shards is not None:
             return not self._shards.given_up(names)
-        return self._ledger.outstanding(names)
+        return self._ledger.has_outstanding(names)
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
         """Return the absorbed positions of revoked partitions that are not committed yet.
@@ -102,7 +102,7 @@ class Membership:
         """
         if self._leaving:
             return {}
-        if self._shards is None and self._ledger.outstanding(
+        if self._shards is None and self._ledger.has_outstanding(
             names
         ):  # shards say themselves what was not saved
             log.warning(
@@ -111,16 +111,16 @@ class Membership:
                 ", ".join(sorted(names)),
                 DRAIN_SECONDS,
             )
-        return self._placement.marks(self._ledger.to_commit(names))
+        return self._placement.marks(self._ledger.positions_to_commit(names))
 
-    def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
+    def on_committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
         """Receive the outcome of the commit of the `last_marks`."""
         if error is None:
-            self._ledger.committed(_positions(marks))
+            self._ledger.record_committed(_positions(marks))
         else:
             log.warning("could not commit the positions of %s: %s", ", ".join(sorted(marks)), error)
 
-    def lost(self, names: set[str]) -> None:
+    def on_lost(self, names: set[str]) -> None:
         """Remove partitions that the group has already given to other members.
 
         Nothing can be committed for them.
@@ -131,7 +131,7 @@ class Membership:
             self._shards.give_up(names)
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """True if the group has assigned partitions, and each of them has its position."""
         return self.joined and not self._unplaced
 
@@ -145,20 +145,20 @@ class Membership:
         NoOffsetForPartitionError
             Nobody has read a partition, and `auto_offset_reset` is none.
         """
-        self._compare()
+        self._reconcile_shards()
         if not self._unplaced or time.monotonic() < self._next_try:
             return
-        self._placement.meet(self._driver, self._topics)
-        names = sorted(self._unplaced & self._driver.assigned())
-        for start in range(0, len(names), MAX_ASKED):
-            part = names[start : start + MAX_ASKED]
+        self._placement.record_topics(self._driver, self._topics)
+        names = sorted(self._unplaced & self._driver.assignment())
+        for start in range(0, len(names), MAX_REQUESTED):
+            part = names[start : start + MAX_REQUESTED]
             for name in self._placement.place(self._driver, part):
                 self._driver.resume([name])
                 self._unplaced.discard(name)
         if not self._unplaced.isdisjoint(names):
             self._next_try = time.monotonic() + (RETRY_SECONDS if self._shards is None else TAKE_SECONDS)
 
-    def _compare(self) -> None:
+    def _reconcile_shards(self) -> None:
         """Give up the shards of partitions that are not assigned, and request the missing ones.
 
         They differ after a new consumer replaced another, because it is not told which partitions were lost,
@@ -166,18 +166,18 @@ class Membership:
         """
         if self._shards is None or not self.joined:
             return
-        assigned, held = self._driver.assigned(), self._shards.held()
+        assigned, held = self._driver.assignment(), self._shards.held()
         if held - assigned:
             self._shards.give_up(held - assigned)
-        without = assigned - self._unplaced - held
-        if without:
-            self._driver.pause(without)
-            self._unplaced |= without
+        without_shard = assigned - self._unplaced - held
+        if without_shard:
+            self._driver.pause(without_shard)
+            self._unplaced |= without_shard
 
-    def check(self) -> None:
-        """Check whether the topics are still the same; see `Placement.check`."""
-        placed = self._driver.assigned() - self._unplaced if self.joined else set()
-        self._placement.check(self._driver, self._topics, placed)
+    def check_topics(self) -> None:
+        """Check whether the topics are still the same; see `Placement.check_topics`."""
+        positioned = self._driver.assignment() - self._unplaced if self.joined else set()
+        self._placement.check_topics(self._driver, self._topics, positioned)
 
     @property
     def absent(self) -> set[str]:
@@ -189,11 +189,11 @@ class Membership:
         """The topics that no longer exist; see `Placement.deleted`."""
         return self._placement.deleted
 
-    def drain(self) -> None:
+    def wait_until_absorbed(self) -> None:
         """Wait until all records that were read are absorbed, before a new consumer replaces this one."""
-        names = self._driver.assigned()
+        names = self._driver.assignment()
         deadline = time.monotonic() + DRAIN_SECONDS
-        while self._ledger.outstanding(names) and time.monotonic() < deadline:
+        while self._ledger.has_outstanding(names) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def commit_if_due(self) -> None:
@@ -201,20 +201,20 @@ class Membership:
         now = time.monotonic()
         if now < self._next_commit or not self.joined:
             return
-        positions = self._ledger.to_commit(self._driver.assigned())
+        positions = self._ledger.positions_to_commit(self._driver.assignment())
         if positions:
             self._next_commit = now + COMMIT_SECONDS
-            self._driver.commit_soon(self._placement.marks(positions), self._ledger.committed)
+            self._driver.commit_soon(self._placement.marks(positions), self._ledger.record_committed)
 
     def leave(self) -> None:
         """Commit the absorbed positions, within two seconds, before the driver is closed."""
         self._leaving = True
-        positions = self._ledger.to_commit(self._driver.assigned())
+        positions = self._ledger.positions_to_commit(self._driver.assignment())
         if not positions:
             return
         try:
             self._driver.commit(self._placement.marks(positions), ASK_SECONDS)
-            self._ledger.committed(positions)
+            self._ledger.record_committed(positions)
         except KafkaError as error:
             log.warning(
                 "could not commit the last positions of %s, so the group reads some records again: %s",

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOOKING = 20
+PAUSE_FACTOR = 20
 """The pause after a check is at least this many times its processor time."""
 
 
-class Looks:
+class CheckSchedule:
     """A schedule of regular checks, which are less frequent if each takes much processor time.
 
     It is for use by one thread.
@@ -22,13 +22,13 @@ class Looks:
 
     Examples
     --------
-    >>> looks = Looks(3600.0)
-    >>> looks.due
+    >>> schedule = CheckSchedule(3600.0)
+    >>> schedule.is_due
     True
-    >>> with looks.one():
-    ...     looks.due
+    >>> with schedule.run():
+    ...     schedule.is_due
     True
-    >>> looks.due
+    >>> schedule.is_due
     False
     """
 
@@ -37,15 +37,15 @@ class Looks:
         self._next = 0.0
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """True if it is time for the next check."""
         return time.monotonic() >= self._next
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def run(self) -> Iterator[None]:
         """Measure a check in the block, and schedule the next one, even if this one fails."""
         began = time.thread_time()
         try:
             yield
         finally:
-            self._next = time.monotonic() + max(self._seconds, LOOKING * (time.thread_time() - began))
+            self._next = time.monotonic() + max(self._seconds, PAUSE_FACTOR * (time.thread_time() - began))

@@ -27,9 +27,9 @@ from connectors.kafka.drivers.base import (
     TopicDescription,
     partition_of,
 )
-from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.errors import is_transient
 from connectors.kafka.source.ledger import PositionLedger
-from connectors.kafka.source.pace import Looks
+from connectors.kafka.source.pace import CheckSchedule
 from monitor.base.errors import SourceError
 from monitor.base.source import ShardOwner, SourceCounts
 
@@ -65,9 +65,9 @@ class _Note(NamedTuple):
     """The id of the topic of this position, if it is known."""
 
 
-def _noted(told: CommittedPosition | None) -> _Note:
-    found = _NOTE.fullmatch(told.note) if told is not None else None
-    return _Note(tuple(map(int, found[1].split(","))), found[2] or "") if found else _Note()
+def _parse_note(committed: CommittedPosition | None) -> _Note:
+    match = _NOTE.fullmatch(committed.note) if committed is not None else None
+    return _Note(tuple(map(int, match[1].split(","))), match[2] or "") if match else _Note()
 
 
 def _used_twice(own: int, began: tuple[int, ...]) -> int:
@@ -78,10 +78,10 @@ def _used_twice(own: int, began: tuple[int, ...]) -> int:
     return own - max((position for position in began if position <= own), default=own)
 
 
-def _lacks(there: Mapping[str, TopicDescription], name: str) -> bool:
+def _is_removed(descriptions: Mapping[str, TopicDescription], name: str) -> bool:
     """Return whether the topic of a partition exists without the partition."""
     topic, number = partition_of(name)
-    numbers = there[topic].partitions if topic in there else ()
+    numbers = descriptions[topic].partitions if topic in descriptions else ()
     return bool(numbers) and number not in numbers
 
 
@@ -125,17 +125,17 @@ class Placement:
         self._start = start
         self._shards = shards
         self._tokens: dict[str, object] = {}
-        self._known: dict[str, set[int]] = {}
+        self._known_partitions: dict[str, set[int]] = {}
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
-        self._absent: dict[str, float] = {}  # since when, monotonic
-        self._removed: dict[str, float] = {}  # partitions, likewise
+        self._absent_since: dict[str, float] = {}  # since when, monotonic
+        self._removed_since: dict[str, float] = {}  # partitions, likewise
         self._dropped: list[str] = []
-        self._checks = Looks(CHECK_SECONDS)
-        self._handed_out: dict[str, float] = {}
-        self._looked_back: set[str] = set()
+        self._checks = CheckSchedule(CHECK_SECONDS)
+        self._handed_out_at: dict[str, float] = {}
+        self._rereading: set[str] = set()
         self._after_others: set[str] = set()
-        self._gap = self._taken_over = self._overlap = 0
+        self._gap = self._used_by_others = self._overlap = 0
 
     def counts(self, rebuilds: int) -> SourceCounts:
         """Return the numbers of records so far that were missed, used by others, or used twice.
@@ -145,9 +145,9 @@ class Placement:
         rebuilds : int
             The number of consumers that were replaced because they were stuck.
         """
-        return SourceCounts(self._gap, self._taken_over, self._overlap, rebuilds)
+        return SourceCounts(self._gap, self._used_by_others, self._overlap, rebuilds)
 
-    def after_others(self, name: str) -> bool:
+    def pop_after_others(self, name: str) -> bool:
         """Return whether another member used records just before the ones that are handed out now.
 
         Call it once for each read of a partition.
@@ -162,13 +162,15 @@ class Placement:
 
         A note says where reading of the partition began, and in which log.
         """
-        return {name: CommittedPosition(position, self._note(name)) for name, position in positions.items()}
+        return {
+            name: CommittedPosition(position, self._format_note(name)) for name, position in positions.items()
+        }
 
-    def _note(self, name: str) -> str:
-        began, log = self._began.get(name, ()), self._ledger.known(name).log
+    def _format_note(self, name: str) -> str:
+        began, log = self._began.get(name, ()), self._ledger.position_in_log(name).log
         return f"began={','.join(map(str, began))}{' log=' if log else ''}{log}" if began else ""
 
-    def meet(self, driver: Driver, topics: Sequence[str]) -> None:
+    def record_topics(self, driver: Driver, topics: Sequence[str]) -> None:
         """Remember which topics and partitions exist at the first reading: all others are new ones.
 
         Raises
@@ -179,32 +181,32 @@ class Placement:
             State moves with partitions, and the topics do not have equally many.
         """
         if self._shards is not None:
-            self._refuse_uneven({topic: len(driver.partitions_of(topic)) for topic in topics})
-        self._hear(driver.describe(topics, ASK_SECONDS))
+            self._check_equal_counts({topic: len(driver.partitions_of(topic)) for topic in topics})
+        self._update_ids(driver.describe(topics, ASK_SECONDS))
         for topic in topics:
-            self._known.setdefault(topic, driver.partitions_of(topic))
+            self._known_partitions.setdefault(topic, driver.partitions_of(topic))
 
-    def _refuse_uneven(self, counts: Mapping[str, int]) -> None:
+    def _check_equal_counts(self, counts: Mapping[str, int]) -> None:
         """Raise a SourceError if topics have different numbers of partitions.
 
         One agent must own all partitions of one number, because they have one state.
         """
-        there = {topic: count for topic, count in counts.items() if count}
-        if len(set(there.values())) > 1:
-            shown = ", ".join(f"{topic} {count}" for topic, count in there.items())
+        existing = {topic: count for topic, count in counts.items() if count}
+        if len(set(existing.values())) > 1:
+            shown = ", ".join(f"{topic} {count}" for topic, count in existing.items())
             raise SourceError(
                 f"source {self._source}: with store.by_partition all topics need equally many partitions, "
                 f"got {shown}; add partitions to the topic that has fewer"
             )
 
-    def check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
+    def check_topics(self, driver: Driver, topics: Sequence[str], positioned: Collection[str]) -> None:
         """Check, at most once a second, whether the topics and their partitions are still the same.
 
         Parameters
         ----------
         driver : Driver
         topics : sequence of str
-        placed : collection of str
+        positioned : collection of str
             The partitions that have positions.
 
         Raises
@@ -212,53 +214,59 @@ class Placement:
         NoOffsetForPartitionError
             A topic was created again, and `start` is none.
         """
-        if self._checks.due:
-            with self._checks.one():
-                self._check(driver, topics, placed)
+        if self._checks.is_due:
+            with self._checks.run():
+                self._check(driver, topics, positioned)
 
-    def _check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
+    def _check(self, driver: Driver, topics: Sequence[str], positioned: Collection[str]) -> None:
         # Seen before the brokers are asked: then an end is one of the log that they name.
-        ends = {name: driver.highwater(name) for name in placed}
+        ends = {name: driver.highwater(name) for name in positioned}
         try:
-            there = driver.describe(topics, CHECK_SECONDS)
+            descriptions = driver.describe(topics, CHECK_SECONDS)
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
         else:
-            self._hear(there)
-            self._note_absent({*topics} - there.keys())
-            self._drop_removed(there, ends.keys())
+            self._update_ids(descriptions)
+            self._note_absent({*topics} - descriptions.keys())
+            self._drop_removed(descriptions, ends.keys())
             for name, end in ends.items():
-                if name in self._removed:
+                if name in self._removed_since:
                     continue
-                if self._is_other(name):
-                    self._go_on_in(driver, name)
-                elif self._id(name):  # else the end may be one of another log
-                    self._ledger.told(name, self._id(name), end or 0)
+                if self._is_other_log(name):
+                    self._continue_in_new_log(driver, name)
+                elif self._topic_id(name):  # else the end may be one of another log
+                    self._ledger.record_log(name, self._topic_id(name), end or 0)
 
-    def _hear(self, there: Mapping[str, TopicDescription]) -> None:
-        for topic, (current, _) in there.items():
+    def _update_ids(self, descriptions: Mapping[str, TopicDescription]) -> None:
+        for topic, (current, _) in descriptions.items():
             if current:
                 if self._ids.get(topic, current) != current:
-                    self._known[topic] = set()  # all partitions of the topic that was created again are new
+                    self._known_partitions[topic] = (
+                        set()
+                    )  # all partitions of the topic that was created again are new
                 self._ids[topic] = current
 
     def _note_absent(self, absent: Collection[str]) -> None:
         now = time.monotonic()
         read = self._ledger.topics() if absent else ()
-        self._absent = {topic: self._absent.get(topic, now) for topic in absent if topic in read}
+        self._absent_since = {topic: self._absent_since.get(topic, now) for topic in absent if topic in read}
 
-    def _drop_removed(self, there: Mapping[str, TopicDescription], placed: Collection[str]) -> None:
+    def _drop_removed(
+        self, descriptions: Mapping[str, TopicDescription], positioned: Collection[str]
+    ) -> None:
         """Count the lost records of partitions that their topic no longer has, and drop their positions.
 
         The number of a topic's partitions never falls, so the topic was created again with fewer.
         """
         now = time.monotonic()
-        self._removed = {
-            name: self._removed.get(name, now) for name in self._ledger.names() if _lacks(there, name)
+        self._removed_since = {
+            name: self._removed_since.get(name, now)
+            for name in self._ledger.names()
+            if _is_removed(descriptions, name)
         }
-        for name in [name for name, since in self._removed.items() if now - since >= ABSENT_SECONDS]:
-            if name in placed:  # until the group has heard of it
+        for name in [name for name, since in self._removed_since.items() if now - since >= ABSENT_SECONDS]:
+            if name in positioned:  # until the group has heard of it
                 continue
             lost = self._count_unread(name)
             log.warning(
@@ -269,10 +277,10 @@ class Placement:
                 lost,
             )
             self._ledger.drop(name)
-            self._known.get(partition_of(name).topic, set()).discard(partition_of(name).partition)
+            self._known_partitions.get(partition_of(name).topic, set()).discard(partition_of(name).partition)
             self._dropped.append(name)
 
-    def dropped(self) -> list[str]:
+    def pop_dropped(self) -> list[str]:
         """Return the partitions whose positions were dropped since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
@@ -280,15 +288,15 @@ class Placement:
     @property
     def absent(self) -> set[str]:
         """The topics that were read, and that the brokers did not know when they were last asked."""
-        return {*self._absent}
+        return {*self._absent_since}
 
     @property
     def deleted(self) -> set[str]:
         """The topics that were read, and that the brokers have not known for `ABSENT_SECONDS`."""
         before = time.monotonic() - ABSENT_SECONDS
-        return {topic for topic, since in self._absent.items() if since <= before}
+        return {topic for topic, since in self._absent_since.items() if since <= before}
 
-    def checked(self, driver: Driver, polled: Polled) -> Polled | None:
+    def check_log(self, driver: Driver, polled: Polled) -> Polled | None:
         """Return the messages that may be handed out, or None if the log before them must be checked first.
 
         Raises
@@ -297,22 +305,22 @@ class Placement:
             It is the log of another topic, and `start` is none.
         """
         name, now = polled.partition, time.monotonic()
-        known = self._ledger.known(name)
-        paused = now - self._handed_out.get(name, -math.inf) >= CHECK_SECONDS
-        looked_back = name in self._looked_back
-        self._looked_back.discard(name)
+        known = self._ledger.position_in_log(name)
+        paused = now - self._handed_out_at.get(name, -math.inf) >= CHECK_SECONDS
+        was_reread = name in self._rereading
+        self._rereading.discard(name)
         if known.stamp != NO_STAMP and polled.offsets[0] == known.at - 1:
             if known.stamp.differs(polled.first):
-                self._go_on_in(driver, name)
+                self._continue_in_new_log(driver, name)
                 return None
             polled = polled.after_first()
-        elif known.stamp != NO_STAMP and paused and not looked_back:
-            self._looked_back.add(name)
+        elif known.stamp != NO_STAMP and paused and not was_reread:
+            self._rereading.add(name)
             driver.seek(name, known.at - 1)
             return None
-        self._handed_out[name] = now
-        if not self._id(name):
-            self._ledger.told(name, "", driver.highwater(name) or 0)
+        self._handed_out_at[name] = now
+        if not self._topic_id(name):
+            self._ledger.record_log(name, "", driver.highwater(name) or 0)
         return polled if polled.offsets else None
 
     def place(self, driver: Driver, names: Collection[str]) -> Iterator[str]:
@@ -334,33 +342,37 @@ class Placement:
         NoOffsetForPartitionError
             Nobody has read a partition, and `start` is none.
         """
-        restored = [name for name in names if self._restored(name)]
-        told = driver.told(restored, ASK_SECONDS) if restored else {}
+        restored = [name for name in names if self._restore(name)]
+        committed = driver.committed_positions(restored, ASK_SECONDS) if restored else {}
         unread = [
             name
             for name in restored
-            if name not in told and self._ledger.resume(name) is None and not self._is_other(name)
+            if name not in committed
+            and self._ledger.resume_position(name) is None
+            and not self._is_other_log(name)
         ]
         beginnings = self._beginnings(driver, unread)
         for name in restored:
-            if self._place(driver, name, told.get(name), beginnings.get(name)):
+            if self._place(driver, name, committed.get(name), beginnings.get(name)):
                 yield name
 
     def _place(
-        self, driver: Driver, name: str, told: CommittedPosition | None, beginning: int | None
+        self, driver: Driver, name: str, committed: CommittedPosition | None, beginning: int | None
     ) -> bool:
         """Set the position of a partition, and return whether it has one.
 
         `beginning` is the position for a partition that nobody has read, or None if it is not known yet.
         """
-        own = self._ledger.resume(name)
-        current, note = self._id(name), _noted(told)
+        own = self._ledger.resume_position(name)
+        current, note = self._topic_id(name), _parse_note(committed)
         stale = bool(current) and note.log not in ("", current)
-        if self._is_other(name) or (own is None and stale):
-            self._go_on_in(driver, name, told.position if told is not None and note.log == current else 0)
+        if self._is_other_log(name) or (own is None and stale):
+            self._continue_in_new_log(
+                driver, name, committed.position if committed is not None and note.log == current else 0
+            )
             return True
-        told = None if stale or (self._shards is not None and own is not None) else told
-        position = self._larger(name, own, told, note.began)
+        committed = None if stale or (self._shards is not None and own is not None) else committed
+        position = self._larger_position(name, own, committed, note.began)
         if position is None:
             if self._start == "none" and not self._is_new(name):
                 raise NoOffsetForPartitionError(partition_of(name))
@@ -369,34 +381,34 @@ class Placement:
             position = beginning
             if self._is_new(name):
                 log.info("source %s: %s is new; it is read from its start", self._source, name)
-            self._ledger.begun(name, position)
-        self._ledger.told(name, current)
-        self._go(driver, name, position)
-        if told is not None:
+            self._ledger.record_start(name, position)
+        self._ledger.record_log(name, current)
+        self._seek(driver, name, position)
+        if committed is not None:
             began = note.began
             # Where we have used more than the group was told, the stretch goes on that the last commit began.
-            if position == told.position and began[-1:] != (position,):
+            if position == committed.position and began[-1:] != (position,):
                 began = (*began, position)[-MAX_OWNERS:]
             self._began[name] = began or (position,)
         return True
 
-    def _restored(self, name: str) -> bool:
+    def _restore(self, name: str) -> bool:
         """Return whether the state of the partition is here, and put its position into the ledger.
 
         It is True if states do not move between agents.
         """
         if self._shards is None:
             return True
-        taken = self._shards.take(name, partition_of(name).partition)
-        if taken is None:
+        shard = self._shards.take(name, partition_of(name).partition)
+        if shard is None:
             return False
-        token, positions = taken
+        token, positions = shard
         if self._tokens.get(name) is not token:
             self._tokens[name] = token
             self._ledger.restore(name, positions.get(name))
         return True
 
-    def mend(self, driver: Driver, error: PositionGoneError) -> None:
+    def repair(self, driver: Driver, error: PositionGoneError) -> None:
         """Set positions where there are records, after the brokers have said that there are none at ours.
 
         If retention deleted records before they were read, the position is the log's start, whatever `start`
@@ -413,42 +425,46 @@ class Placement:
         """
         if self._start == "none":
             raise error
-        self._hear(driver.describe({partition_of(name).topic for name in error.places}, ASK_SECONDS))
-        here = driver.assigned()
+        self._update_ids(driver.describe({partition_of(name).topic for name in error.places}, ASK_SECONDS))
+        assigned = driver.assignment()
         gone = {
-            name: at for name in error.places if name in here and (at := driver.position(name)) is not None
+            name: at
+            for name in error.places
+            if name in assigned and (at := driver.position(name)) is not None
         }
-        for name in [name for name in gone if self._is_other(name)]:
-            self._go_on_in(driver, name)
+        for name in [name for name in gone if self._is_other_log(name)]:
+            self._continue_in_new_log(driver, name)
             del gone[name]
         first = driver.ends(gone, "earliest", ASK_SECONDS) if gone else {}
         for name in [name for name in first if gone[name] < first[name]]:
-            self._go_behind_gap(driver, name, gone.pop(name), first[name])
+            self._skip_gap(driver, name, gone.pop(name), first[name])
         behind = {name: at for name, at in gone.items() if name in first}
         last = driver.ends(behind, "latest", ASK_SECONDS) if behind else {}
         for name in last:
             at = gone.pop(name)
-            if not error.truncated and self._id(name) and at <= last[name]:
+            if not error.truncated and self._topic_id(name) and at <= last[name]:
                 driver.seek(name, at)  # the word is of the log before, which had this topic's name
             else:
                 start = first[name] if self._start == "earliest" else last[name]
-                self._go_back(driver, name, at, error.places[name], start)
+                self._continue_in_shorter_log(driver, name, at, error.places[name], start)
         if gone:
             raise KafkaTimeoutError(
                 f"the leaders of {len(gone)} partitions did not name the ends of their logs"
             )
 
-    def _go_behind_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
+    def _skip_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
         """Continue at the first record that retention has left, and count the deleted records before it."""
-        known = self._ledger.known(name).at
-        if name in self._looked_back and first <= known:
+        known = self._ledger.position_in_log(name).at
+        if name in self._rereading and first <= known:
             driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
             return
-        self._fell_behind(name, known if name in self._looked_back else at, first)
-        self._ledger.begun(name, first)
-        self._go(driver, name, first)
+        self._count_gap(name, known if name in self._rereading else at, first)
+        self._ledger.record_start(name, first)
+        self._seek(driver, name, first)
 
-    def _go_back(self, driver: Driver, name: str, at: int, divergence: int | None, start: int) -> None:
+    def _continue_in_shorter_log(
+        self, driver: Driver, name: str, at: int, divergence: int | None, start: int
+    ) -> None:
         """Continue in a log that ends before our position: where the logs differ, or else at `start`."""
         log.warning(
             "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
@@ -459,18 +475,18 @@ class Placement:
             self._start if divergence is None else divergence,
         )
         position = start if divergence is None else divergence
-        self._ledger.begun(name, position)
-        self._go(driver, name, position)
+        self._ledger.record_start(name, position)
+        self._seek(driver, name, position)
 
-    def _larger(
-        self, name: str, own: int | None, told: CommittedPosition | None, began: tuple[int, ...]
+    def _larger_position(
+        self, name: str, own: int | None, committed: CommittedPosition | None, began: tuple[int, ...]
     ) -> int | None:
-        group = None if told is None else told.position
+        group = None if committed is None else committed.position
         if own is None or group is None:
             return own if group is None else group
         if group > own:
             twice = _used_twice(own, began)
-            self._taken_over += group - own
+            self._used_by_others += group - own
             self._overlap += twice
             log.info(
                 "source %s: %s continues at the group's position %d, not at our %d; another member also "
@@ -481,7 +497,7 @@ class Placement:
                 own,
                 twice,
             )
-            self._ledger.overtaken(name, group)
+            self._ledger.record_takeover(name, group)
             self._after_others.add(name)
             return group
         if began:  # else a tool has reset the offsets of the group: nobody has read from there
@@ -499,34 +515,34 @@ class Placement:
                 wanted["earliest"].append(name)
             elif self._start != "none":
                 wanted[self._start].append(name)
-        found: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         for end, part in wanted.items():
             if part:
-                found |= driver.ends(part, end, ASK_SECONDS)
-        return found
+                offsets |= driver.ends(part, end, ASK_SECONDS)
+        return offsets
 
     def _is_new(self, name: str) -> bool:
         """Return whether the partition was added to its topic since the topic was first read."""
         tp = partition_of(name)
-        known = self._known.get(tp.topic)
+        known = self._known_partitions.get(tp.topic)
         return known is not None and tp.partition not in known
 
-    def _id(self, name: str) -> str:
+    def _topic_id(self, name: str) -> str:
         return self._ids.get(partition_of(name).topic, "")
 
-    def _is_other(self, name: str) -> bool:
+    def _is_other_log(self, name: str) -> bool:
         """Return whether our position belongs to a topic that has been deleted and created again."""
-        ours, current = self._ledger.known(name).log, self._id(name)
+        ours, current = self._ledger.position_in_log(name).log, self._topic_id(name)
         return bool(ours and current) and ours != current
 
     def _count_unread(self, name: str) -> int:
         """Count the records of a deleted log that were not read as a gap, and return their number."""
-        old = self._ledger.known(name)
+        old = self._ledger.position_in_log(name)
         lost = max(old.end - old.at, 0)
         self._gap += lost
         return lost
 
-    def _go_on_in(self, driver: Driver, name: str, position: int = 0) -> None:
+    def _continue_in_new_log(self, driver: Driver, name: str, position: int = 0) -> None:
         """Read the log of a topic that was created again, from its start or the group's position."""
         if self._start == "none":
             raise NoOffsetForPartitionError(partition_of(name))
@@ -539,10 +555,10 @@ class Placement:
             position,
             lost,
         )
-        self._ledger.begun(name, position, self._id(name))
-        self._go(driver, name, position)
+        self._ledger.record_start(name, position, self._topic_id(name))
+        self._seek(driver, name, position)
 
-    def _fell_behind(self, name: str, at: int, first: int) -> None:
+    def _count_gap(self, name: str, at: int, first: int) -> None:
         self._gap += first - at
         log.warning(
             "source %s: topic %s, partition %d: %d records (%d to %d) were deleted by retention before the "
@@ -557,6 +573,6 @@ class Placement:
             first,
         )
 
-    def _go(self, driver: Driver, name: str, position: int) -> None:
+    def _seek(self, driver: Driver, name: str, position: int) -> None:
         self._began[name] = (position,)
         driver.seek(name, position)

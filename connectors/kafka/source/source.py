@@ -11,7 +11,7 @@ from kafka.errors import CorruptRecordError, KafkaConfigurationError, OffsetOutO
 
 from connectors.kafka.drivers.base import Driver, Polled, PositionGoneError
 from connectors.kafka.drivers.choice import checked_options, make_driver
-from connectors.kafka.drivers.errors import explain, passes
+from connectors.kafka.drivers.errors import explain, is_transient
 from connectors.kafka.drivers.options import check_files
 from connectors.kafka.source.health import Health
 from connectors.kafka.source.ledger import PositionLedger, Stored
@@ -116,10 +116,10 @@ class KafkaSource(Source[Stored]):
         self._driver: Driver | None = None
         self._membership: Membership | None = None
         self._reading_seconds = 0.0
-        self._told_at = 0.0
+        self._clock_at = 0.0
         self._rebuild_due = False
         self._rebuilds = 0
-        self._failed_look: BlindsightError | None = None
+        self._postponed_error: BlindsightError | None = None
         self._max_records: int = self._options["max_poll_records"]
 
     @property
@@ -189,27 +189,27 @@ class KafkaSource(Source[Stored]):
             As for `open`, and for a compression whose package is not installed. The next read connects again
             and continues where this one was.
         """
-        if self._failed_look is not None:
-            error, self._failed_look = self._failed_look, None
+        if self._postponed_error is not None:
+            error, self._postponed_error = self._postponed_error, None
             raise error
         deadline = time.monotonic() + timeout_seconds
-        self._let_go_if_away()
+        self._give_up_shards_if_away()
         if self._rebuild_due:
             # Not in the read that found it: what that one brought could not be absorbed before it returned.
             self._rebuild()
         if not self._join(timeout_seconds):
             return []
         while True:
-            found = self._poll(max(deadline - time.monotonic(), 0.0))
-            self._tell_time()
+            raws = self._poll(max(deadline - time.monotonic(), 0.0))
+            self._advance_clock()
             try:
                 self._observe()
             except BlindsightError as error:
-                if not found:
+                if not raws:
                     raise
-                self._failed_look = error  # raised by the next read: these messages would be lost
-            if found or time.monotonic() >= deadline:
-                return found
+                self._postponed_error = error  # raised by the next read: these messages would be lost
+            if raws or time.monotonic() >= deadline:
+                return raws
 
     def keep_alive(self) -> None:
         """Stay in the group without reading; call it every few seconds while `read` is not called.
@@ -219,12 +219,12 @@ class KafkaSource(Source[Stored]):
         SourceError
             As for `read`.
         """
-        self._let_go_if_away()
+        self._give_up_shards_if_away()
         if not self._join(0.0):
             return
         self._poll(0.0, idle=True)
         self._observe()
-        self._told_at = time.monotonic()
+        self._clock_at = time.monotonic()
 
     def acknowledge(self, positions: Mapping[str, Stored]) -> None:
         """Record that everything before these positions has been used, so that `read` commits it.
@@ -239,7 +239,7 @@ class KafkaSource(Source[Stored]):
             self._membership.leave()
         self._drop()
 
-    def _let_go_if_away(self) -> None:
+    def _give_up_shards_if_away(self) -> None:
         """Give up all shards if no broker was connected for a session: the group has reassigned them."""
         if self._shards is None:
             return
@@ -267,7 +267,7 @@ class KafkaSource(Source[Stored]):
             self._drop()
             raise explain(error, self._settings.brokers) from error
         if not there:
-            self._health.away()
+            self._health.set_away()
             return False
         topics = self._settings.topics
         self._membership = Membership(self._driver, topics, self._ledger, self._placement, self._shards)
@@ -278,59 +278,59 @@ class KafkaSource(Source[Stored]):
         driver, membership = self._driver, self._membership
         assert driver is not None
         assert membership is not None
-        if not membership.settled:
+        if not membership.is_settled:
             timeout_seconds = min(timeout_seconds, JOIN_SLICE_SECONDS)
         try:
             membership.place()
-            membership.check()
+            membership.check_topics()
             membership.commit_if_due()
             if idle:
                 driver.idle()
                 return []
             return self._hand_out(driver, driver.poll(timeout_seconds, self._max_records))
         except PositionGoneError as error:
-            self._mend(driver, error)
+            self._repair(driver, error)
         except BlindsightError:  # of the shards: their store cannot be used
             raise
         except Exception as error:  # noqa: BLE001 - told apart there
-            self._bear(error)
+            self._raise_unless_transient(error)
             time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
         return []
 
-    def _mend(self, driver: Driver, error: PositionGoneError) -> None:
+    def _repair(self, driver: Driver, error: PositionGoneError) -> None:
         try:
-            self._placement.mend(driver, error)
+            self._placement.repair(driver, error)
         except PositionGoneError as gone:
-            self._bear(gone.cause)
+            self._raise_unless_transient(gone.cause)
         except Exception as unknown:  # noqa: BLE001 - told apart there
-            self._bear(unknown)
+            self._raise_unless_transient(unknown)
 
-    def _bear(self, error: Exception) -> None:
+    def _raise_unless_transient(self, error: Exception) -> None:
         """Continue after an error that passes; otherwise drop the consumer and raise the error as ours."""
-        if isinstance(error, (OffsetOutOfRangeError, CorruptRecordError)) or not passes(error):
+        if isinstance(error, (OffsetOutOfRangeError, CorruptRecordError)) or not is_transient(error):
             self._drop()
             raise explain(error, self._settings.brokers) from error
         log.debug("source %s: %s", self.name, error)
 
     def _hand_out(self, driver: Driver, polled: list[Polled]) -> list[Raw]:
-        found: list[Raw] = [RawPosition(name, None) for name in self._placement.dropped()]
+        raws: list[Raw] = [RawPosition(name, None) for name in self._placement.pop_dropped()]
         count = size = 0
-        for part in filter(None, [self._placement.checked(driver, each) for each in polled]):
+        for part in filter(None, [self._placement.check_log(driver, each) for each in polled]):
             values = [b"" if value is None else value for value in part.values]
             name, offsets = part.partition, part.offsets
             if part.unreadable:
-                self._say_unreadable(part)
-            after = self._ledger.handed_out(name, offsets[0], offsets[-1] + 1, part.last)
-            others = self._placement.after_others(name)
-            found.append(RawMessages(values, name, offsets, others, part.headers, after))
+                self._log_unreadable(part)
+            after = self._ledger.record_handed_out(name, offsets[0], offsets[-1] + 1, part.last)
+            others = self._placement.pop_after_others(name)
+            raws.append(RawMessages(values, name, offsets, others, part.headers, after))
             count += len(values)
             size += sum(map(len, values))
         if count:
             most = READ_BYTES * count // max(size, 1)
             self._max_records = max(1, min(self._options["max_poll_records"], most))
-        return found
+        return raws
 
-    def _say_unreadable(self, part: Polled) -> None:
+    def _log_unreadable(self, part: Polled) -> None:
         log.error(
             "source %s: %s: offsets %d to %d are unreadable (%s); the agent rejects them and continues",
             self.name,
@@ -340,11 +340,11 @@ class KafkaSource(Source[Stored]):
             part.unreadable,
         )
 
-    def _tell_time(self) -> None:
+    def _advance_clock(self) -> None:
         """Advance the clock of reading, which stands still without room and counts a pause as a moment."""
         now = time.monotonic()
-        self._reading_seconds += min(now - self._told_at, MOMENT_SECONDS)
-        self._told_at = now
+        self._reading_seconds += min(now - self._clock_at, MOMENT_SECONDS)
+        self._clock_at = now
 
     def _observe(self) -> None:
         """Check the health of the connection, and note that a stuck partition needs a new consumer."""
@@ -354,7 +354,7 @@ class KafkaSource(Source[Stored]):
         try:
             stalls = self._health.observe(driver, membership, self._reading_seconds)
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 self._drop()
                 raise explain(error, self._settings.brokers) from error
             return
@@ -364,7 +364,7 @@ class KafkaSource(Source[Stored]):
         """Drop a consumer that is stuck; the next one continues at the positions in the ledger."""
         self._rebuilds += 1
         if self._membership is not None:
-            self._membership.drain()
+            self._membership.wait_until_absorbed()
             self._membership.leave()
         self._drop()
 
@@ -373,6 +373,6 @@ class KafkaSource(Source[Stored]):
         driver = self._driver
         self._driver = self._membership = None
         self._rebuild_due = False
-        self._health.dropped()
+        self._health.reset()
         if driver is not None:
             driver.close(CLOSE_SECONDS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LastCheck:
     position: int
     end: int
     growing_since: float | None = None
@@ -49,17 +49,17 @@ class StallWatch:
     Examples
     --------
     >>> watch = StallWatch(60)
-    >>> watch.look(0, {"clicks-0": (40, 40)}), watch.look(10, {"clicks-0": (40, 50)})
+    >>> watch.find_stalls(0, {"clicks-0": (40, 40)}), watch.find_stalls(10, {"clicks-0": (40, 50)})
     ([], [])
-    >>> watch.look(70, {"clicks-0": (40, 90)})
+    >>> watch.find_stalls(70, {"clicks-0": (40, 90)})
     [Stall(name='clicks-0', position=40, lag=50)]
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _LastCheck] = {}
 
-    def look(self, now: float, places: Mapping[str, tuple[int, int]]) -> list[Stall]:
+    def find_stalls(self, now: float, places: Mapping[str, tuple[int, int]]) -> list[Stall]:
         """Compare positions with those of the last call, and return the partitions that are stuck.
 
         Parameters
@@ -70,22 +70,22 @@ class StallWatch:
             The position and the end of the log of each partition that is read; the others are forgotten.
         """
         self._seen = {name: seen for name, seen in self._seen.items() if name in places}
-        found = []
+        stalls = []
         for name, (position, end) in places.items():
             seen = self._seen.get(name)
             if seen is None or seen.position != position:
-                self._seen[name] = _Seen(position, end)
+                self._seen[name] = _LastCheck(position, end)
                 continue
             if end <= seen.end:
                 seen.growing_since = None
             elif seen.growing_since is None:
                 seen.growing_since = now
             elif now - seen.growing_since >= self._seconds:
-                found.append(Stall(name, position, end - position))
-        return found
+                stalls.append(Stall(name, position, end - position))
+        return stalls
 
-    def stands(self, name: str, position: int) -> bool:
-        """Return whether a partition has not moved since the last call of `look`."""
+    def has_not_moved(self, name: str, position: int) -> bool:
+        """Return whether a partition has not moved since the last call of `find_stalls`."""
         seen = self._seen.get(name)
         return seen is not None and seen.position == position
 
