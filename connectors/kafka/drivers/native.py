@@ -1,7 +1,7 @@
-"""The driver over confluent-kafka, Confluent's Python binding of the C library librdkafka.
+"""A driver that uses confluent-kafka, Confluent's Python binding of the C library librdkafka.
 
-librdkafka fetches messages in its own threads, outside of Python, so a poll only collects messages that have
-come. The driver sets positions by a new assignment: each partition with the position where it continues.
+librdkafka fetches messages in threads of its own, so a poll only collects messages that have already arrived.
+To set a position, the driver gives librdkafka a new assignment: all partitions, each with its position.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from connectors.kafka.drivers.unreadable import PLACEHOLDER, PROBE_SECONDS, end_
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
-"""The shortest time between two calls that keep the consumer in the group while nothing is read.
+"""The time without a poll after which `idle` stops fetching and polls to stay in the group, in seconds.
 
-Pausing partitions drops the messages that were fetched ahead, so a reader that waits only a moment for room
-must not do it.
+When fetching stops, librdkafka drops the messages that it has fetched ahead. A source that waits only a
+moment before it reads again must therefore not stop fetching.
 """
 
 Message = Any
-"""A message of confluent-kafka, whose type hints allow for a missing topic and offset."""
+"""A message of confluent-kafka; the type hints of its own class allow a missing topic and offset."""
 
 ASK_SECONDS = 1.0
-"""The longest time for the brokers to name a topic's partitions."""
+"""The time limit of a request for the partitions of a topic, in seconds."""
 
 
 class NativeDriver(Driver):
-    """A driver over a consumer of confluent-kafka.
+    """A driver that uses a consumer of confluent-kafka.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class NativeDriver(Driver):
         self._must_assign = self._is_idle = self._must_report_gone = False
         self._revoked: set[str] = set()
         self._gone: dict[str, Exception] = {}
-        self._truncated = False  # one of those
+        self._truncated = False  # whether an error in `_gone` reports a truncated log
         self._unread_since_seek: set[str] = set()  # nothing has been read since `seek`
         self._damaged: Message | None = None
         self._failure: Exception | None = None
@@ -84,7 +84,7 @@ class NativeDriver(Driver):
         self._on_stored: Callable[[Mapping[str, int]], None] = lambda positions: None
         self._commit_error: Exception | None = None
         self._admin_client: AdminClient | None = None
-        # It meets no trouble that the consumer does not meet and tell.
+        # The admin client logs nothing: the consumer meets the same errors and reports them.
         uncommitted = options.get("isolation.level") == "read_uncommitted"
         self._isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         self._admin_options = {**options, "log_level": 0, "statistics.interval.ms": 0}
@@ -94,7 +94,7 @@ class NativeDriver(Driver):
             "on_commit": self._on_commit,
         }
         with translated_errors():
-            # What it logs belongs beside what kafka-python logs; unasked, it writes to standard error.
+            # Without a logger, librdkafka writes its log to standard error.
             self._consumer = Consumer({**options, **callbacks}, logger=logging.getLogger("kafka.librdkafka"))
 
     @property
@@ -103,13 +103,13 @@ class NativeDriver(Driver):
         return self._admin_client
 
     def connect(self, timeout_seconds: float) -> bool:
-        """Wait for an answer of a broker, and return whether one came in time."""
+        """Wait for an answer from a broker, and return whether an answer arrived in time."""
         deadline = time.monotonic() + timeout_seconds
         try:
             for topic in self._topics:
                 self._fetch_partitions(topic, max(deadline - time.monotonic(), 0.01))
         except Exception as error:
-            self._consumer.poll(0)  # for `_on_error` to hear why
+            self._consumer.poll(0)  # calls `_on_error` with the reason
             self._raise_failure()
             if not is_transient(error):
                 raise
@@ -117,18 +117,18 @@ class NativeDriver(Driver):
         return True
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Join the group."""
+        """Join the group to read topics."""
         self._listener = listener
         self._consumer.subscribe(
             list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
     def assign(self, positions: Mapping[str, int]) -> None:
-        """Read these partitions from these positions, outside of any group."""
+        """Read these partitions from these positions without joining a group."""
         self._assignment, self._positions, self._must_assign = set(positions), dict(positions), True
 
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """Return at most `most` messages, and wait for the first of them."""
+        """Wait for the first message, and return the available messages, at most `most` of them."""
         self._raise_failure()
         if self._must_report_gone:
             self._raise_gone()
@@ -144,7 +144,7 @@ class NativeDriver(Driver):
         return polled
 
     def idle(self) -> None:
-        """Stay in the group without reading."""
+        """Stay in the group without reading messages."""
         self._raise_failure()
         if time.monotonic() - self._polled_at < IDLE_SECONDS:
             return
@@ -162,13 +162,14 @@ class NativeDriver(Driver):
         return set(self._assignment)
 
     def partitions_of(self, topic: str) -> set[int]:
-        """Return the numbers of a topic's partitions, as of the last answer of a broker."""
+        """Return the numbers of a topic's partitions, as of the last answer from a broker."""
         return self._partitions.get(topic, set())
 
     def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
         """Ask the brokers for the ids and the partitions of topics.
 
-        A separate client asks, because consumers of the library do not receive ids.
+        An admin client sends the request, because consumers of confluent-kafka do not receive the ids of
+        topics.
         """
         with translated_errors():
             futures = self._admin.describe_topics(TopicCollection([*topics]), request_timeout=timeout_seconds)
@@ -178,7 +179,7 @@ class NativeDriver(Driver):
                 with translated_errors():
                     described = future.result(timeout_seconds + 1)
             except UnknownTopicOrPartitionError:
-                self._partitions[topic] = set()  # once it is there again, `refresh` subscribes to it
+                self._partitions[topic] = set()  # after it is created again, `refresh` subscribes to it
                 continue
             uuid = uuid_of(described.topic_id)
             numbers = {partition.id for partition in described.partitions}
@@ -186,13 +187,16 @@ class NativeDriver(Driver):
         return descriptions
 
     def is_connected(self) -> bool:
-        """Return whether the brokers that lead the assigned partitions were connected a second ago."""
+        """Return whether the brokers that lead the assigned partitions are connected.
+
+        The result is up to a second old, because librdkafka reports its connections once a second.
+        """
         return self._statistics.is_connected(self._assignment)
 
     def refresh(self) -> None:
         """Ask the brokers which topics exist, and subscribe again if a topic has been created.
 
-        librdkafka reads a topic that did not exist before only after this.
+        Without a new subscription, librdkafka does not read a topic that did not exist when it subscribed.
         """
         has_new_topic = False
         for topic in self._topics:
@@ -203,21 +207,21 @@ class NativeDriver(Driver):
             self.subscribe(self._topics, self._listener)
 
     def position(self, name: str) -> int | None:
-        """Return the offset of the next message of a partition, or None if it has no position."""
+        """Return the offset of the next message of a partition, or None if the partition has no position."""
         return self._positions.get(name)
 
     def highwater(self, name: str) -> int | None:
-        """Return the end of a partition's log as of the last messages, or None if no message has come."""
+        """Return the end of a partition's log as of the last fetch, or None before the first fetch."""
         try:
             _, end = self._consumer.get_watermark_offsets(native_partition(name), cached=True)
         except KafkaException:
-            return None  # nothing was fetched of it yet
+            return None  # before the first fetch
         return int(end) if end >= 0 else None
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask the brokers for the first or the last offsets of partitions, of all at once.
+        """Ask the brokers for the first or the last offsets of all these partitions at once.
 
-        The consumer itself would ask for one partition at a time.
+        An admin client sends the request, because a consumer would send a request for each partition.
         """
         spec: Any = getattr(OffsetSpec, end)()
         with translated_errors():
@@ -254,7 +258,7 @@ class NativeDriver(Driver):
         }
 
     def seek(self, name: str, position: int) -> None:
-        """Set the position from which a partition is read, from the next poll on."""
+        """Set the offset from which a partition is read, beginning with the next poll."""
         self._positions[name] = position
         self._unread_since_seek.add(name)
         self._gone.pop(name, None)
@@ -264,13 +268,14 @@ class NativeDriver(Driver):
     def pause(self, names: Collection[str]) -> None:
         """Stop fetching messages of these partitions from the next poll on, until `resume`.
 
-        The consumer keeps the partitions, and messages that were fetched ahead are dropped.
+        The partitions stay assigned. Messages that librdkafka has fetched ahead are dropped and fetched again
+        later.
         """
         self._paused.update(names)
         self._must_assign = True
 
     def resume(self, names: Collection[str]) -> None:
-        """Fetch messages of these partitions again, from the next poll on."""
+        """Continue to fetch messages of paused partitions, beginning with the next poll."""
         self._paused.difference_update(names)
         self._must_assign = True
 
@@ -285,7 +290,7 @@ class NativeDriver(Driver):
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
         """Send positions to commit, and wait until the brokers have stored them.
 
-        Nothing may be read after it.
+        Do not poll after this method: it drops messages that arrive while it waits.
         """
         done = threading.Event()
         self._commit_error = None
@@ -299,8 +304,8 @@ class NativeDriver(Driver):
             self._consumer.poll(0.05)
 
     def close(self, timeout_seconds: float) -> None:
-        """Leave the group without a commit."""
-        # librdkafka may wait for a broker that is away longer than whoever stops us has time for.
+        """Leave the group and close the consumer, without a commit."""
+        # librdkafka may wait for an unreachable broker longer than `timeout_seconds`.
         self._admin_client = None
         closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
         closing.start()
@@ -312,7 +317,7 @@ class NativeDriver(Driver):
         self._partitions[topic] = set(metadata.topics[topic].partitions)
 
     def _update_assignment(self) -> None:
-        """Assign to librdkafka the partitions that are read now, each with its position."""
+        """Give librdkafka the partitions to read and their positions, if these have changed."""
         if not (self._must_assign or self._is_idle):
             return
         names = sorted((self._assignment - self._paused) & self._positions.keys())
@@ -321,9 +326,9 @@ class NativeDriver(Driver):
         self._must_assign = self._is_idle = False
 
     def _consume(self, timeout_seconds: float, most: int) -> list[Message]:
-        """Wait for one message, and return it with the others that are available.
+        """Wait for one message, and return it with the other available messages, at most `most` in all.
 
-        `consume` alone would wait for `most` messages.
+        The method `consume` of confluent-kafka alone would wait until `most` messages have arrived.
         """
         with translated_errors():
             first = self._consumer.poll(timeout_seconds)
@@ -333,9 +338,9 @@ class NativeDriver(Driver):
             return [first, *self._consumer.consume(most - 1, 0)] if most > 1 else [first]
 
     def _split_by_partition(self, messages: Sequence[Message]) -> list[Polled]:
-        """Return messages by partition, without those of partitions that were revoked meanwhile.
+        """Return messages by partition, and process the events among them.
 
-        The next owner of a revoked partition reads its messages.
+        Messages of partitions that were revoked meanwhile are dropped, because the next owner reads them.
         """
         parts: dict[tuple[str, int], list[Message]] = {}
         part: list[Message] = []
@@ -358,15 +363,16 @@ class NativeDriver(Driver):
                 self._positions[name] = part[-1].offset() + 1
                 self._unread_since_seek.discard(name)
         for event in events:
-            # After the messages: the end of a log may lie behind the last of them.
+            # Events come after the messages, because the end of a log may lie behind the last message.
             self._process_event(event)
         return polled
 
     def _is_outdated(self, event: Message, before: Sequence[Message] | None) -> bool:
-        """Return whether an event says that there is nothing at a position that `seek` has changed since.
+        """Return whether an event is about a position that `seek` has replaced.
 
-        librdkafka then drops older messages, but not these events. A position after the messages that were
-        read may be the present one, because the markers of transactions are in between.
+        The event says that the brokers have no record at a position. After `seek`, librdkafka drops messages
+        from the former position, but not these events. The current position may be higher than the offset
+        after the last message, because the markers of transactions have offsets too.
         """
         name = f"{event.topic()}-{event.partition()}"
         if event.error().code() not in GONE or name not in self._positions:
@@ -390,7 +396,7 @@ class NativeDriver(Driver):
         is_current = name in self._positions and name not in self._revoked
         if error.code() == NativeError._PARTITION_EOF:
             if is_current:
-                # Behind the markers of transactions, which are no messages.
+                # The end of the log lies behind the markers of transactions, which are no messages.
                 self._positions[name] = max(self._positions[name], message.offset())
                 self._unread_since_seek.discard(name)
         elif error.code() in GONE:
@@ -415,14 +421,20 @@ class NativeDriver(Driver):
             raise failure
 
     def _raise_gone(self) -> None:
-        """Raise the error of missing records at each call until `seek`: librdkafka reports it only once."""
+        """Raise PositionGoneError if the brokers have no record at a position.
+
+        librdkafka reports such a position only once. The driver raises the error at each poll until `seek`.
+        """
         self._must_report_gone = False
         if self._gone:
             cause = next(iter(self._gone.values()))
             raise PositionGoneError(dict.fromkeys(self._gone), cause, self._truncated)
 
     def _skip_damaged(self, message: Message) -> list[Polled]:
-        """Continue after a batch that fails its checksum; see `unreadable`."""
+        """Skip a batch that fails its checksum, and return placeholders for its messages.
+
+        See `connectors.kafka.drivers.unreadable`.
+        """
         self._damaged = None
         name, start, why = f"{message.topic()}-{message.partition()}", message.offset(), message.error().str()
         high, begin = self.highwater(name), self._positions.get(name)
@@ -438,7 +450,7 @@ class NativeDriver(Driver):
         return [Polled(name, [PLACEHOLDER] * (end - begin), range(begin, end), why)]
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # Nothing is fetched before `seek` has said from where.
+        # Nothing is fetched before `seek` has set the positions.
         consumer.assign([])
         self._assignment = set(map(name_at, partitions))
         self._positions.clear()
@@ -451,7 +463,7 @@ class NativeDriver(Driver):
         names = set(map(name_at, partitions))
         self._remove(names)
         for _ in self._listener.on_revoke(names):
-            # In librdkafka's threads heartbeats go on meanwhile.
+            # librdkafka's threads send heartbeats meanwhile.
             time.sleep(0.01)
         marks = self._listener.last_marks(names)
         if marks:
@@ -487,17 +499,17 @@ class NativeDriver(Driver):
 def commit_within(
     consumer: Consumer, marks: Mapping[str, CommittedPosition], seconds: float
 ) -> Exception | None:
-    """Commit inside a callback, where nothing can be polled, and return the error, or None if it succeeded.
+    """Commit positions in a callback, within `seconds`, and return the error, or None on success.
 
-    A commit that waits has no time limit: if the coordinator is away, it blocks the whole group as long as a
-    session lasts. So the function sends a commit without waiting, and asks the brokers whether it has
-    arrived.
+    A synchronous commit of librdkafka has no time limit. If the coordinator of the group is unreachable, such
+    a commit blocks the whole group for the length of a session. A callback cannot poll for the result of an
+    asynchronous commit, so the function sends one and then asks the brokers for the committed positions.
     """
     try:
         with translated_errors():
             consumer.commit(offsets=native_offsets(marks), asynchronous=True)
             committed = consumer.committed([native_partition(name) for name in marks], timeout=seconds)
-    except Exception as error:  # noqa: BLE001 - told to the listener: a callback must not raise
+    except Exception as error:  # noqa: BLE001 - passed to the listener, because a callback must not raise
         return error
     missing = sorted(name_at(each) for each in committed if each.offset != marks[name_at(each)].position)
     return KafkaTimeoutError(f"it has not arrived for {', '.join(missing)}") if missing else None
@@ -509,13 +521,13 @@ def headers_of(message: Message) -> Headers:
 
 
 def stamp_of(message: Message) -> Stamp:
-    """Return the stamp of a message, by which it differs from messages of another log."""
+    """Return the leader epoch and the timestamp of a message."""
     epoch, (_, moment) = message.leader_epoch(), message.timestamp()
     return Stamp(-1 if epoch is None else epoch, moment)
 
 
 def uuid_of(topic_id: Any) -> UUID:
-    """Convert an id of librdkafka to the form that kafka-python has.
+    """Return the id of a topic as a `UUID`, as in kafka-python.
 
     Examples
     --------
@@ -533,7 +545,7 @@ def name_at(partition: TopicPartition) -> str:
 
 
 def native_partition(name: str, position: int | None = None) -> TopicPartition:
-    """Return the partition of a name, with a position if there is one.
+    """Return the partition with a name, in the form of confluent-kafka, with a position if one is passed.
 
     Examples
     --------
@@ -546,9 +558,10 @@ def native_partition(name: str, position: int | None = None) -> TopicPartition:
 
 
 def note_of(partition: TopicPartition) -> str:
-    """Return the note beside a committed position, perhaps with a few bytes of garbage after it.
+    """Return the note of a committed position, possibly followed by a few bytes of garbage.
 
-    librdkafka copies a note without its end, and confluent-kafka reads on to the next zero byte.
+    librdkafka copies a note without the zero byte at its end, and confluent-kafka reads up to the next zero
+    byte.
     """
     try:
         return partition.metadata or ""
@@ -557,7 +570,7 @@ def note_of(partition: TopicPartition) -> str:
 
 
 def native_offsets(marks: Mapping[str, CommittedPosition]) -> list[TopicPartition]:
-    """Convert positions to commit, with their notes, to librdkafka's form.
+    """Return positions to commit, with their notes, in the form of confluent-kafka.
 
     Examples
     --------
@@ -612,7 +625,7 @@ class BrokerStats:
         self._leaders: dict[str, int] = {}
 
     def update(self, statistics: str) -> None:
-        """Update from librdkafka's statistics, a text of JSON."""
+        """Replace the known brokers and leaders by those in statistics of librdkafka, a text of JSON."""
         decoded = self._decode(statistics)
         self._has_statistics = True
         self._up = {broker.nodeid for broker in decoded.brokers.values() if broker.state == "UP"}
@@ -625,7 +638,8 @@ class BrokerStats:
     def is_connected(self, names: Collection[str]) -> bool:
         """Return whether the leaders of these partitions are connected.
 
-        Without partitions it is whether any broker is connected. Before the first statistics it is True.
+        If no leader is known, return whether any broker is connected. Before the first statistics, return
+        True.
         """
         if not self._has_statistics:
             return True
@@ -645,7 +659,7 @@ _LOCAL: dict[int, type[kafka_errors.KafkaError]] = {
     NativeError._WAIT_CACHE: kafka_errors.KafkaTimeoutError,
     NativeError._UNKNOWN_TOPIC: kafka_errors.UnknownTopicOrPartitionError,
     NativeError._UNKNOWN_PARTITION: kafka_errors.UnknownTopicOrPartitionError,
-    NativeError._NOENT: kafka_errors.LeaderNotAvailableError,  # of `list_offsets`, which found no leader
+    NativeError._NOENT: kafka_errors.LeaderNotAvailableError,  # `list_offsets`: no leader
     NativeError._MAX_POLL_EXCEEDED: kafka_errors.RebalanceInProgressError,
     NativeError._ASSIGNMENT_LOST: kafka_errors.RebalanceInProgressError,
     NativeError._STATE: kafka_errors.IllegalGenerationError,
@@ -660,10 +674,10 @@ _LOCAL: dict[int, type[kafka_errors.KafkaError]] = {
 GONE = frozenset(
     {NativeError._AUTO_OFFSET_RESET, NativeError._LOG_TRUNCATION, NativeError.OFFSET_OUT_OF_RANGE}
 )
-"""The codes of errors which say that there are no records at a position."""
+"""The codes of errors that report a position without a record."""
 
 DAMAGED = frozenset({NativeError._BAD_MSG, NativeError.INVALID_MSG})
-"""The codes of errors which say that a batch fails its checksum."""
+"""The codes of errors that report a batch with a wrong checksum."""
 
 
 def translated(error: NativeError) -> Exception:
@@ -684,7 +698,7 @@ def translated(error: NativeError) -> Exception:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Run a block, and replace an error of confluent-kafka in it by the same error of kafka-python."""
+    """Replace an error of confluent-kafka in the block by the error of kafka-python with the same meaning."""
     try:
         yield
     except KafkaException as error:
@@ -696,20 +710,20 @@ def end_of_damaged_batch(
 ) -> int | None:
     """Return the offset after a damaged batch.
 
-    The consumer stays assigned to this partition alone.
+    The function assigns only this partition to the consumer, and leaves it so.
 
     Parameters
     ----------
     consumer : Consumer
-        Nothing else may poll it meanwhile.
+        No other code may poll the consumer during the call.
     name : str
         The partition.
     start : int
-        The batch's first offset.
+        The first offset of the batch.
     high : int
         The end of the log.
     is_assigned : callable
-        Returns whether the partition still belongs to this consumer: it may be revoked meanwhile.
+        Returns whether the partition is still assigned to this consumer; the group may revoke it meanwhile.
 
     Returns
     -------

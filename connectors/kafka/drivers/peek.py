@@ -1,4 +1,7 @@
-"""Reads the newest messages of topics outside of the group, with no commit and no effect on its members."""
+"""Reading of the newest messages of topics, outside of the consumer group.
+
+Nothing is committed, and the members of the group are not affected.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ _SECONDS = 10.0
 
 
 def peek(settings: KafkaSettings, records: int) -> list[RawMessages]:
-    """Return about `records` of the newest messages, spread over the partitions of the topics.
+    """Return about `records` of the newest messages, from all partitions of the topics.
 
     Parameters
     ----------
     settings : KafkaSourceConfig
     records : int
-        The largest number of messages; each partition that holds any gives at least one.
+        The largest number of messages; each partition that has messages contributes at least one.
 
     Raises
     ------
     SourceError
-        The brokers do not answer within ten seconds, or refuse us.
+        The brokers do not answer within ten seconds, or refuse access.
     ConfigError
         The options cannot be used.
     """
     options = {**checked_options(settings), "group_id": None}
     driver = make_driver(settings, options)
-    driver.with_headers = True  # whatever the mapping: they tell what it should be
+    driver.with_headers = True  # even if the mapping needs none: they show which mapping would fit
     try:
         if not driver.connect(_SECONDS):
             why = why_away(settings.brokers, options)

@@ -1,4 +1,4 @@
-"""The driver over kafka-python."""
+"""A driver that uses kafka-python."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from connectors.kafka.drivers.unreadable import skip_damaged_batch
 log = logging.getLogger(__name__)
 
 GENTLE_SECONDS = 1.0
-"""The time for which polls sleep instead of waiting, after a poll that used the processor in vain."""
+"""The time for which polls only sleep, after a poll that used the processor without a result, in seconds."""
 
 SLICE_SECONDS = 0.05
-"""The longest of these sleeps."""
+"""The longest duration of one of these sleeps, in seconds."""
 
 
 class PythonDriver(Driver):
-    """A driver over a consumer of kafka-python and its network client.
+    """A driver that uses a consumer of kafka-python and its network client.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class PythonDriver(Driver):
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        # Its own reset would neither count what retention took nor know which partitions are new.
+        # kafka-python's reset neither counts records deleted by retention nor knows new partitions.
         self._connection = BrokerConnection({**options, "auto_offset_reset": "none"})
         self._ready_consumer: KafkaConsumer | None = None
         self._paused: set[TopicPartition] = set()
@@ -72,23 +72,23 @@ class PythonDriver(Driver):
         return self._ready_consumer
 
     def connect(self, timeout_seconds: float) -> bool:
-        """Wait for an answer of a broker, and return whether one came in time."""
+        """Wait for an answer from a broker, and return whether an answer arrived in time."""
         self._ready_consumer = self._connection.consumer(timeout_seconds)
         return self._ready_consumer is not None
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Join the group."""
+        """Join the group to read topics."""
         self._rebalances = _Rebalances(self._consumer, self._connection.client, self._paused, listener)
         self._consumer.subscribe(topics=list(topics), listener=self._rebalances)
 
     def assign(self, positions: Mapping[str, int]) -> None:
-        """Read these partitions from these positions, outside of any group."""
+        """Read these partitions from these positions without joining a group."""
         self._consumer.assign(list(map(partition_of, positions)))
         for name, position in positions.items():
             self.seek(name, position)
 
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """Return at most `most` messages, and wait for the first of them."""
+        """Wait for the first message, and return the available messages, at most `most` of them."""
         try:
             polled = self._fetch(timeout_seconds, most)
         except CorruptRecordError as error:
@@ -104,10 +104,10 @@ class PythonDriver(Driver):
         return Polled(name, values, offsets, headers=headers, first=first, last=last)
 
     def idle(self) -> None:
-        """Stay in the group without reading."""
+        """Stay in the group without reading messages."""
         self._consumer.pause(*self._consumer.assignment())
         try:
-            # The next poll meets a spoilt batch again.
+            # The next poll raises the error of a damaged batch again.
             with suppress(CorruptRecordError):
                 self._fetch(0.0, 1)
         finally:
@@ -119,7 +119,7 @@ class PythonDriver(Driver):
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions."""
-        # Without a subscription its metadata holds no topic that it was not asked for.
+        # Without a subscription, the cluster knows no topics, and the consumer requests their metadata.
         metadata = self._consumer if self._rebalances is None else self._connection.client.cluster
         return set(metadata.partitions_for_topic(topic) or ())
 
@@ -153,26 +153,26 @@ class PythonDriver(Driver):
         return any(client.connected(broker.node_id) for broker in client.cluster.brokers())
 
     def refresh(self) -> None:
-        """Ask the brokers which topics exist.
+        """Ask the brokers now which topics exist.
 
         kafka-python itself asks only after `metadata_max_age_ms`.
         """
         self._connection.client.cluster.request_update()
 
     def position(self, name: str) -> int | None:
-        """Return the offset of the next message of a partition, or None if it has no position."""
+        """Return the offset of the next message of a partition, or None if the partition has no position."""
         position: int | None = self._consumer.position(partition_of(name), timeout_ms=0)
         return position
 
     def highwater(self, name: str) -> int | None:
-        """Return the end of a partition's log as of the last messages, or None if no message has come."""
+        """Return the end of a partition's log as of the last fetch, or None before the first fetch."""
         end: int | None = self._consumer.highwater(partition_of(name))
         return end
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
         """Ask each leader for the first or the last offsets of its partitions.
 
-        kafka-python would drop all answers if one leader is away.
+        In a single call for all partitions, kafka-python would drop all answers if one leader is unreachable.
         """
         fetch = self._consumer.end_offsets if end == "latest" else self._consumer.beginning_offsets
         by_leader: dict[int | None, list[TopicPartition]] = defaultdict(list)
@@ -188,9 +188,9 @@ class PythonDriver(Driver):
     def committed_positions(
         self, names: Collection[str], timeout_seconds: float
     ) -> dict[str, CommittedPosition]:
-        """Ask the brokers for the positions that the group has committed, of all partitions at once.
+        """Ask the brokers for the positions that the group has committed, in one request.
 
-        `KafkaConsumer.committed` would ask for one partition at a time.
+        `KafkaConsumer.committed` would send a request for each partition.
         """
         committed = self._consumer._coordinator.fetch_committed_offsets(
             list(map(partition_of, names)), timeout_ms=int(1000 * timeout_seconds)
@@ -201,17 +201,17 @@ class PythonDriver(Driver):
         }
 
     def seek(self, name: str, position: int) -> None:
-        """Set the position from which a partition is read."""
+        """Set the offset from which a partition is read."""
         self._consumer.seek(partition_of(name), position)
 
     def pause(self, names: Collection[str]) -> None:
-        """Stop fetching messages of these partitions until `resume`, without giving the partitions up."""
+        """Stop fetching messages of these partitions until `resume`; the partitions stay assigned."""
         partitions = list(map(partition_of, names))
         self._paused.update(partitions)
         self._consumer.pause(*partitions)
 
     def resume(self, names: Collection[str]) -> None:
-        """Fetch messages of these partitions again."""
+        """Continue to fetch messages of paused partitions."""
         partitions = list(map(partition_of, names))
         self._paused.difference_update(partitions)
         self._consumer.resume(*partitions)
@@ -234,7 +234,7 @@ class PythonDriver(Driver):
         self._consumer.commit(_offsets(marks), timeout_ms=int(1000 * timeout_seconds))
 
     def close(self, timeout_seconds: float) -> None:
-        """Leave the group without a commit."""
+        """Leave the group and close the consumer, without a commit."""
         self._connection.close(timeout_seconds)
 
     def _fetch(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
@@ -248,11 +248,11 @@ class PythonDriver(Driver):
             raise PositionGoneError(places, error, truncated=True) from error
 
     def _finish_join(self) -> None:
-        """Let kafka-python finish a join that it has begun.
+        """Make kafka-python join the group again if it would otherwise read nothing.
 
-        If a join began because topics changed (one was created, or one gained partitions) and took longer
-        than one poll, kafka-python 3.0 regards it as finished as soon as the new division is computed. It
-        never collects its own part, and reads nothing any more.
+        A change of the topics (a new topic, or new partitions) makes a consumer join the group again. If this
+        takes longer than one poll, kafka-python 3.0 regards the join as finished when the new assignment is
+        computed. It then never fetches its own part of the assignment.
         """
         if self._rebalances is None:
             return
@@ -261,11 +261,12 @@ class PythonDriver(Driver):
             coordinator.request_rejoin()
 
     def _has_replaced_member(self, joined: bool) -> bool:
-        """Return whether the consumer has just replaced a named member that died, and got its empty share.
+        """Return whether the consumer has replaced a dead static member and got no partitions.
 
-        Brokers give a member with a `group_instance_id` the partitions of the member before it, without
-        dividing the group again. They do so even if that member had joined before the topic was created: the
-        topic would never be read.
+        A static member has a `group_instance_id`. Brokers give the partitions of a dead static member to the
+        consumer that replaces it, without a new assignment for the group. If the dead member had joined
+        before the topic was created, the new consumer gets no partitions, and nobody would read the topic.
+        After the first True, the result is always False.
         """
         consumer = self._consumer
         if self._has_requested_rejoin or not joined or consumer.assignment():
@@ -276,10 +277,10 @@ class PythonDriver(Driver):
         return self._has_requested_rejoin
 
     def _poll_gently(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
-        """Poll, without keeping a core busy while a broker is silent.
+        """Poll without keeping a core of the processor busy while a broker does not answer.
 
-        Once a heartbeat is overdue and unanswered, kafka-python's poll waits in steps of no length at all,
-        until it gives the connection up after `request_timeout_ms`.
+        If a heartbeat has no answer and the next one is due, kafka-python's poll waits in steps of length
+        zero. It does so until it closes the connection after `request_timeout_ms`.
         """
         if time.monotonic() < self._gentle_until:
             time.sleep(min(timeout_seconds, SLICE_SECONDS))
@@ -295,7 +296,7 @@ class PythonDriver(Driver):
 
 
 class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
-    """The listener that kafka-python calls in its network thread, while the reading thread polls."""
+    """A listener that kafka-python calls in its network thread, while the reading thread polls."""
 
     def __init__(
         self,
@@ -311,20 +312,22 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         self.joined = False
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Pause newly assigned partitions until they have positions, and report them to the listener."""
         self._paused |= set(assigned)
         self._consumer.pause(*assigned)
         for tp in assigned:
-            # A paused partition without any position would make every poll raise; the right one comes later.
+            # A paused partition without a position would make every poll raise; `place` sets the right one.
             self._consumer.seek(tp, 0)
         self._listener.on_assigned(set(map(name_of, assigned)))
         self.joined = True
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Wait until the listener has finished with revoked partitions, and commit their last positions."""
         self._paused -= set(revoked)
         self.joined = False
         names = set(map(name_of, revoked))
         for _ in self._listener.on_revoke(names):
-            # The network thread's own sleep: heartbeats go on meanwhile.
+            # This is the sleep of the network thread, which sends heartbeats meanwhile.
             await self._client._net.sleep(0.01)
         marks = self._listener.last_marks(names)
         if not marks:
@@ -337,6 +340,7 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
             self._listener.on_committed(marks, error)
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        """Report partitions to the listener that the group has assigned to other members."""
         self._paused -= set(lost)
         self.joined = False
         self._listener.on_lost(set(map(name_of, lost)))
