@@ -16,11 +16,11 @@ from monitor.export.sinks.destination import Destination, FollowedDestination, I
 from monitor.export.sinks.rejects_file import Rejected, reject_line
 
 MARK = "reports.kafka/"
-"""The beginning of the keys under which the store keeps how far each partition was written."""
+"""The prefix of the keys under which the store saves the mark of each partition of the reports' topic."""
 
 
 class TopicDestination(Destination[Item]):
-    """A topic that receives the items of a queue, one message for each.
+    """A topic that receives each item of a queue as one message.
 
     Parameters
     ----------
@@ -46,11 +46,14 @@ class TopicDestination(Destination[Item]):
         return self._topic.refused
 
     def open(self) -> None:
-        """Check the files of certificates and passwords, without waiting for brokers: `deliver` does that."""
+        """Check the files of certificates and passwords.
+
+        The method does not wait for brokers; `deliver` does.
+        """
         self._topic.check()
 
     def deliver(self, items: Sequence[Item]) -> int:
-        """Send items, wait until the brokers have acknowledged them, and return their number."""
+        """Send items, wait until the brokers have acknowledged all of them, and return their number."""
         if not self._topic.is_busy:
             self._count = len(items)
             self._topic.send([self._encode(item) for item in items])
@@ -58,7 +61,7 @@ class TopicDestination(Destination[Item]):
         return self._count
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver`, from another thread."""
+        """End a wait inside `deliver`; call this method from another thread."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:
@@ -67,20 +70,20 @@ class TopicDestination(Destination[Item]):
 
 
 class ReportsTopic(FollowedDestination):
-    """A topic that receives each report of the store exactly once, even after crashes.
+    """A topic that receives each report of the store exactly once, even after a crash.
 
-    Each message has the store's identity and the report's id in its headers. After a crash, the partitions
-    are read from where they ended at the last checkpoint, and reports that are already in the topic are not
-    sent again.
+    The headers of each message contain the identity of the store and the id of the report. After a crash, the
+    destination reads each partition from the offset where it ended at the last checkpoint, and sends only the
+    reports that the topic does not contain yet.
 
     Parameters
     ----------
     topic : Topic
         Sends the messages.
     store : str
-        The store's identity.
+        The identity of the store.
     lease : int, optional
-        The number of the lease on the store, if it has one: it grows with each owner.
+        The number of the lease on the store, which grows with each owner; None if the store has no leases.
     """
 
     name = "reports_topic"
@@ -107,26 +110,34 @@ class ReportsTopic(FollowedDestination):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The progress by partition: the last delivered report, and an offset before all later ones."""
+        """For each partition, the id of the last delivered report and an offset before all later reports."""
         return self._marks
 
     def open(self) -> None:
-        """Check the files of certificates and passwords, without waiting for brokers: `resume` does that."""
+        """Check the files of certificates and passwords.
+
+        The method does not wait for brokers; `resume` does.
+        """
         self._topic.check()
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report that had arrived when these marks were saved."""
+        """Return the id of the last report that had arrived when these marks were saved; 0 without marks."""
         return max((last for last, _ in self._own_marks(saved).values()), default=0)
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Read the ends of the partitions, and return the id of the last report in the saved marks.
+        """Read which later reports the topic contains, and return the id of the last report in the marks.
 
         Parameters
         ----------
         saved : mapping of str to Mark
             The marks at the last checkpoint.
         reports_after : callable
-            Not used, because the topic itself says which later reports it has.
+            Not used, because the topic shows which later reports it contains.
+
+        Raises
+        ------
+        SinkError
+            The topic cannot be read at present.
         """
         self._last = self.last_of(saved)
         self._starts = {partition: place for partition, (_, place) in self._own_marks(saved).items()}
@@ -134,12 +145,14 @@ class ReportsTopic(FollowedDestination):
         return self._last
 
     def deliver(self, items: Sequence[Row]) -> int:
-        """Send the reports that are not in the topic yet, and return the number of all these reports.
+        """Send the reports that the topic does not contain yet, and return the number of delivered reports.
+
+        The number includes reports that the topic already contains.
 
         Raises
         ------
         SinkError
-            Some of them are not acknowledged yet; the next call continues.
+            Some reports are not acknowledged yet; the next call continues.
         """
         if self._must_read_tail:
             self._read_tail()
@@ -162,7 +175,7 @@ class ReportsTopic(FollowedDestination):
         return len(self._rows)
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver` or `resume`, from another thread."""
+        """End a wait inside `deliver` or `resume`; call this method from another thread."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:
@@ -170,7 +183,7 @@ class ReportsTopic(FollowedDestination):
         self._topic.close(timeout_seconds)
 
     def _own_marks(self, saved: Mapping[str, Mark]) -> dict[int, Mark]:
-        """Return the marks of this topic, by the number of the partition."""
+        """Return the marks of this topic's partitions, by the number of the partition."""
         start = len(self._prefix)
         return {
             int(name[start:]): mark
@@ -191,7 +204,7 @@ class ReportsTopic(FollowedDestination):
         return digest(line) in self._in_topic.get(number, ())
 
     def _update_marks(self) -> None:
-        """Update the marks, from which a later start must find all reports after the last delivered one."""
+        """Update the marks, so that a later start finds all reports after the last delivered one."""
         if not self._in_topic:
             self._starts = dict(self._ends)
         self._marks = {
@@ -205,7 +218,7 @@ class ReportsTopic(FollowedDestination):
 
 
 class _Series(msgspec.Struct):
-    """The fields of a window's line from which the key of its message is made."""
+    """The fields of a window's line that form the key of its message."""
 
     task: str
     model: str = ""
@@ -216,10 +229,10 @@ _decode_series = msgspec.json.Decoder(_Series).decode
 
 
 def series_key(line: bytes) -> bytes:
-    """Return the key of a window's message: its task, model and group.
+    """Return the key of a window's message, which consists of the task, the model and the group.
 
-    Kafka keeps messages of one key in order, so the windows of a series keep theirs. The line of an arena has
-    a task alone.
+    Kafka keeps the order of messages with the same key, so the windows of a series stay in order. The line of
+    an arena has only a task.
 
     Examples
     --------
@@ -241,7 +254,7 @@ def lines_topic(settings: KafkaSink) -> TopicDestination[bytes]:
 def rejects_topic(settings: KafkaSink) -> TopicDestination[Rejected]:
     """Return the destination of rejected records.
 
-    Each becomes a message with the name of its source as the key.
+    The key of each message is the name of the source that has read the record.
     """
     topic = Topic(settings, "rejects.kafka")
 
