@@ -1,4 +1,4 @@
-"""Observes whether the brokers answer, the topics exist, and every partition moves."""
+"""Checks of a source's connection: that brokers answer, topics exist, and every partition moves."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ from monitor.config.root import KafkaSourceConfig as KafkaSettings
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
-"""The time between two checks of the lag and of missing topics."""
+"""The shortest time between two checks of the lag and of missing topics, in seconds."""
 
 ASK_SECONDS = 1.0
-"""The longest time for the brokers to name the ends of logs, during which nothing is read."""
+"""The time limit of a request for the ends of logs, in seconds; the source reads nothing meanwhile."""
 
 SILENT_SECONDS = 10.0
-"""The time after which connected brokers that do not answer a request are reported as silent."""
+"""The time after which connected brokers that do not answer requests count as silent, in seconds."""
 
 SILENT = "the brokers are connected, and have not answered since they were asked"
 
 REMEDY = "create it again, or take it out of `topics`"
 
 QUERIES_PER_STALL = 6
-"""The number of requests within `stall_seconds` for the ends of the logs of partitions that do not move."""
+"""The number of requests within `stall_seconds` for the ends of partitions that do not move."""
 
 
 class Health:
     """The state of a source's connection to Kafka, as of the last check.
 
-    The reading thread updates it, and any thread may read it.
+    The reading thread updates the state, and any thread may read it.
 
     Attributes
     ----------
     up : bool
-        Whether the source reads as it should: the group has assigned partitions, each of them has its
-        position, the brokers that lead them are connected, none is stuck, and no topic was deleted. Once it
-        is True, no later record is skipped.
+        Whether the source reads all partitions: the group has assigned partitions, each of them has its
+        position, the brokers that lead them are connected, no partition is stuck, and no topic was deleted.
+        After this becomes True, the source skips no record.
     lag : int or None
-        The number of records after the positions of the assigned partitions.
+        The number of records after the positions of the assigned partitions; None if unknown.
     connected_at : float
-        The last time at which the brokers that lead the partitions were connected, by the monotonic clock.
+        The last time at which the brokers that lead the partitions were connected, in seconds of the
+        monotonic clock.
     trouble : str or None
-        The reason why the source is not up, if a topic was deleted, a partition is stuck, or the brokers are
-        silent.
+        The reason why the source is not up, if a topic was deleted, a partition is stuck, or the brokers do
+        not answer; otherwise None.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
@@ -63,26 +64,26 @@ class Health:
         self._queried_ends: dict[str, int] = {}
         self._watch = StallWatch(settings.stall_seconds)
         self._stuck_partitions: dict[str, Stall] = {}
-        self._silent_since: float | None = None  # since when the brokers were asked in vain, monotonic
+        self._silent_since: float | None = None  # monotonic time of the first request without an answer
         self.up = False
         self.connected_at = time.monotonic()
         self.lag: int | None = None
         self.trouble: str | None = None
 
     def observe(self, driver: Driver, membership: Membership, reading: float) -> list[Stall]:
-        """Check whether the brokers are connected, and once a second lag, topics and stuck partitions.
+        """Check the connection, and once a second the lag, the topics and the partitions that may be stuck.
 
         Parameters
         ----------
         driver : Driver
         membership : Membership
         reading : float
-            Seconds of reading so far.
+            The time spent reading so far, in seconds.
 
         Returns
         -------
         list of Stall
-            The partitions that were stuck at this check.
+            The partitions that are stuck.
         """
         assigned, connected = driver.assignment(), driver.is_connected()
         if connected:
@@ -102,7 +103,7 @@ class Health:
         return stalls
 
     def set_away(self) -> None:
-        """Set the source not up, because no broker answers, and log it once."""
+        """Set the source to not up because no broker answers, and log this once."""
         self.up = False
         if self._logged_away:
             return
@@ -114,7 +115,7 @@ class Health:
         )
 
     def reset(self) -> None:
-        """Reset the state for a source without a consumer, until another consumer replaces it."""
+        """Reset the state after the consumer was closed, until a new consumer replaces it."""
         self.up, self.lag, self._silent_since = False, None, None
         self._watch.forget()
 
@@ -138,7 +139,7 @@ class Health:
             answer = _ends(driver, unmoved)
             self._note_answer(answer is not None)
             self._queried_ends, queried = answer or {}, answer is not None
-        # Highwaters come with fetched records: where fetching is what is stuck, only asking tells the end.
+        # Highwaters arrive with fetched records. If the fetches are stuck, only a request reports the end.
         ends = {
             name: max(ends.get(name, 0), self._queried_ends.get(name, 0))
             for name in ends | self._queried_ends
@@ -147,13 +148,13 @@ class Health:
         whole = bool(assigned) and len(known) == len(assigned)
         self.lag = sum(max(end - at, 0) for at, end in known.values()) if whole else None
         self._release(positions)
-        # Behind an open transaction there is lag, but nothing that could be delivered: ends that were queried
-        # for are those of what is committed. Without an answer nothing can be said.
+        # Records of an open transaction count as lag, but cannot be delivered yet. The queried ends do not
+        # include such records. Without an answer, nothing is known about stalls.
         readable = {name: (at, self._queried_ends.get(name, end)) for name, (at, end) in known.items()}
         return self._find_stalls(reading, readable) if queried else []
 
     def _note_answer(self, answered: bool) -> None:
-        """Record whether the brokers have named the ends of logs; if they have not, each check asks again."""
+        """Record whether the brokers have reported the ends of logs; without an answer, ask at each check."""
         if answered:
             if self._are_silent():
                 log.info("source %s: the brokers answer again", self._settings.label)
@@ -189,7 +190,7 @@ class Health:
         )
 
     def _update_trouble(self) -> None:
-        """Set `trouble` to the first reason, where a deleted topic comes before others."""
+        """Set `trouble` to the first reason: a deleted topic, then silent brokers, then a stuck partition."""
         reasons = [f"topic {topic} was deleted; {REMEDY}" for topic in sorted(self._deleted_topics)]
         if self._are_silent():
             reasons.append(SILENT)
@@ -207,20 +208,20 @@ class Health:
             log.info("source %s: topic %s is there again", self._settings.label, topic)
 
     def _release(self, positions: dict[str, int]) -> None:
-        """Remove partitions that move again, or that another member has now, from those that are stuck."""
+        """Remove partitions from the stuck ones if they move again, or if they are no longer assigned."""
         for stall in [s for s in self._stuck_partitions.values() if positions.get(s.name) != s.position]:
             del self._stuck_partitions[stall.name]
             log.info("source %s: %s is not stuck any more", self._settings.label, stall.name)
         self._update_trouble()
 
     def _log_missing(self, missing: set[str]) -> None:
-        # Missing at two looks: at the first, the brokers may not have been asked yet.
+        # Only topics that are missing at two checks: at the first, the brokers may not have answered yet.
         for topic in sorted((missing & self._missing_topics) - self._logged_missing):
             self._logged_missing.add(topic)
             log.warning("source %s: topic %s does not exist yet; waiting for it", self._settings.label, topic)
 
 
 def _ends(driver: Driver, names: list[str]) -> dict[str, int] | None:
-    """Return the ends of these partitions' logs, or None if the brokers do not name all of them in time."""
+    """Return the ends of these partitions' logs, or None if the brokers did not report all ends in time."""
     ends = driver.ends(names, "latest", ASK_SECONDS) if names else {}
     return ends if len(ends) == len(names) else None

@@ -1,4 +1,7 @@
-"""Limits the processor time of regular checks, which may be long with 100,000 partitions."""
+"""A schedule that limits the processor time of regular checks.
+
+With 100,000 partitions, a check may take long.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 PAUSE_FACTOR = 20
-"""The pause after a check is at least this many times its processor time."""
+"""The shortest pause after a check, as a multiple of the processor time of the check."""
 
 
 class CheckSchedule:
-    """A schedule of regular checks, which are less frequent if each takes much processor time.
+    """A schedule of regular checks, with longer pauses if a check takes much processor time.
 
-    It is for use by one thread.
+    A schedule is for use by one thread.
 
     Parameters
     ----------
@@ -43,7 +46,7 @@ class CheckSchedule:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Measure a check in the block, and schedule the next one, even if this one fails."""
+        """Measure the processor time of a check in the `with` block, and then schedule the next check."""
         began = time.thread_time()
         try:
             yield

@@ -1,9 +1,9 @@
-"""Decides where reading of a partition continues, and counts the records that this skips or repeats.
+"""The positions where reading of partitions continues, with counts of skipped and repeated records.
 
-It continues at the agent's own position, at the group's, or at an end of the log. A client library could do
-some of this (`auto_offset_reset`). But it would not say how many records retention deleted, and with `latest`
-it would not read a new partition from its start. So the library's own reset is switched off, and every
-position is set here.
+Reading continues at the agent's own position, at the position that the group has committed, or at the start
+or the end of the log. A client library can choose a position too (`auto_offset_reset`). But it does not
+report how many records retention has deleted, and with `latest` it skips the first records of a new
+partition. The library's choice is therefore switched off, and `Placement` sets every position.
 """
 
 from __future__ import annotations
@@ -36,33 +36,34 @@ from monitor.base.source import ShardOwner, SourceCounts
 log = logging.getLogger(__name__)
 
 Start = Literal["earliest", "latest", "none"]
+"""The configured `auto_offset_reset`: the position for a partition that nobody has read."""
 
 ASK_SECONDS = 2.0
-"""The longest time for the brokers to name a position, or to store a last commit."""
+"""The time limit of a request for positions, and of a last commit, in seconds."""
 
 MAX_OWNERS = 50
-"""The largest number of successive owners of a partition in one note; Kafka stores notes of 4,096 bytes."""
+"""The largest number of owners of a partition in one note; Kafka stores notes of up to 4,096 bytes."""
 
 CHECK_SECONDS = 1.0
-"""The time between two checks whether the topics are still the same."""
+"""The shortest time between two checks of the topics, in seconds."""
 
 ABSENT_SECONDS = 5.0
-"""The time after which a topic or partition that brokers do not know is regarded as deleted.
+"""The time after which a topic or partition that brokers do not know counts as deleted, in seconds.
 
 A broker that has just started may not know it yet.
 """
 
 _NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=([0-9a-f-]{36}).*)?", re.DOTALL)
-"""The pattern of a note. After an id, whose length is known, confluent-kafka may add bytes from memory."""
+"""The pattern of a note. After the id, whose length is known, confluent-kafka may append garbage."""
 
 
 class _Note(NamedTuple):
-    """The note that is stored beside a committed position."""
+    """The content of the note that is stored beside a committed position."""
 
     began: tuple[int, ...] = ()
-    """The positions where the owners up to this commit began, the last owner's at the end; may be empty."""
+    """The offsets at which the owners up to this commit began, the last owner's at the end; may be empty."""
     log: str = ""
-    """The id of the topic of this position, if it is known."""
+    """The id of the topic; empty if unknown."""
 
 
 def _parse_note(committed: CommittedPosition | None) -> _Note:
@@ -71,38 +72,46 @@ def _parse_note(committed: CommittedPosition | None) -> _Note:
 
 
 def _used_twice(own: int, began: tuple[int, ...]) -> int:
-    """Return the number of records before our position that a later owner used again.
+    """Return the number of records before the agent's own position that a later owner has used again.
 
-    It began at our last commit, which was before our own position.
+    The later owner began at the agent's last commit, which may be lower than the agent's own position.
+
+    Parameters
+    ----------
+    own : int
+        The agent's own position.
+    began : tuple of int
+        The offsets at which the owners began, from the note of the group's position.
     """
     return own - max((position for position in began if position <= own), default=own)
 
 
 def _is_removed(descriptions: Mapping[str, TopicDescription], name: str) -> bool:
-    """Return whether the topic of a partition exists without the partition."""
+    """Return whether the topic of a partition exists, but does not have the partition."""
     topic, number = partition_of(name)
     numbers = descriptions[topic].partitions if topic in descriptions else ()
     return bool(numbers) and number not in numbers
 
 
 class Placement:
-    """Sets the positions of partitions, and counts the records that were missed or used twice.
+    """The positions of partitions, and counts of the records that were missed or used twice.
 
-    It outlives consumers. The note of a commit says where the consumer began to read the partition, and where
-    the owners before it began, as far as each continued at the commit of the one before (``began=400,900``).
-    So an owner that returns after a crash knows which records a later owner has used again: those from where
-    that owner began up to its own position. It knows this even if the partition has moved on since.
+    A placement outlives consumers. The note of each commit lists the offsets at which the consumer and the
+    owners before it began to read the partition (``began=400,900``). The list goes back as far as each owner
+    continued at the last commit of the owner before it. From this note, an owner that returns after a crash
+    learns which records a later owner has used again: those from the later owner's beginning up to its own
+    position. It learns this even if the partition has had further owners.
 
-    Positions name the id of their topic. A topic that was deleted and created again has another id, and is
+    Positions contain the id of their topic. A topic that was deleted and created again has another id. It is
     read from its start, whatever `start` is. Between two checks of the ids, records of the new log may be
-    regarded as the old one's: then they are read twice, and none is skipped. The positions of partitions that
-    the new topic does not have are dropped.
+    mistaken for records of the old log: they are then read twice, and none is skipped. Positions of
+    partitions that the new topic does not have are dropped.
 
-    Brokers before 2.8 have no ids. For them positions hold the epoch and the time of the record before them.
-    After a start, or after a pause of a second, this record is read once more before any later message is
-    handed out. If it is another record, the topic was created again.
+    Brokers before 2.8 have no ids of topics. For such brokers, a position contains the epoch and the
+    timestamp of the record before it. After a start, or after a pause of a second, the placement reads this
+    record again before any later message is handed out. If the record differs, the topic was created again.
 
-    Only the reading thread may use it, except for `counts` and `marks`, which any thread may call.
+    Only the reading thread may use a placement, except for `counts` and `marks`, which any thread may call.
 
     Parameters
     ----------
@@ -111,10 +120,10 @@ class Placement:
     ledger : PositionLedger
         The agent's own positions.
     start : {"earliest", "latest", "none"}
-        Where a partition begins that nobody has read.
+        The position for a partition that nobody has read.
     shards : ShardOwner, optional
-        The state of partitions that move between agents, with their positions. A committed position then
-        counts only for a partition without a state.
+        The owner of the state of partitions, if the state moves between agents with its positions. Then a
+        committed position counts only for a partition without a state.
     """
 
     def __init__(
@@ -128,8 +137,8 @@ class Placement:
         self._known_partitions: dict[str, set[int]] = {}
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
-        self._absent_since: dict[str, float] = {}  # since when, monotonic
-        self._removed_since: dict[str, float] = {}  # partitions, likewise
+        self._absent_since: dict[str, float] = {}  # monotonic times of the first check without a topic
+        self._removed_since: dict[str, float] = {}  # monotonic times of the first check without a partition
         self._dropped: list[str] = []
         self._checks = CheckSchedule(CHECK_SECONDS)
         self._handed_out_at: dict[str, float] = {}
@@ -138,7 +147,7 @@ class Placement:
         self._gap = self._used_by_others = self._overlap = 0
 
     def counts(self, rebuilds: int) -> SourceCounts:
-        """Return the numbers of records so far that were missed, used by others, or used twice.
+        """Return the numbers of records so far that were missed, used by other members, or used twice.
 
         Parameters
         ----------
@@ -148,9 +157,9 @@ class Placement:
         return SourceCounts(self._gap, self._used_by_others, self._overlap, rebuilds)
 
     def pop_after_others(self, name: str) -> bool:
-        """Return whether another member used records just before the ones that are handed out now.
+        """Return whether another member has used records since the last read of a partition by this source.
 
-        Call it once for each read of a partition.
+        Call this method once for each read: the next call returns False until this happens again.
         """
         if name in self._after_others:
             self._after_others.discard(name)
@@ -160,7 +169,7 @@ class Placement:
     def marks(self, positions: Mapping[str, int]) -> dict[str, CommittedPosition]:
         """Return positions with their notes, ready to commit.
 
-        A note says where reading of the partition began, and in which log.
+        A note contains the offsets at which owners began to read the partition, and the id of the topic.
         """
         return {
             name: CommittedPosition(position, self._format_note(name)) for name, position in positions.items()
@@ -171,14 +180,14 @@ class Placement:
         return f"began={','.join(map(str, began))}{' log=' if log else ''}{log}" if began else ""
 
     def record_topics(self, driver: Driver, topics: Sequence[str]) -> None:
-        """Remember which topics and partitions exist at the first reading: all others are new ones.
+        """Record the topics and partitions that exist at the first call; later partitions count as new.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the topics' ids in time; try again.
+            The brokers did not report the ids of the topics in time; try again.
         SourceError
-            State moves with partitions, and the topics do not have equally many.
+            State moves with partitions, and the topics have different numbers of partitions.
         """
         if self._shards is not None:
             self._check_equal_counts({topic: len(driver.partitions_of(topic)) for topic in topics})
@@ -187,9 +196,9 @@ class Placement:
             self._known_partitions.setdefault(topic, driver.partitions_of(topic))
 
     def _check_equal_counts(self, counts: Mapping[str, int]) -> None:
-        """Raise a SourceError if topics have different numbers of partitions.
+        """Raise SourceError if the topics have different numbers of partitions.
 
-        One agent must own all partitions of one number, because they have one state.
+        One agent must own all partitions with the same number, because these partitions share one state.
         """
         existing = {topic: count for topic, count in counts.items() if count}
         if len(set(existing.values())) > 1:
@@ -200,7 +209,7 @@ class Placement:
             )
 
     def check_topics(self, driver: Driver, topics: Sequence[str], positioned: Collection[str]) -> None:
-        """Check, at most once a second, whether the topics and their partitions are still the same.
+        """Check, at most once a second, whether topics or partitions have been deleted or created again.
 
         Parameters
         ----------
@@ -219,7 +228,7 @@ class Placement:
                 self._check(driver, topics, positioned)
 
     def _check(self, driver: Driver, topics: Sequence[str], positioned: Collection[str]) -> None:
-        # Seen before the brokers are asked: then an end is one of the log that they name.
+        # These ends are read before the request, so that each end belongs to the log in the answer.
         ends = {name: driver.highwater(name) for name in positioned}
         try:
             descriptions = driver.describe(topics, CHECK_SECONDS)
@@ -235,16 +244,14 @@ class Placement:
                     continue
                 if self._is_other_log(name):
                     self._continue_in_new_log(driver, name)
-                elif self._topic_id(name):  # else the end may be one of another log
+                elif self._topic_id(name):  # otherwise the end may belong to another log
                     self._ledger.record_log(name, self._topic_id(name), end or 0)
 
     def _update_ids(self, descriptions: Mapping[str, TopicDescription]) -> None:
         for topic, (current, _) in descriptions.items():
             if current:
                 if self._ids.get(topic, current) != current:
-                    self._known_partitions[topic] = (
-                        set()
-                    )  # all partitions of the topic that was created again are new
+                    self._known_partitions[topic] = set()  # after the topic was created again, all are new
                 self._ids[topic] = current
 
     def _note_absent(self, absent: Collection[str]) -> None:
@@ -255,9 +262,10 @@ class Placement:
     def _drop_removed(
         self, descriptions: Mapping[str, TopicDescription], positioned: Collection[str]
     ) -> None:
-        """Count the lost records of partitions that their topic no longer has, and drop their positions.
+        """Drop the positions of partitions that their topic no longer has, and count their unread records.
 
-        The number of a topic's partitions never falls, so the topic was created again with fewer.
+        The number of partitions of a topic never decreases, so the topic was created again with fewer
+        partitions.
         """
         now = time.monotonic()
         self._removed_since = {
@@ -266,7 +274,7 @@ class Placement:
             if _is_removed(descriptions, name)
         }
         for name in [name for name, since in self._removed_since.items() if now - since >= ABSENT_SECONDS]:
-            if name in positioned:  # until the group has heard of it
+            if name in positioned:  # still assigned by the group, which does not know of the removal yet
                 continue
             lost = self._count_unread(name)
             log.warning(
@@ -287,7 +295,7 @@ class Placement:
 
     @property
     def absent(self) -> set[str]:
-        """The topics that were read, and that the brokers did not know when they were last asked."""
+        """The topics that were read, and that the brokers did not know at the last check."""
         return {*self._absent_since}
 
     @property
@@ -297,12 +305,17 @@ class Placement:
         return {topic for topic, since in self._absent_since.items() if since <= before}
 
     def check_log(self, driver: Driver, polled: Polled) -> Polled | None:
-        """Return the messages that may be handed out, or None if the log before them must be checked first.
+        """Return the messages of a poll that may be handed out, or None if there are none.
+
+        Brokers without ids of topics do not show that a topic was created again. After a pause, the method
+        therefore seeks to the last record before the position, and returns None. The next poll returns this
+        record first. If its stamp is the known one, the method returns the messages after it. If the stamp
+        differs, reading continues in the new log, and the result is None.
 
         Raises
         ------
         NoOffsetForPartitionError
-            It is the log of another topic, and `start` is none.
+            The topic was created again, and `start` is none.
         """
         name, now = polled.partition, time.monotonic()
         known = self._ledger.position_in_log(name)
@@ -324,21 +337,21 @@ class Placement:
         return polled if polled.offsets else None
 
     def place(self, driver: Driver, names: Collection[str]) -> Iterator[str]:
-        """Set newly assigned partitions to the larger of the agent's own position and the group's.
+        """Set newly assigned partitions to the larger of the agent's own position and the group's position.
 
-        The brokers are asked for all partitions at once, for a few seconds at most.
+        The method asks the brokers about all partitions at once, for a few seconds at most.
 
         Yields
         ------
         str
-            Each partition that has its position now. The others must be tried again: nobody has read the
-            partition and its brokers did not name an end of its log in time, or another agent still has its
-            state.
+            Each partition that has a position now. Call the method again for the others: either nobody has
+            read the partition and the brokers did not report the end of its log in time, or another agent
+            still has its state.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the group's positions in time; try again.
+            The brokers did not report the group's positions in time; try again.
         NoOffsetForPartitionError
             Nobody has read a partition, and `start` is none.
         """
@@ -359,9 +372,17 @@ class Placement:
     def _place(
         self, driver: Driver, name: str, committed: CommittedPosition | None, beginning: int | None
     ) -> bool:
-        """Set the position of a partition, and return whether it has one.
+        """Set the position of a partition, and return whether it has a position now.
 
-        `beginning` is the position for a partition that nobody has read, or None if it is not known yet.
+        Parameters
+        ----------
+        driver : Driver
+        name : str
+            The partition.
+        committed : CommittedPosition or None
+            The group's position; None if the group has committed none.
+        beginning : int or None
+            The position for a partition that nobody has read; None if it is not known yet.
         """
         own = self._ledger.resume_position(name)
         current, note = self._topic_id(name), _parse_note(committed)
@@ -386,16 +407,16 @@ class Placement:
         self._seek(driver, name, position)
         if committed is not None:
             began = note.began
-            # Where we have used more than the group was told, the stretch goes on that the last commit began.
+            # If our own position is larger than the group's, we continue in the range of the last owner.
             if position == committed.position and began[-1:] != (position,):
                 began = (*began, position)[-MAX_OWNERS:]
             self._began[name] = began or (position,)
         return True
 
     def _restore(self, name: str) -> bool:
-        """Return whether the state of the partition is here, and put its position into the ledger.
+        """Return whether this agent has the state of a partition, and record the position in this state.
 
-        It is True if states do not move between agents.
+        If states do not move between agents, return True.
         """
         if self._shards is None:
             return True
@@ -409,17 +430,18 @@ class Placement:
         return True
 
     def repair(self, driver: Driver, error: PositionGoneError) -> None:
-        """Set positions where there are records, after the brokers have said that there are none at ours.
+        """Set new positions for partitions if the brokers have no records at their positions.
 
-        If retention deleted records before they were read, the position is the log's start, whatever `start`
-        is, and the deleted records are counted. If the log ends before our position, because the topic was
-        created again or another broker with fewer records leads it, the position is the point from which the
-        logs differ. If the brokers do not know this point, it is the end of the log that `start` names.
+        If retention deleted records before they were read, reading continues at the start of the log,
+        whatever `start` is, and the deleted records are counted. The log may also end before the position,
+        because the topic was created again, or because another broker with fewer records leads the partition.
+        Then reading continues at the offset from which the logs differ. If the brokers do not know this
+        offset, reading continues at the start or the end of the log, as `start` says.
 
         Raises
         ------
         PositionGoneError
-            `start` is none: the operator wants to decide this.
+            `start` is none, so that the operator must decide.
         KafkaTimeoutError
             The brokers did not answer in time; try again.
         """
@@ -443,7 +465,7 @@ class Placement:
         for name in last:
             at = gone.pop(name)
             if not error.truncated and self._topic_id(name) and at <= last[name]:
-                driver.seek(name, at)  # the word is of the log before, which had this topic's name
+                driver.seek(name, at)  # the error is about the former log under the same name
             else:
                 start = first[name] if self._start == "earliest" else last[name]
                 self._continue_in_shorter_log(driver, name, at, error.places[name], start)
@@ -453,10 +475,10 @@ class Placement:
             )
 
     def _skip_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
-        """Continue at the first record that retention has left, and count the deleted records before it."""
+        """Continue at the first record that retention has left, and count the deleted records as a gap."""
         known = self._ledger.position_in_log(name).at
         if name in self._rereading and first <= known:
-            driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
+            driver.seek(name, known)  # only the record to compare is deleted
             return
         self._count_gap(name, known if name in self._rereading else at, first)
         self._ledger.record_start(name, first)
@@ -465,7 +487,21 @@ class Placement:
     def _continue_in_shorter_log(
         self, driver: Driver, name: str, at: int, divergence: int | None, start: int
     ) -> None:
-        """Continue in a log that ends before our position: where the logs differ, or else at `start`."""
+        """Continue in a log that ends before the agent's position.
+
+        Parameters
+        ----------
+        driver : Driver
+        name : str
+            The partition.
+        at : int
+            The agent's position.
+        divergence : int or None
+            The offset from which the logs differ, where reading continues; None if the brokers do not know
+            it.
+        start : int
+            The position that is used without a `divergence`.
+        """
         log.warning(
             "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
             "topic was created again, or its brokers lost records; reading continues at %s",
@@ -481,6 +517,7 @@ class Placement:
     def _larger_position(
         self, name: str, own: int | None, committed: CommittedPosition | None, began: tuple[int, ...]
     ) -> int | None:
+        """Return the larger of the agent's position and the group's, and count the records between them."""
         group = None if committed is None else committed.position
         if own is None or group is None:
             return own if group is None else group
@@ -500,14 +537,14 @@ class Placement:
             self._ledger.record_takeover(name, group)
             self._after_others.add(name)
             return group
-        if began:  # else a tool has reset the offsets of the group: nobody has read from there
+        if began:  # otherwise a tool has reset the group's offsets, and nobody has read from there
             self._overlap += own - group
         return own
 
     def _beginnings(self, driver: Driver, names: Collection[str]) -> dict[str, int]:
-        """Return where partitions begin that nobody has read, as far as their leaders answer in time.
+        """Return the positions for partitions that nobody has read, for all leaders that answer in time.
 
-        A leader that is away must not delay the other partitions.
+        A leader that is unreachable must not delay the partitions of other leaders.
         """
         wanted: dict[End, list[str]] = {"earliest": [], "latest": []}
         for name in names:
@@ -531,12 +568,12 @@ class Placement:
         return self._ids.get(partition_of(name).topic, "")
 
     def _is_other_log(self, name: str) -> bool:
-        """Return whether our position belongs to a topic that has been deleted and created again."""
+        """Return whether the agent's position belongs to a topic that was deleted and created again."""
         ours, current = self._ledger.position_in_log(name).log, self._topic_id(name)
         return bool(ours and current) and ours != current
 
     def _count_unread(self, name: str) -> int:
-        """Count the records of a deleted log that were not read as a gap, and return their number."""
+        """Count the unread records of a deleted log as a gap, and return their number."""
         old = self._ledger.position_in_log(name)
         lost = max(old.end - old.at, 0)
         self._gap += lost

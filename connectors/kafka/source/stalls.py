@@ -1,6 +1,6 @@
-"""Finds partitions that have stopped delivering while more and more records wait in them.
+"""Detection of partitions that deliver no records while their lag grows.
 
-The time is an argument, so that nothing here depends on a clock.
+The functions receive the time as an argument, and do not read a clock.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _LastCheck:
+    """A partition's position and end at the last check, and the time since when its log has grown."""
+
     position: int
     end: int
     growing_since: float | None = None
@@ -18,16 +20,16 @@ class _LastCheck:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A partition that stopped delivering.
+    """A partition that has stopped delivering records.
 
     Parameters
     ----------
     name : str
         The name of the partition, such as ``topic-3``.
     position : int
-        The position that does not move.
+        The position, which does not change.
     lag : int
-        The number of records after it.
+        The number of records between the position and the end of the log.
     """
 
     name: str
@@ -36,11 +38,12 @@ class Stall:
 
 
 class StallWatch:
-    """A detector of stuck partitions, from their positions and the ends of their logs.
+    """A detector of stuck partitions, which compares their positions with the ends of their logs.
 
-    A partition is stuck once its position has not moved for `seconds` after its log was first seen to grow. A
-    partition without new records is not stuck. Nor is one with a constant distance to its end, which can be
-    the records of an open transaction, or the markers at the end of a log.
+    A partition is stuck if its position has not changed for `seconds` since its log was first seen to grow. A
+    partition without new records is not stuck. A partition at a constant distance from its end is not stuck
+    either, because this distance may consist of records of an open transaction, or of markers of
+    transactions.
 
     Parameters
     ----------
@@ -65,9 +68,11 @@ class StallWatch:
         Parameters
         ----------
         now : float
-            Seconds of reading so far: time in which nothing was read on purpose proves nothing.
+            The time spent reading so far, in seconds. Time in which the source did not read on purpose does
+            not count.
         places : mapping of str to (int, int)
-            The position and the end of the log of each partition that is read; the others are forgotten.
+            The position and the end of the log of each partition that is read. The watch forgets all other
+            partitions.
         """
         self._seen = {name: seen for name, seen in self._seen.items() if name in places}
         stalls = []
@@ -85,10 +90,10 @@ class StallWatch:
         return stalls
 
     def has_not_moved(self, name: str, position: int) -> bool:
-        """Return whether a partition has not moved since the last call of `find_stalls`."""
+        """Return whether a partition is at the same position as in the last call of `find_stalls`."""
         seen = self._seen.get(name)
         return seen is not None and seen.position == position
 
     def forget(self) -> None:
-        """Forget all positions, because a new consumer gets its own time."""
+        """Forget all positions, so that a new consumer has the full time to deliver records."""
         self._seen.clear()
