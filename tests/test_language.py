@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
     "connectors/client",
     "connectors/formats",
+    "connectors/kafka",
     "connectors/spark",
     "monitor/agent",
     "monitor/base",
