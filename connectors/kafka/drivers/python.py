@@ -340,7 +340,7 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
             self._listener.on_committed(marks, error)
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        """Report partitions to the listener that the group has assigned to other members."""
+        """Report lost partitions, which the group has assigned to other members, to the listener."""
         self._paused -= set(lost)
         self.joined = False
         self._listener.on_lost(set(map(name_of, lost)))
