@@ -11,16 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES: tuple[str, ...] = (
-    "connectors/__init__.py",
-    "connectors/build.py",
-    "connectors/client",
-    "connectors/files.py",
-    "connectors/formats",
-    "connectors/http",
-    "connectors/redis_stream.py",
-    "connectors/spark",
-    "connectors/splits.py",
-    "connectors/stdin.py",
+    "connectors",
     "monitor/agent",
     "monitor/base",
     "monitor/cli",
@@ -33,7 +24,7 @@ PACKAGES: tuple[str, ...] = (
     "monitor/store",
     "monitor/testing",
 )
-"""Folders and files whose language is rewritten; pyproject.toml excuses the others from ruff's rules D."""
+"""The folders of the product."""
 
 FIRST_WORDS = re.compile(r"(Of|By|As|That|Those|What|Whose|Which|With|Whether|How|Where|When|If|So)\b")
 """No summary of a class, function or module begins with one of these."""

@@ -1,1 +1,1 @@
-"""The client libraries that a source reads Kafka by, behind one contract."""
+"""The client libraries for reading Kafka, behind one interface."""

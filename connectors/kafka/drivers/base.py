@@ -1,9 +1,9 @@
-"""The interface of a client library: one consumer in a group, whichever library does the work.
+"""The interface of a Kafka client library: a `Driver` is one consumer in a consumer group.
 
-Partitions have names such as ``topic-3``. A position is the offset of the next record to read from a
-partition. Errors are those of kafka-python, which is always installed, so that `errors` explains the same
-problem in the same words for each library. Beside these, a `Driver` raises only `PositionGoneError` and the
-errors of `monitor.base.errors`.
+Partitions have names such as ``topic-3``. The position of a partition is the offset of the next record to
+read. Drivers raise the errors of kafka-python, which is always installed, so that `errors` explains a problem
+in the same words for every library. In addition, drivers raise `PositionGoneError` and the errors of
+`monitor.base.errors`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from kafka import TopicPartition
 from connectors.formats.wires.cloudevents import Headers
 
 End = Literal["earliest", "latest"]
+"""The start of a log (earliest) or its end (latest)."""
 
 
 LAST_COMMIT_SECONDS = 10.0
-"""The longest time for the last commit of revoked partitions, for which the whole group waits."""
+"""The time limit for the last commit of revoked partitions, in seconds; the whole group waits for it."""
 
 
 class CommittedPosition(NamedTuple):
-    """A position that is committed to the group, with the note that is stored beside it.
+    """A position that the group has committed, with the note that is stored beside it.
 
     Parameters
     ----------
     position : int
         The offset of the next record.
     note : str
-        A text of the consumer that commits, for later owners of the partition; see
+        A text from the consumer that committed, for later owners of the partition; see
         `connectors.kafka.source.placement.Placement`.
     """
 
@@ -41,25 +42,26 @@ class CommittedPosition(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Properties of a record by which it differs from a record at the same offset of another log.
+    """The leader epoch and the timestamp of a record.
 
-    A topic that was deleted and created again is another log under the same name.
+    A topic that was deleted and created again has a new log, which uses the same offsets as the old log. Two
+    records with the same offset and different stamps belong to different logs.
 
     Parameters
     ----------
     epoch : int
         The epoch of the leader that received the record; -1 if unknown.
     time : int
-        The record's timestamp in ms; -1 if unknown.
+        The timestamp of the record in milliseconds; -1 if unknown.
     """
 
     epoch: int = -1
     time: int = -1
 
     def differs(self, other: Stamp) -> bool:
-        """Return whether two stamps cannot belong to one record.
+        """Return whether two stamps belong to different records.
 
-        An unknown number fits any other.
+        A field that is unknown in one of the stamps is not compared.
 
         Examples
         --------
@@ -71,6 +73,7 @@ class Stamp(NamedTuple):
 
 
 NO_STAMP = Stamp()
+"""The stamp of an unknown record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,15 @@ class Polled:
     ----------
     partition : str
     values : sequence of bytes or None
-        The value of each message; None for a message without a value.
+        The value of each message; None for a message without a value (a tombstone).
     offsets : sequence of int
-        The offset of each message, rising.
+        The offset of each message, in increasing order.
     unreadable : str
-        If the values are placeholders for messages that a broker's disk has damaged, the reason; else empty.
+        The reason why the messages are unreadable, if `values` are placeholders for the messages of a damaged
+        batch; otherwise empty.
     headers : sequence of Headers or None
-        The headers of each message, from `connectors.formats.wires.beside`, if the driver must return them.
+        The headers of each message, from `connectors.formats.wires.beside`; None if the driver does not
+        return headers.
     first, last : Stamp
         The stamps of the first and of the last message.
     """
@@ -107,7 +112,7 @@ class Polled:
 
 
 class TopicDescription(NamedTuple):
-    """A topic as the brokers describe it.
+    """The id and the partitions of a topic, as the brokers report them.
 
     Parameters
     ----------
@@ -115,7 +120,7 @@ class TopicDescription(NamedTuple):
         The id of the topic, which changes if the topic is deleted and created again. Empty for brokers before
         2.8.
     partitions : collection of int
-        The numbers of its partitions; empty while the brokers do not know them.
+        The numbers of the topic's partitions; empty if the brokers do not know them yet.
     """
 
     id: str
@@ -123,17 +128,18 @@ class TopicDescription(NamedTuple):
 
 
 class PositionGoneError(Exception):
-    """An error that says that the brokers have no records at the positions of some partitions.
+    """An error about positions at which the brokers have no records.
 
     Parameters
     ----------
     places : mapping of str to int or None
-        By partition, the offset from which on the brokers' log differs from the one that was read, or None if
-        the brokers do not know it.
+        For each affected partition, the offset from which on the brokers' log differs from the log that was
+        read; None if the brokers do not know this offset.
     cause : Exception
         The error of the library.
     truncated : bool
-        Whether the log has lost records before a position, so that other records may be there now.
+        Whether the brokers have lost records before a position, so that its offset may belong to another
+        record now.
     """
 
     def __init__(self, places: Mapping[str, int | None], cause: Exception, truncated: bool = False) -> None:
@@ -146,53 +152,54 @@ class PositionGoneError(Exception):
 class RebalanceListener(Protocol):
     """The interface that a driver calls when the group assigns or revokes partitions.
 
-    The calls come from a thread of the client library.
+    The calls may come from a thread of the client library.
     """
 
-    def assigned(self, names: set[str]) -> None:
-        """Add newly assigned partitions.
+    def on_assigned(self, names: set[str]) -> None:
+        """Receive newly assigned partitions.
 
-        The driver pauses each until it has a position (`Driver.seek`) and is resumed.
+        The driver pauses each partition until `Driver.seek` sets its position and `Driver.resume` is called.
         """
 
-    def draining(self, names: set[str]) -> Iterator[None]:
-        """Yield while these partitions, which the group takes away, must not be given up yet.
+    def on_revoke(self, names: set[str]) -> Iterator[None]:
+        """Yield while these partitions, which the group is revoking, must be kept.
 
-        The driver sleeps for a moment after each step.
+        The driver sleeps for a moment after each step, and gives the partitions up when the iterator ends.
         """
 
     def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
-        """Return the positions of these partitions that must still be committed, after `draining`."""
+        """Return the positions to commit for these revoked partitions, after `on_revoke` has ended."""
 
-    def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
+    def on_committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
         """Receive the outcome of the commit of the `last_marks`.
 
         Parameters
         ----------
         marks : mapping of str to CommittedPosition
-            The positions that were sent, by partition.
+            The positions that were sent to the brokers, by partition.
         error : Exception or None
-            None if the brokers have stored them.
+            None if the brokers have stored the positions.
         """
 
-    def lost(self, names: set[str]) -> None:
-        """Remove partitions that the group has already given to other members.
+    def on_lost(self, names: set[str]) -> None:
+        """Remove partitions that the group has already assigned to other members.
 
-        Nothing can be committed for them.
+        The positions of these partitions can no longer be committed.
         """
 
 
 class Driver(ABC):
-    """One consumer of a client library, for use by one thread.
+    """A consumer of one client library, for use by one thread.
 
-    A driver lives as long as its consumer: after an error, another driver replaces it.
+    A driver has one consumer for its whole life. After an error, a new driver replaces it.
 
     Attributes
     ----------
     with_headers : bool
-        Whether polled messages must have their headers, keys and times; set before `connect`.
+        Whether `poll` returns the headers, the key and the time of each message; set before `connect`.
     with_any_headers : bool
-        Whether they must have them if any message has headers, which may show its format.
+        Whether `poll` returns them for the messages of a partition if any of these messages has headers. The
+        headers may show the format of the messages.
     """
 
     with_headers: bool = False
@@ -200,14 +207,14 @@ class Driver(ABC):
 
     @abstractmethod
     def connect(self, timeout_seconds: float) -> bool:
-        """Wait for an answer of a broker, and return whether one came in time.
+        """Wait for an answer from a broker, and return whether an answer arrived in time.
 
-        Call it again until one has.
+        Call this method again until it returns True.
         """
 
     @abstractmethod
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Join the group, once, after `connect`.
+        """Join the group to read topics; call this method once, after `connect`.
 
         Parameters
         ----------
@@ -218,35 +225,43 @@ class Driver(ABC):
 
     @abstractmethod
     def assign(self, positions: Mapping[str, int]) -> None:
-        """Read these partitions from these positions, outside of any group, instead of `subscribe`."""
+        """Read these partitions from these positions, outside of any group.
+
+        Call this method instead of `subscribe`.
+        """
 
     @abstractmethod
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """Return at most `most` messages, and wait for the first of them.
+        """Wait for the first message, and return the available messages, at most `most` of them.
 
-        The driver may call the listener meanwhile.
+        The driver may call the listener during a poll.
 
         Raises
         ------
         PositionGoneError
-            There are no records at a position.
+            The brokers have no records at the position of a partition.
         """
 
     @abstractmethod
     def idle(self) -> None:
-        """Stay in the group without reading; it is called every few milliseconds instead of `poll`."""
+        """Stay in the group without reading messages.
+
+        The source calls this method every few milliseconds while it does not call `poll`.
+        """
 
     @abstractmethod
-    def assigned(self) -> set[str]:
+    def assignment(self) -> set[str]:
         """Return the partitions that the group has assigned to this consumer."""
 
     @abstractmethod
     def partitions_of(self, topic: str) -> set[int]:
-        """Return the numbers of a topic's partitions; empty while the brokers have named none."""
+        """Return the numbers of a topic's partitions, or an empty set if none is known yet."""
 
     @abstractmethod
     def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
-        """Ask the brokers for the ids and the partitions of topics, and leave out topics that do not exist.
+        """Ask the brokers for the ids and the partitions of topics.
+
+        The result does not contain topics that do not exist.
 
         Raises
         ------
@@ -255,36 +270,38 @@ class Driver(ABC):
         """
 
     @abstractmethod
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Return whether the brokers that lead the assigned partitions are connected.
 
-        Without assigned partitions, any broker is enough.
+        If no partition is assigned, one connected broker is enough.
         """
 
     @abstractmethod
     def refresh(self) -> None:
-        """Ask the brokers at once which topics exist, sooner than the library would."""
+        """Ask the brokers which topics exist, without waiting for the next regular request of the library."""
 
     @abstractmethod
     def position(self, name: str) -> int | None:
-        """Return the offset of the next message of a partition, or None if it is not known."""
+        """Return the offset of the next message of a partition, or None if the offset is not known."""
 
     @abstractmethod
     def highwater(self, name: str) -> int | None:
-        """Return the end of a partition's log as of the last messages, or None if it is not known."""
+        """Return the end of a partition's log as of the last fetch, or None if the end is not known."""
 
     @abstractmethod
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
-        """Ask the brokers for the first or the last offsets of partitions, of all at once.
+        """Ask the brokers for the first or the last offsets of partitions, in as few requests as possible.
 
-        A partition is left out if its leader is away, or does not answer in time.
+        The result does not contain a partition if its leader is unreachable or does not answer in time.
         """
 
     @abstractmethod
-    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
-        """Ask the brokers for the positions that the group has committed, of all partitions at once.
+    def committed_positions(
+        self, names: Collection[str], timeout_seconds: float
+    ) -> dict[str, CommittedPosition]:
+        """Ask the brokers for the positions that the group has committed, in one request.
 
-        A partition without a committed position is left out.
+        The result does not contain partitions without a committed position.
 
         Raises
         ------
@@ -294,36 +311,42 @@ class Driver(ABC):
 
     @abstractmethod
     def seek(self, name: str, position: int) -> None:
-        """Set the position from which a partition is read."""
+        """Set the offset from which a partition is read."""
 
     @abstractmethod
     def pause(self, names: Collection[str]) -> None:
-        """Stop fetching messages of these partitions until `resume`, without giving the partitions up."""
+        """Stop fetching messages of these partitions until `resume`; the partitions stay assigned."""
 
     @abstractmethod
     def resume(self, names: Collection[str]) -> None:
-        """Fetch messages of these partitions again."""
+        """Continue to fetch messages of paused partitions."""
 
     @abstractmethod
     def commit_soon(
-        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
+        self, marks: Mapping[str, CommittedPosition], on_stored: Callable[[Mapping[str, int]], None]
     ) -> None:
         """Send positions to commit, without waiting for the answer.
 
         Parameters
         ----------
         marks : mapping of str to CommittedPosition
-        arrived : callable
+        on_stored : callable
             Called later with the positions that the brokers have stored.
         """
 
     @abstractmethod
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
-        """Send positions to commit, and wait until the brokers have stored them."""
+        """Send positions to commit, and wait until the brokers have stored them.
+
+        Raises
+        ------
+        KafkaError
+            The brokers refused the positions, or did not answer in time.
+        """
 
     @abstractmethod
     def close(self, timeout_seconds: float) -> None:
-        """Leave the group without a commit."""
+        """Leave the group and close the consumer, without a commit."""
 
 
 def name_of(tp: TopicPartition) -> str:
@@ -338,6 +361,9 @@ def name_of(tp: TopicPartition) -> str:
 
 
 def partition_of(name: str) -> TopicPartition:
-    """Return the partition of a name, whose last hyphen is before the number: topics may contain hyphens."""
+    """Return the partition with a name such as ``topic-3``.
+
+    The number follows the last hyphen, because the name of a topic may contain hyphens.
+    """
     topic, _, number = name.rpartition("-")
     return TopicPartition(topic, int(number))

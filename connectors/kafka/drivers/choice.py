@@ -1,4 +1,4 @@
-"""Chooses the client library by which a source reads, and makes its driver."""
+"""The choice of the client library that reads for a source."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def checked_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
-    """Return a driver of the library that the source names, which is not connected yet.
+    """Return a new driver of the client library that the source names; the driver is not connected yet.
 
-    It returns the headers of messages if the source's mapping needs them.
+    The driver returns the headers of messages if the source's mapping reads headers. Without a mapping, the
+    driver returns headers if any message of a partition has them.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
     Raises
     ------
     SourceError
-        A password's file cannot be read.
+        The file of a password cannot be read.
     """
     options = with_secrets(options)
     if settings.driver == "confluent":

@@ -1,8 +1,8 @@
-"""Builds a consumer of kafka-python while the brokers may be away.
+"""Construction of a consumer of kafka-python, even if no broker is reachable at first.
 
-kafka-python's consumer blocks in its constructor until a broker has answered, and gives up after some time.
-Here a separate thread runs the constructor, again and again, so that a source opens at once, and is up as
-soon as a broker is.
+The constructor of kafka-python's consumer blocks until a broker answers, and raises an error after some time.
+A `BrokerConnection` therefore calls the constructor in a thread of its own until it succeeds. A source can
+open at once, and begins to read as soon as a broker is reachable.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaError, SaslAuthenticationFailedError
 from kafka.net.compat import KafkaNetClient
 
-from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.errors import is_transient
 from monitor.base.files import read_secret
 
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 1.0
+"""The time limit for each test connection of `why_away`, in seconds."""
 _ALERT_SECONDS = 0.3
 
 Receive = Callable[[], tuple[bytes, Exception | None]]
-"""Returns the bytes that a socket has received, and the error that ended its connection."""
+"""A function that returns the bytes that a socket has received, and the error that ended its connection."""
 
 _HOST_PORT = re.compile(r"(\[.+\]|[^:]+)(?::(\d+))?")
 
 
 class BrokerConnection:
-    """A consumer that is built in the background, with its network client.
+    """A consumer of kafka-python that is constructed in the background, with its network client.
 
     Parameters
     ----------
@@ -60,12 +61,12 @@ class BrokerConnection:
         return self._client
 
     def consumer(self, timeout_seconds: float) -> KafkaConsumer | None:
-        """Return the consumer once a broker has answered, or None if none has answered in time.
+        """Wait for the consumer and return it, or return None if no broker has answered in time.
 
         Raises
         ------
         Exception
-            The error of kafka-python, if another attempt would not help.
+            The error of kafka-python, if another attempt to connect would fail too.
         """
         if not self._finished.wait(timeout_seconds):
             return None
@@ -74,7 +75,10 @@ class BrokerConnection:
         return self._consumer
 
     def close(self, timeout_seconds: float) -> None:
-        """Stop the attempts, or close the consumer, which leaves the group without a commit."""
+        """Stop the attempts to connect, or close the consumer if it exists.
+
+        The consumer leaves its group without a commit.
+        """
         self._stopped.set()
         if self._consumer is not None:
             try:
@@ -88,8 +92,8 @@ class BrokerConnection:
         while not self._stopped.is_set():
             try:
                 self._consumer = self._build()
-            except Exception as error:  # noqa: BLE001 - handed to the thread that reads
-                if passes(error) or self._stopped.is_set():
+            except Exception as error:  # noqa: BLE001 - passed to the reading thread
+                if is_transient(error) or self._stopped.is_set():
                     self._stopped.wait(0.1)
                     continue
                 self._error = error
@@ -100,51 +104,52 @@ class BrokerConnection:
         try:
             return KafkaConsumer(kafka_client=self._keep_client, **self._options)
         except BaseException:
-            # A consumer that could not be built leaves its thread and sockets behind.
+            # A consumer whose constructor failed leaves its thread and sockets open.
             self._close_client()
             raise
 
     def _close_client(self) -> None:
         if self._client is not None:
-            with suppress(RuntimeError):  # the other thread was first: "NetworkSelector closed!"
+            with suppress(RuntimeError):  # the other thread has closed it: "NetworkSelector closed!"
                 self._client.close()
 
     def _keep_client(self, **config: Any) -> KafkaNetClient:
-        self._client = new_client(config, self._refused)
+        self._client = new_client(config, self._on_refused)
         return self._client
 
-    def _refused(self, error: Exception) -> None:
-        """Pass a refused login to the thread that reads, because kafka-python would only repeat it."""
+    def _on_refused(self, error: Exception) -> None:
+        """Pass a refused login to the reading thread; kafka-python would only try to log in again."""
         self._error = error
         self._stopped.set()
         self._finished.set()
 
 
-def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) -> KafkaNetClient:
-    """Return a network client for a consumer or a producer that is being built.
+def new_client(config: Mapping[str, Any], on_refused: Callable[[Exception], None]) -> KafkaNetClient:
+    """Return a network client for a consumer or a producer that is being constructed.
 
     Parameters
     ----------
     config : mapping of str to object
-    refused : callable
-        Called with the error if brokers refuse the login, which kafka-python logs and treats as an outage.
+    on_refused : callable
+        Called with the error if a broker refuses the login. kafka-python itself only logs the error and
+        connects again.
     """
     client = KafkaNetClient(**config)
-    # kafka-python 3.0 does not hand the option of this name on to where it counts, and a misspelt topic
-    # would come into being on the brokers.
+    # kafka-python 3.0 does not pass this option on to its metadata requests, so that the brokers would create
+    # a topic with a misspelt name.
     client.cluster.config["allow_auto_create_topics"] = False
     manager = client._manager
-    ask = manager.get_connection
+    make_connection = manager.get_connection
 
     def get_connection(*args: Any, **keywords: Any) -> Any:
-        connection = ask(*args, **keywords)
+        connection = make_connection(*args, **keywords)
         if not connection.init_future.is_done:
-            connection.init_future.add_errback(judge)
+            connection.init_future.add_errback(report_refusal)
         return connection
 
-    def judge(error: Exception) -> None:
+    def report_refusal(error: Exception) -> None:
         if isinstance(error, SaslAuthenticationFailedError):
-            refused(error)
+            on_refused(error)
 
     manager.get_connection = get_connection
     build = manager._build_transport
@@ -159,10 +164,10 @@ def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) 
 
 
 def _keep_last_bytes(receive: Receive) -> Receive:
-    """Return a `receive` that passes on the bytes before the end of a connection, and reports the end next.
+    """Return a version of `receive` that reports the end of a connection after the last bytes.
 
-    kafka-python drops the bytes that it reads together with the end. Brokers answer a wrong password and hang
-    up at once, so the refusal would be lost.
+    kafka-python drops the bytes that it receives together with the end of a connection. Brokers answer a
+    wrong password and close the connection at once, so the refusal would be lost.
     """
 
     def receive_and_keep() -> tuple[bytes, Exception | None]:
@@ -175,12 +180,12 @@ def _keep_last_bytes(receive: Receive) -> Receive:
 def why_away(brokers: Sequence[str], options: Mapping[str, Any]) -> str:
     """Return the reasons why no broker answers, for a message.
 
-    It tries a bare connection and a TLS handshake to each broker.
+    The function connects to each broker, and makes a TLS handshake if the options ask for TLS.
 
     Parameters
     ----------
     brokers : sequence of str
-        ``host:port``; each is tried for at most some seconds.
+        Addresses as ``host:port``. Each attempt takes a few seconds at most.
     options : mapping of str to object
         The configured options, such as `security_protocol` and the certificates.
     """
@@ -188,12 +193,12 @@ def why_away(brokers: Sequence[str], options: Mapping[str, Any]) -> str:
 
 
 def _why_away(broker: str, options: Mapping[str, Any]) -> str:
-    found = _HOST_PORT.fullmatch(broker)
-    host, port = (found[1].strip("[]"), int(found[2] or 9092)) if found else (broker, 9092)
+    match = _HOST_PORT.fullmatch(broker)
+    host, port = (match[1].strip("[]"), int(match[2] or 9092)) if match else (broker, 9092)
     protocol = str(options.get("security_protocol", "PLAINTEXT"))
-    told = f"{broker} takes connections, but not as Kafka with security_protocol {protocol}"
+    message = f"{broker} takes connections, but not as Kafka with security_protocol {protocol}"
     if "SASL" in protocol:
-        told += ", or refuses the login"  # a broker may hang up before its refusal is read
+        message += ", or refuses the login"  # a broker may hang up before its refusal is read
     try:
         bare = socket.create_connection((host, port), timeout=PROBE_SECONDS)
     except OSError as error:
@@ -205,12 +210,12 @@ def _why_away(broker: str, options: Mapping[str, Any]) -> str:
         except ssl.SSLCertVerificationError as error:
             return f"{broker} is not trusted: {error.verify_message}; see options.ssl_cafile"
         except OSError as error:
-            return f"{told}: {getattr(error, 'reason', None) or error.strerror or error}"
-    return told
+            return f"{message}: {getattr(error, 'reason', None) or error.strerror or error}"
+    return message
 
 
 def _shake_hands(bare: socket.socket, host: str, options: Mapping[str, Any]) -> None:
-    """Do a TLS handshake as the clients do; an error of it is raised."""
+    """Make a TLS handshake with the same settings as the clients; raise OSError if it fails."""
     context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
     context.check_hostname = bool(options.get("ssl_check_hostname", True))
     if options.get("ssl_certfile"):
@@ -219,25 +224,26 @@ def _shake_hands(bare: socket.socket, host: str, options: Mapping[str, Any]) -> 
     with context.wrap_socket(bare, server_hostname=host) as secure:
         secure.settimeout(_ALERT_SECONDS)
         with suppress(TimeoutError):
-            secure.recv(1)  # that it wants a certificate of ours a server says only after the handshake
+            secure.recv(1)  # a server asks for a client's certificate only after the handshake
 
 
 SECRET_FILES: Mapping[str, str] = {
     "sasl_plain_password_file": "sasl_plain_password",
     "ssl_password_file": "ssl_password",
 }
-"""Our options for files with passwords, each with the client's option that gets the file's content."""
+"""The options that name a password file, each with the client's option that gets the content of the file."""
 
 
 def with_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options in which the contents of password files replace their paths.
+    """Return the options with the contents of password files in the place of their paths.
 
     A newline at the end of a file is not a part of the password.
 
     Raises
     ------
     SourceError
-        A file cannot be read, or does not hold a single line of text; the message names option and file.
+        A file cannot be read, or does not hold a single line of text; the message names the option and the
+        file.
 
     Examples
     --------
@@ -247,8 +253,8 @@ def with_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> with_secrets({"sasl_plain_username": "agent", "sasl_plain_password_file": str(path)})
     {'sasl_plain_username': 'agent', 'sasl_plain_password': 'secret'}
     """
-    found = {key: value for key, value in options.items() if key not in SECRET_FILES}
-    for key, becomes in SECRET_FILES.items():
+    result = {key: value for key, value in options.items() if key not in SECRET_FILES}
+    for key, plain in SECRET_FILES.items():
         if options.get(key) is not None:
-            found[becomes] = read_secret(f"options.{key}", str(options[key]))
-    return found
+            result[plain] = read_secret(f"options.{key}", str(options[key]))
+    return result

@@ -1,4 +1,4 @@
-"""Decides which errors of kafka-python pass, and explains the others with what to do about them."""
+"""Classification of the errors of kafka-python, and explanations of the errors that are not transient."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ _MOVES = (
 )
 
 
-def passes(error: BaseException) -> bool:
-    """Return whether reading may continue after an error.
+def is_transient(error: BaseException) -> bool:
+    """Return whether reading can continue after an error without help from a person.
 
-    It may if a broker is away or a partition moves to another broker, or if the group is being divided again.
+    Such errors occur while a broker is unreachable, while a partition moves to another broker, and while the
+    group assigns its partitions again.
     """
     return isinstance(error, (kafka_errors.RetriableError, OSError, *_REJOINS, *_MOVES))
 
 
 def explain(error: BaseException, brokers: Sequence[str]) -> SourceError:
-    """Return an error of a library as a `SourceError` of one sentence, with the error as its cause.
+    """Return a `SourceError` that explains an error of kafka-python in one sentence.
+
+    The cause of the returned error is the error of kafka-python.
 
     Parameters
     ----------
     error : BaseException
-        The error that kafka-python raised.
     brokers : sequence of str
-        The configured brokers, which name the cluster in the message.
+        The configured brokers, which the message names.
 
     Examples
     --------
     >>> print(explain(kafka_errors.UnsupportedCodecError("no lz4"), ["one:9092"]))
     Kafka at one:9092: Reading messages compressed with lz4, snappy or zstd needs an optional package: \
-pip install 'blindsight[kafka-codecs]' (from a checkout: pip install '.[kafka-codecs]')
+    pip install 'blindsight[kafka-codecs]' (from a checkout: pip install '.[kafka-codecs]')
     """
     ours = SourceError(f"Kafka at {', '.join(brokers)}: {_sentence(error)}")
     ours.__cause__ = error

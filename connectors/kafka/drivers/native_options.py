@@ -1,4 +1,4 @@
-"""Translates a source's options to librdkafka's properties, and checks them before anything starts."""
+"""Translation of a source's options to properties of librdkafka, with checks before any client is created."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def native_options(settings: KafkaSettings, options: Mapping[str, Any]) -> dict[
     settings : KafkaSettings
         The configuration of the source.
     options : mapping of str to object
-        The result of `options.consumer_options` for it.
+        The result of `options.consumer_options` for the source.
 
     Raises
     ------
     ConfigError
-        librdkafka has no property for an option; or it does not know a property or refuses its value; or a
-        property has another name here.
+        librdkafka has no property for an option, does not know a property, or refuses its value; or a
+        configuration must not set the property, or must set it under the name that kafka-python uses.
     MissingExtraError
         confluent-kafka is not installed.
 
@@ -90,8 +90,8 @@ def native_options(settings: KafkaSettings, options: Mapping[str, Any]) -> dict[
     --------
     >>> settings = KafkaSettings(kind="kafka", driver="confluent", brokers=("one:9092", "two:9092"),
     ...                          topics=("clicks",), options={"fetch_min_bytes": 1000})
-    >>> found = native_options(settings, settings.options)
-    >>> found["bootstrap.servers"], found["fetch.min.bytes"], found["enable.auto.commit"]
+    >>> properties = native_options(settings, settings.options)
+    >>> properties["bootstrap.servers"], properties["fetch.min.bytes"], properties["enable.auto.commit"]
     ('one:9092,two:9092', 1000, False)
     """
     own = {key: value for key, value in settings.options.items() if "." in key}
@@ -130,7 +130,15 @@ def _value(key: str, value: object) -> object:
 
 
 def _check(own: Mapping[str, object]) -> None:
-    """Let librdkafka check names and values, by a consumer that has no brokers to connect to."""
+    """Check the names and values of properties with librdkafka, on a consumer without brokers.
+
+    Raises
+    ------
+    ConfigError
+        librdkafka refuses a property.
+    MissingExtraError
+        confluent-kafka is not installed.
+    """
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
@@ -139,5 +147,5 @@ def _check(own: Mapping[str, object]) -> None:
         try:
             Consumer({"group.id": "check", key: value}).close()
         except (KafkaException, TypeError, ValueError) as error:
-            said = error.args[0].str() if isinstance(error, KafkaException) else error
-            raise ConfigError(f"options.{key}: librdkafka refuses it: {str(said).strip()}") from error
+            reason = error.args[0].str() if isinstance(error, KafkaException) else error
+            raise ConfigError(f"options.{key}: librdkafka refuses it: {str(reason).strip()}") from error

@@ -1,4 +1,4 @@
-"""Checks the options that a configuration passes on to kafka-python, before anything starts."""
+"""Checks of the options that a configuration passes to kafka-python, before any client is created."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM"),
 }
+"""The allowed values of the options that have a fixed set of values."""
 
 COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
 """The compressions that a producer may use; all but the first need the extra `kafka-codecs`."""
@@ -62,20 +63,20 @@ COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
 DEFAULTS: dict[str, Any] = {
     "client_id": "blindsight",
     "auto_offset_reset": "earliest",
-    # Its own reads what is aborted later too.
+    # kafka-python's default also reads records of transactions that are aborted later.
     "isolation_level": "read_committed",
-    # kafka-python's own (1 MiB a partition) halves the rate of reading small messages.
+    # kafka-python's default (1 MiB for each partition) halves the rate of reading small messages.
     "fetch_max_bytes": 64 << 20,
     "max_partition_fetch_bytes": 16 << 20,
-    # Its own 30 s would leave the feed down for so long after a broker came back.
+    # kafka-python's default of 30 s would delay reading for this time after a broker has returned.
     "reconnect_backoff_max_ms": 1000,
     "max_poll_records": 20_000,
-    # Its own five minutes would leave a partition that is added to a topic unread for so long.
+    # kafka-python's default of five minutes would delay reading of a partition that is added to a topic.
     "metadata_max_age_ms": 30_000,
-    # One attempt to reach any broker; attempts follow each other until one succeeds.
+    # The limit of one attempt to reach any broker; attempts follow each other until one succeeds.
     "bootstrap_timeout_ms": 15_000,
 }
-"""The options for which Blindsight has other defaults than kafka-python."""
+"""The options for which Blindsight has other defaults than kafka-python, with these defaults."""
 
 _WHOLE_OR_NONE = ("receive_buffer_bytes", "send_buffer_bytes")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -83,7 +84,7 @@ _BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/\[\]]+)(:\d{1,5})?")
 
 
 def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
-    """Check a source's options, and return the keyword arguments of `kafka.KafkaConsumer` for it.
+    """Check the options of a source, and return the keyword arguments of `kafka.KafkaConsumer`.
 
     Parameters
     ----------
@@ -98,15 +99,15 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        kafka-python does not know an option (the message names the nearest known one), or Blindsight does not
-        let a configuration set it; a value has the wrong type; or a broker or topic has an impossible name.
+        kafka-python does not know an option (the message names the most similar one), a configuration must
+        not set the option, a value has the wrong type, or the name of a broker or topic is not valid.
 
     Examples
     --------
     >>> settings = KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("predictions",),
     ...                          options={"security_protocol": "SSL"})
-    >>> found = consumer_options(settings)
-    >>> found["security_protocol"], found["group_id"], found["enable_auto_commit"]
+    >>> arguments = consumer_options(settings)
+    >>> arguments["security_protocol"], arguments["group_id"], arguments["enable_auto_commit"]
     ('SSL', 'blindsight', False)
     """
     check_brokers(settings.brokers)
@@ -117,7 +118,7 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
             )
     for key, value in settings.options.items():
         if settings.driver == "confluent" and "." in key:
-            continue  # librdkafka's own, which `native_options` looks at
+            continue  # a property of librdkafka, which `native_options` checks
         check_option(key, value, KafkaConsumer.DEFAULT_CONFIG, REFUSED, "KafkaConsumer")
     check_secrets(settings.options)
     return {
@@ -132,12 +133,12 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
 def check_files(options: Mapping[str, Any]) -> None:
     """Check that the files of certificates and passwords exist.
 
-    Without them a client would only try to connect again and again.
+    If a file is missing, a client would only try to connect again and again.
 
     Raises
     ------
     SourceError
-        A file is missing, or holds no password.
+        A file is missing, or a password file holds no password.
     """
     for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"):
         path = options.get(key)
@@ -147,9 +148,13 @@ def check_files(options: Mapping[str, Any]) -> None:
 
 
 def check_secrets(options: Mapping[str, Any], before: str = "") -> None:
-    """Raise a ConfigError if a password is set both as a text and as a file.
+    """Raise ConfigError if a password is set both as a text and as a file.
 
-    `before` is the path of the section in the configuration, with a dot at its end.
+    Parameters
+    ----------
+    options : mapping of str to object
+    before : str
+        The path of the section in the configuration, with a dot at its end, for the message.
     """
     for file, plain in SECRET_FILES.items():
         if file in options and plain in options:
@@ -157,9 +162,13 @@ def check_secrets(options: Mapping[str, Any], before: str = "") -> None:
 
 
 def check_brokers(brokers: Sequence[str], before: str = "") -> None:
-    """Raise a ConfigError if a broker is not an address.
+    """Raise ConfigError if a broker is not a valid address.
 
-    `before` is the path of the section in the configuration, with a dot at its end.
+    Parameters
+    ----------
+    brokers : sequence of str
+    before : str
+        The path of the section in the configuration, with a dot at its end, for the message.
     """
     for broker in brokers:
         if not _BROKER.fullmatch(broker):
@@ -174,22 +183,22 @@ def check_option(
     client: str,
     before: str = "",
 ) -> None:
-    """Raise a ConfigError if an option must not be passed on to kafka-python.
+    """Raise ConfigError if an option cannot be passed to kafka-python.
 
     Parameters
     ----------
     key : str
         The name of the option.
     value : object
-        Its configured value.
+        The configured value.
     known : mapping of str to object
-        The client's options with their defaults.
+        The options of the client, with their defaults.
     refused : mapping of str to str
-        The options among them that a configuration cannot set, each with the reason.
+        The options that a configuration cannot set, each with the reason.
     client : str
-        The client's class, for the message.
+        The class of the client, for the message.
     before : str
-        The path of the section in the configuration, with a dot at its end.
+        The path of the section in the configuration, with a dot at its end, for the message.
     """
     name = f"{before}options.{key}"
     if key in refused:
@@ -201,15 +210,15 @@ def check_option(
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"{name}: not an option of kafka-python's {client}{hint}")
     got = "something else" if "password" in key and key not in SECRET_FILES else repr(value)
-    wanted = _expected(key, known[key])
+    wanted = _expected_type(key, known[key])
     choices = {**CHOICES, "compression_type": COMPRESSIONS}.get(key)
     if choices and value not in choices:
         raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {got}")
-    if not _is(value, wanted):
+    if not _has_type(value, wanted):
         raise ConfigError(f"{name}: expected {wanted}, got {got}")
 
 
-def _expected(key: str, default: object) -> str:
+def _expected_type(key: str, default: object) -> str:
     if key in _WHOLE_OR_NONE:
         return "a whole number"
     if isinstance(default, bool):
@@ -219,7 +228,7 @@ def _expected(key: str, default: object) -> str:
     return "a text"
 
 
-def _is(value: object, wanted: str) -> bool:
+def _has_type(value: object, wanted: str) -> bool:
     if wanted == "true or false":
         return isinstance(value, bool)
     if wanted == "a whole number":

@@ -1,4 +1,7 @@
-"""Reads the newest messages of topics outside of the group, with no commit and no effect on its members."""
+"""Reading of the newest messages of topics, outside of the consumer group.
+
+Nothing is committed, and the members of the group are not affected.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +22,24 @@ _SECONDS = 10.0
 
 
 def peek(settings: KafkaSettings, records: int) -> list[RawMessages]:
-    """Return about `records` of the newest messages, spread over the partitions of the topics.
+    """Return about `records` of the newest messages, from all partitions of the topics.
 
     Parameters
     ----------
     settings : KafkaSourceConfig
     records : int
-        The largest number of messages; each partition that holds any gives at least one.
+        The largest number of messages; each partition that has messages contributes at least one.
 
     Raises
     ------
     SourceError
-        The brokers do not answer within ten seconds, or refuse us.
+        The brokers do not answer within ten seconds, or refuse access.
     ConfigError
         The options cannot be used.
     """
     options = {**checked_options(settings), "group_id": None}
     driver = make_driver(settings, options)
-    driver.with_headers = True  # whatever the mapping: they tell what it should be
+    driver.with_headers = True  # even if the mapping needs none: they show which mapping would fit
     try:
         if not driver.connect(_SECONDS):
             why = why_away(settings.brokers, options)
@@ -60,16 +63,20 @@ def _newest(driver: Driver, settings: KafkaSettings, records: int) -> list[RawMe
     filled = [name for name in names if name in first and last.get(name, 0) > first[name]]
     if not filled:
         return []
-    each = max(records // len(filled), 1)
-    driver.assign({name: max(first[name], last[name] - each) for name in filled})
-    found: dict[str, dict[int, tuple[bytes, Headers]]] = {name: {} for name in filled}
+    per_partition = max(records // len(filled), 1)
+    driver.assign({name: max(first[name], last[name] - per_partition) for name in filled})
+    by_partition: dict[str, dict[int, tuple[bytes, Headers]]] = {name: {} for name in filled}
     deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline and any((driver.position(name) or 0) < last[name] for name in filled):
         for part in driver.poll(0.2, records):
             headers = [()] * len(part.values) if part.headers is None else part.headers
             messages = zip((value or b"" for value in part.values), headers, strict=True)
-            found[part.partition].update(zip(part.offsets, messages, strict=True))
-    return [_raw(name, dict(islice(messages.items(), each))) for name, messages in found.items() if messages]
+            by_partition[part.partition].update(zip(part.offsets, messages, strict=True))
+    return [
+        _raw(name, dict(islice(messages.items(), per_partition)))
+        for name, messages in by_partition.items()
+        if messages
+    ]
 
 
 def _raw(name: str, messages: Mapping[int, tuple[bytes, Headers]]) -> RawMessages:

@@ -1,4 +1,4 @@
-"""The driver over kafka-python."""
+"""A driver that uses kafka-python."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from connectors.kafka.drivers.base import (
     partition_of,
 )
 from connectors.kafka.drivers.connection import BrokerConnection
-from connectors.kafka.drivers.unreadable import step_over
+from connectors.kafka.drivers.unreadable import skip_damaged_batch
 
 log = logging.getLogger(__name__)
 
 GENTLE_SECONDS = 1.0
-"""The time for which polls sleep instead of waiting, after a poll that used the processor in vain."""
+"""The time for which polls only sleep, after a poll that used the processor without a result, in seconds."""
 
 SLICE_SECONDS = 0.05
-"""The longest of these sleeps."""
+"""The longest duration of one of these sleeps, in seconds."""
 
 
 class PythonDriver(Driver):
-    """A driver over a consumer of kafka-python and its network client.
+    """A driver that uses a consumer of kafka-python and its network client.
 
     Parameters
     ----------
@@ -58,70 +58,70 @@ class PythonDriver(Driver):
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        # Its own reset would neither count what retention took nor know which partitions are new.
+        # kafka-python's reset neither counts records deleted by retention nor knows new partitions.
         self._connection = BrokerConnection({**options, "auto_offset_reset": "none"})
-        self._connected: KafkaConsumer | None = None
-        self._still: set[TopicPartition] = set()
+        self._ready_consumer: KafkaConsumer | None = None
+        self._paused: set[TopicPartition] = set()
         self._rebalances: _Rebalances | None = None
         self._gentle_until = 0.0
-        self._asked_anew = False
+        self._has_requested_rejoin = False
 
     @property
     def _consumer(self) -> KafkaConsumer:
-        assert self._connected is not None, "there is no consumer before a broker has answered"
-        return self._connected
+        assert self._ready_consumer is not None, "there is no consumer before a broker has answered"
+        return self._ready_consumer
 
     def connect(self, timeout_seconds: float) -> bool:
-        """Wait for an answer of a broker, and return whether one came in time."""
-        self._connected = self._connection.consumer(timeout_seconds)
-        return self._connected is not None
+        """Wait for an answer from a broker, and return whether an answer arrived in time."""
+        self._ready_consumer = self._connection.consumer(timeout_seconds)
+        return self._ready_consumer is not None
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Join the group."""
-        self._rebalances = _Rebalances(self._consumer, self._connection.client, self._still, listener)
+        """Join the group to read topics."""
+        self._rebalances = _Rebalances(self._consumer, self._connection.client, self._paused, listener)
         self._consumer.subscribe(topics=list(topics), listener=self._rebalances)
 
     def assign(self, positions: Mapping[str, int]) -> None:
-        """Read these partitions from these positions, outside of any group."""
+        """Read these partitions from these positions without joining a group."""
         self._consumer.assign(list(map(partition_of, positions)))
         for name, position in positions.items():
             self.seek(name, position)
 
     def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
-        """Return at most `most` messages, and wait for the first of them."""
+        """Wait for the first message, and return the available messages, at most `most` of them."""
         try:
-            polled = self._fetched(timeout_seconds, most)
+            polled = self._fetch(timeout_seconds, most)
         except CorruptRecordError as error:
-            lost = step_over(self._consumer, error)
+            lost = skip_damaged_batch(self._consumer, error)
             return [] if lost is None else [lost]
         return [self._polled(name_of(tp), records) for tp, records in polled.items()]
 
     def _polled(self, name: str, records: Sequence[Any]) -> Polled:
         wanted = self.with_headers or (self.with_any_headers and any(each.headers for each in records))
-        headers = [_beside(record) for record in records] if wanted else None
+        headers = [_headers(record) for record in records] if wanted else None
         values, offsets = [record.value for record in records], [record.offset for record in records]
         first, last = _stamp(records[0]), _stamp(records[-1])
         return Polled(name, values, offsets, headers=headers, first=first, last=last)
 
     def idle(self) -> None:
-        """Stay in the group without reading."""
+        """Stay in the group without reading messages."""
         self._consumer.pause(*self._consumer.assignment())
         try:
-            # The next poll meets a spoilt batch again.
+            # The next poll raises the error of a damaged batch again.
             with suppress(CorruptRecordError):
-                self._fetched(0.0, 1)
+                self._fetch(0.0, 1)
         finally:
-            self._consumer.resume(*(self._consumer.assignment() - self._still))
+            self._consumer.resume(*(self._consumer.assignment() - self._paused))
 
-    def assigned(self) -> set[str]:
+    def assignment(self) -> set[str]:
         """Return the partitions that the group has assigned to this consumer."""
         return set(map(name_of, self._consumer.assignment()))
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the numbers of a topic's partitions."""
-        # Without a subscription its metadata holds no topic that it was not asked for.
-        knows = self._consumer if self._rebalances is None else self._connection.client.cluster
-        return set(knows.partitions_for_topic(topic) or ())
+        # Without a subscription, the cluster knows no topics, and the consumer requests their metadata.
+        metadata = self._consumer if self._rebalances is None else self._connection.client.cluster
+        return set(metadata.partitions_for_topic(topic) or ())
 
     def describe(self, topics: Collection[str], timeout_seconds: float) -> dict[str, TopicDescription]:
         """Ask the brokers for the ids and the partitions of topics."""
@@ -136,16 +136,16 @@ class PythonDriver(Driver):
         async def ask() -> Any:
             return await client._manager.wait_for(client._manager.send(request), 1000 * timeout_seconds)
 
-        found = client._net.run(ask).topics
-        there = [each for each in found if each.error_code != UnknownTopicOrPartitionError.errno]
+        answers = client._net.run(ask).topics
+        existing = [each for each in answers if each.error_code != UnknownTopicOrPartitionError.errno]
         return {
             each.name: TopicDescription(
                 str(each.topic_id or ""), {part.partition_index for part in each.partitions}
             )
-            for each in there
+            for each in existing
         }
 
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Return whether the brokers that lead the assigned partitions are connected."""
         client, assigned = self._connection.client, self._consumer.assignment()
         if assigned:
@@ -153,131 +153,134 @@ class PythonDriver(Driver):
         return any(client.connected(broker.node_id) for broker in client.cluster.brokers())
 
     def refresh(self) -> None:
-        """Ask the brokers which topics exist.
+        """Ask the brokers now which topics exist.
 
         kafka-python itself asks only after `metadata_max_age_ms`.
         """
         self._connection.client.cluster.request_update()
 
     def position(self, name: str) -> int | None:
-        """Return the offset of the next message of a partition, or None if it has no position."""
-        found: int | None = self._consumer.position(partition_of(name), timeout_ms=0)
-        return found
+        """Return the offset of the next message of a partition, or None if the partition has no position."""
+        position: int | None = self._consumer.position(partition_of(name), timeout_ms=0)
+        return position
 
     def highwater(self, name: str) -> int | None:
-        """Return the end of a partition's log as of the last messages, or None if no message has come."""
-        found: int | None = self._consumer.highwater(partition_of(name))
-        return found
+        """Return the end of a partition's log as of the last fetch, or None before the first fetch."""
+        end: int | None = self._consumer.highwater(partition_of(name))
+        return end
 
     def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
         """Ask each leader for the first or the last offsets of its partitions.
 
-        kafka-python would drop all answers if one leader is away.
+        In a single call for all partitions, kafka-python would drop all answers if one leader is unreachable.
         """
-        ask = self._consumer.end_offsets if end == "latest" else self._consumer.beginning_offsets
-        led: dict[int | None, list[TopicPartition]] = defaultdict(list)
+        fetch = self._consumer.end_offsets if end == "latest" else self._consumer.beginning_offsets
+        by_leader: dict[int | None, list[TopicPartition]] = defaultdict(list)
         for tp in map(partition_of, names):
-            led[self._connection.client.cluster.leader_for_partition(tp)].append(tp)
-        found: dict[str, int] = {}
-        for places in led.values():
+            by_leader[self._connection.client.cluster.leader_for_partition(tp)].append(tp)
+        offsets: dict[str, int] = {}
+        for partitions in by_leader.values():
             with suppress(KafkaTimeoutError):
-                answer = ask(places, timeout_ms=int(1000 * timeout_seconds))
-                found |= {name_of(tp): int(offset) for tp, offset in answer.items()}
-        return found
+                answer = fetch(partitions, timeout_ms=int(1000 * timeout_seconds))
+                offsets |= {name_of(tp): int(offset) for tp, offset in answer.items()}
+        return offsets
 
-    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
-        """Ask the brokers for the positions that the group has committed, of all partitions at once.
+    def committed_positions(
+        self, names: Collection[str], timeout_seconds: float
+    ) -> dict[str, CommittedPosition]:
+        """Ask the brokers for the positions that the group has committed, in one request.
 
-        `KafkaConsumer.committed` would ask for one partition at a time.
+        `KafkaConsumer.committed` would send a request for each partition.
         """
-        found = self._consumer._coordinator.fetch_committed_offsets(
+        committed = self._consumer._coordinator.fetch_committed_offsets(
             list(map(partition_of, names)), timeout_ms=int(1000 * timeout_seconds)
         )
         return {
             name_of(tp): CommittedPosition(int(each.offset), each.metadata or "")
-            for tp, each in found.items()
+            for tp, each in committed.items()
         }
 
     def seek(self, name: str, position: int) -> None:
-        """Set the position from which a partition is read."""
+        """Set the offset from which a partition is read."""
         self._consumer.seek(partition_of(name), position)
 
     def pause(self, names: Collection[str]) -> None:
-        """Stop fetching messages of these partitions until `resume`, without giving the partitions up."""
-        places = list(map(partition_of, names))
-        self._still.update(places)
-        self._consumer.pause(*places)
+        """Stop fetching messages of these partitions until `resume`; the partitions stay assigned."""
+        partitions = list(map(partition_of, names))
+        self._paused.update(partitions)
+        self._consumer.pause(*partitions)
 
     def resume(self, names: Collection[str]) -> None:
-        """Fetch messages of these partitions again."""
-        places = list(map(partition_of, names))
-        self._still.difference_update(places)
-        self._consumer.resume(*places)
+        """Continue to fetch messages of paused partitions."""
+        partitions = list(map(partition_of, names))
+        self._paused.difference_update(partitions)
+        self._consumer.resume(*partitions)
 
     def commit_soon(
-        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
+        self, marks: Mapping[str, CommittedPosition], on_stored: Callable[[Mapping[str, int]], None]
     ) -> None:
         """Send positions to commit, without waiting for the answer."""
 
-        def heard(offsets: dict[TopicPartition, OffsetAndMetadata], answer: object) -> None:
+        def on_answer(offsets: dict[TopicPartition, OffsetAndMetadata], answer: object) -> None:
             if isinstance(answer, Exception):
                 log.debug("a commit failed and is repeated: %s", answer)
             else:
-                arrived({name_of(tp): offset.offset for tp, offset in offsets.items()})
+                on_stored({name_of(tp): offset.offset for tp, offset in offsets.items()})
 
-        self._consumer.commit_async(_offsets(marks), callback=heard)
+        self._consumer.commit_async(_offsets(marks), callback=on_answer)
 
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
         """Send positions to commit, and wait until the brokers have stored them."""
         self._consumer.commit(_offsets(marks), timeout_ms=int(1000 * timeout_seconds))
 
     def close(self, timeout_seconds: float) -> None:
-        """Leave the group without a commit."""
+        """Leave the group and close the consumer, without a commit."""
         self._connection.close(timeout_seconds)
 
-    def _fetched(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
-        self._see_through()
+    def _fetch(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
+        self._finish_join()
         try:
-            return self._calmly(timeout_seconds, most)
+            return self._poll_gently(timeout_seconds, most)
         except OffsetOutOfRangeError as error:
             raise PositionGoneError(dict.fromkeys(map(name_of, error.args[0])), error) from error
         except LogTruncationError as error:
             places = {name_of(tp): to and to.offset for tp, to in error.divergent_offsets.items()}
             raise PositionGoneError(places, error, truncated=True) from error
 
-    def _see_through(self) -> None:
-        """Let kafka-python finish a join that it has begun.
+    def _finish_join(self) -> None:
+        """Make kafka-python join the group again if it would otherwise read nothing.
 
-        If a join began because topics changed (one was created, or one gained partitions) and took longer
-        than one poll, kafka-python 3.0 regards it as finished as soon as the new division is computed. It
-        never collects its own part, and reads nothing any more.
+        A change of the topics (a new topic, or new partitions) makes a consumer join the group again. If this
+        takes longer than one poll, kafka-python 3.0 regards the join as finished when the new assignment is
+        computed. It then never fetches its own part of the assignment.
         """
         if self._rebalances is None:
             return
         coordinator = self._consumer._coordinator
-        if coordinator.rejoining or self._stands_in(joined=self._rebalances.joined):
+        if coordinator.rejoining or self._has_replaced_member(joined=self._rebalances.joined):
             coordinator.request_rejoin()
 
-    def _stands_in(self, joined: bool) -> bool:
-        """Return whether the consumer has just replaced a named member that died, and got its empty share.
+    def _has_replaced_member(self, joined: bool) -> bool:
+        """Return whether the consumer has replaced a dead static member and got no partitions.
 
-        Brokers give a member with a `group_instance_id` the partitions of the member before it, without
-        dividing the group again. They do so even if that member had joined before the topic was created: the
-        topic would never be read.
+        A static member has a `group_instance_id`. Brokers give the partitions of a dead static member to the
+        consumer that replaces it, without a new assignment for the group. If the dead member had joined
+        before the topic was created, the new consumer gets no partitions, and nobody would read the topic.
+        After the first True, the result is always False.
         """
         consumer = self._consumer
-        if self._asked_anew or not joined or consumer.assignment():
+        if self._has_requested_rejoin or not joined or consumer.assignment():
             return False
         if consumer.config["group_instance_id"] is None:
             return False
-        self._asked_anew = any(map(self.partitions_of, consumer.subscription()))
-        return self._asked_anew
+        self._has_requested_rejoin = any(map(self.partitions_of, consumer.subscription()))
+        return self._has_requested_rejoin
 
-    def _calmly(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
-        """Poll, without keeping a core busy while a broker is silent.
+    def _poll_gently(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
+        """Poll without keeping a core of the processor busy while a broker does not answer.
 
-        Once a heartbeat is overdue and unanswered, kafka-python's poll waits in steps of no length at all,
-        until it gives the connection up after `request_timeout_ms`.
+        If a heartbeat has no answer and the next one is due, kafka-python's poll waits in steps of length
+        zero. It does so until it closes the connection after `request_timeout_ms`.
         """
         if time.monotonic() < self._gentle_until:
             time.sleep(min(timeout_seconds, SLICE_SECONDS))
@@ -286,43 +289,45 @@ class PythonDriver(Driver):
         polled: Mapping[TopicPartition, list[Any]] = self._consumer.poll(
             int(1000 * timeout_seconds), max_records=most
         )
-        took, busy = time.monotonic() - began, time.thread_time() - busy
-        if not polled and took >= SLICE_SECONDS and busy > took / 4:
+        elapsed, busy = time.monotonic() - began, time.thread_time() - busy
+        if not polled and elapsed >= SLICE_SECONDS and busy > elapsed / 4:
             self._gentle_until = time.monotonic() + GENTLE_SECONDS
         return polled
 
 
 class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
-    """The listener that kafka-python calls in its network thread, while the reading thread polls."""
+    """A listener that kafka-python calls in its network thread, while the reading thread polls."""
 
     def __init__(
         self,
         consumer: KafkaConsumer,
         client: KafkaNetClient,
-        still: set[TopicPartition],
+        paused: set[TopicPartition],
         listener: RebalanceListener,
     ) -> None:
         self._consumer = consumer
         self._client = client
-        self._still = still
+        self._paused = paused
         self._listener = listener
         self.joined = False
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._still |= set(assigned)
+        """Pause newly assigned partitions until they have positions, and report them to the listener."""
+        self._paused |= set(assigned)
         self._consumer.pause(*assigned)
         for tp in assigned:
-            # A paused partition without any position would make every poll raise; the right one comes later.
+            # A paused partition without a position would make every poll raise; `place` sets the right one.
             self._consumer.seek(tp, 0)
-        self._listener.assigned(set(map(name_of, assigned)))
+        self._listener.on_assigned(set(map(name_of, assigned)))
         self.joined = True
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._still -= set(revoked)
+        """Wait until the listener has finished with revoked partitions, and commit their last positions."""
+        self._paused -= set(revoked)
         self.joined = False
         names = set(map(name_of, revoked))
-        for _ in self._listener.draining(names):
-            # The network thread's own sleep: heartbeats go on meanwhile.
+        for _ in self._listener.on_revoke(names):
+            # This is the sleep of the network thread, which sends heartbeats meanwhile.
             await self._client._net.sleep(0.01)
         marks = self._listener.last_marks(names)
         if not marks:
@@ -330,17 +335,18 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         try:
             commit = self._consumer.commit_async(_offsets(marks))
             await self._client._manager.wait_for(commit, 1000 * LAST_COMMIT_SECONDS)
-            self._listener.committed(marks, None)
+            self._listener.on_committed(marks, None)
         except KafkaError as error:
-            self._listener.committed(marks, error)
+            self._listener.on_committed(marks, error)
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        self._still -= set(lost)
+        """Report lost partitions, which the group has assigned to other members, to the listener."""
+        self._paused -= set(lost)
         self.joined = False
-        self._listener.lost(set(map(name_of, lost)))
+        self._listener.on_lost(set(map(name_of, lost)))
 
 
-def _beside(record: Any) -> Headers:
+def _headers(record: Any) -> Headers:
     return beside(record.headers, record.key, -1 if record.timestamp is None else record.timestamp)
 
 

@@ -1,7 +1,7 @@
-"""Skips a batch of records that a broker's disk has damaged, and counts the records that are lost with it.
+"""Skipping of record batches that are damaged on a broker's disk.
 
 A batch is the unit in which brokers store records and compute checksums. A client cannot read past a batch
-that fails its checksum.
+that fails its checksum. The driver returns a placeholder for each record of the batch and continues after it.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from kafka.errors import CorruptRecordError
 from connectors.kafka.drivers.base import Polled, name_of
 
 PLACEHOLDER = b"(unreadable in Kafka: its batch fails the checksum)"
-"""The value in place of each lost message, which is not JSON, so that the decoder rejects it."""
+"""The value that replaces each lost message; it is not JSON, so that the decoder rejects it."""
 
 PROBE_SECONDS = 5.0
+"""The time limit for the answer to one fetch during the search for the end of a batch, in seconds."""
 
 _WHERE = re.compile(r"TopicPartition\(topic='(.+)', partition=(\d+)\) at offset (\d+)")
 
 
-def spoilt_at(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
-    """Return the partition and first offset of the damaged batch, or None if the error names none."""
-    found = _WHERE.search(str(error))
-    if found is None:
+def damaged_batch_of(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
+    """Return the partition and first offset of the batch that an error names; None if it names no batch."""
+    match = _WHERE.search(str(error))
+    if match is None:
         return None
-    return TopicPartition(found[1], int(found[2])), int(found[3])
+    return TopicPartition(match[1], int(match[2])), int(match[3])
 
 
-def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | None:
-    """Move kafka-python's consumer behind a damaged batch, and return placeholders for its messages.
+def skip_damaged_batch(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | None:
+    """Move a consumer of kafka-python past a damaged batch, and return placeholders for the batch's messages.
 
     Parameters
     ----------
     consumer : KafkaConsumer
-        Nothing else may poll it meanwhile.
+        No other code may poll the consumer during the call.
     error : CorruptRecordError
         The error that `poll` raised.
 
     Returns
     -------
     Polled or None
-        One `PLACEHOLDER` for each lost offset. None if the brokers did not answer in time: the consumer is at
-        the batch again, and raises the same error at the next poll.
+        One `PLACEHOLDER` for each lost offset. None if the brokers did not answer in time, or the partition
+        is no longer assigned; if it is assigned, the next poll raises the same error.
 
     Raises
     ------
     CorruptRecordError
-        The error does not say where the batch is.
+        The error does not name the batch.
     """
-    where = spoilt_at(error)
+    where = damaged_batch_of(error)
     if where is None:
         raise error
     tp, start = where
@@ -76,18 +77,19 @@ def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | No
 
 
 def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int) -> int | None:
-    """Search for the offset after a damaged batch, and return it.
+    """Search for the offset after a damaged batch, and return this offset.
 
-    The batch itself says where it ends, but a damaged batch cannot be trusted. The brokers answer a request
-    for any offset inside the batch with the same batch, and for the first offset after it with another.
-    Doubling steps and bisection find the end in about 2 log2(n) fetches for a batch of n records.
+    The batch states its own end, but the data of a damaged batch cannot be trusted. For every offset inside
+    the batch, brokers return this batch; for the first offset after it, they return another batch. The search
+    doubles its step until it has passed the end, and then bisects. It needs about 2 log2(n) fetches for n
+    records.
 
     Parameters
     ----------
     is_inside : callable
         Returns whether an offset belongs to the batch, or None if the brokers did not answer in time.
     start : int
-        The batch's first offset.
+        The first offset of the batch.
     high : int
         The end of the log.
 
@@ -103,24 +105,24 @@ def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int)
     """
     inside, step = start, 1
     while inside + step < high:
-        found = is_inside(inside + step)
-        if found is None:
+        is_in_batch = is_inside(inside + step)
+        if is_in_batch is None:
             return None
-        if not found:
+        if not is_in_batch:
             break
         inside, step = inside + step, 2 * step
     outside = min(inside + step, high)
     while outside - inside > 1:
         middle = (inside + outside) // 2
-        found = is_inside(middle)
-        if found is None:
+        is_in_batch = is_inside(middle)
+        if is_in_batch is None:
             return None
-        inside, outside = (middle, outside) if found else (inside, middle)
+        inside, outside = (middle, outside) if is_in_batch else (inside, middle)
     return outside
 
 
 def _is_inside(consumer: KafkaConsumer, tp: TopicPartition, start: int, offset: int) -> bool | None:
-    """Return whether an offset belongs to the batch that begins at `start`, or None if no answer came."""
+    """Return whether an offset is in the batch that begins at `start`, or None if no answer arrives."""
     consumer.seek(tp, offset)
     deadline = time.monotonic() + PROBE_SECONDS
     while time.monotonic() < deadline:
@@ -128,7 +130,7 @@ def _is_inside(consumer: KafkaConsumer, tp: TopicPartition, start: int, offset: 
             if consumer.poll(timeout_ms=200, max_records=1):
                 return False
         except CorruptRecordError as error:
-            return spoilt_at(error) == (tp, start)
+            return damaged_batch_of(error) == (tp, start)
         if tp not in consumer.assignment():
             return None
     return None

@@ -1,1 +1,1 @@
-"""Topics to write to."""
+"""Kafka topics as destinations of reports and of rejected records."""

@@ -1,6 +1,6 @@
-"""Makes and closes kafka-python's clients for a sink.
+"""Creation and closing of kafka-python's clients for a sink.
 
-A client that could not be made leaves no thread and no socket behind.
+A client that cannot be created leaves no thread and no socket open.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kafka import errors as kafka_errors
 from kafka.net.compat import KafkaNetClient
 
 from connectors.kafka.drivers.connection import new_client, why_away, with_secrets
-from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.errors import is_transient
 from monitor.base.errors import SinkError, SourceError
 from monitor.config.root import KafkaSink
 
@@ -21,9 +21,9 @@ Client = TypeVar("Client", KafkaConsumer, KafkaProducer)
 
 
 def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: KafkaSink) -> Client:
-    """Return a consumer or a producer, once a broker has answered.
+    """Return a new consumer or producer, once a broker has answered.
 
-    It waits at most `bootstrap_timeout_ms`, an option of the client.
+    The function waits for `bootstrap_timeout_ms` at most, which is an option of the client.
 
     Parameters
     ----------
@@ -37,50 +37,50 @@ def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: Kafk
     Raises
     ------
     SinkError
-        No broker answers, or the brokers refuse us, or a password's file cannot be read.
+        No broker answers, the brokers refuse access, or the file of a password cannot be read.
     """
     try:
         options = with_secrets(options)
     except SourceError as error:
         raise SinkError(f"{place_of(settings)}: {error}") from error
-    made: list[KafkaNetClient] = []
+    network_clients: list[KafkaNetClient] = []
     refusals: list[Exception] = []
 
-    def keep(**config: Any) -> KafkaNetClient:
-        made.append(new_client(config, refusals.append))
-        return made[-1]
+    def create_client(**config: Any) -> KafkaNetClient:
+        network_clients.append(new_client(config, refusals.append))
+        return network_clients[-1]
 
     try:
-        return kind(kafka_client=keep, **options)
+        return kind(kafka_client=create_client, **options)
     except Exception as error:
-        for client in made:
+        for client in network_clients:
             client.close()
         raise explain_sink(refusals[-1] if refusals else error, settings) from error
 
 
 def close_producer(producer: KafkaProducer, timeout_seconds: float) -> None:
-    """Close a producer, and drop the messages that it has not sent after `timeout_seconds`.
+    """Close a producer, and drop the messages that it has not sent within `timeout_seconds`.
 
-    Another producer sends these messages again.
+    The caller keeps these messages, and sends them again with another producer.
     """
     try:
         producer.close(timeout=timeout_seconds)
     except kafka_errors.KafkaTimeoutError:
-        # It gives up in the middle, and would try again when it is collected.
+        # kafka-python stops halfway, and would try again when Python collects the producer as garbage.
         producer._sender.force_close()
         producer._sender.join(1.0)
         producer.close(timeout=0)
 
 
 def explain_sink(error: BaseException, settings: KafkaSink) -> SinkError:
-    """Return an error of kafka-python as a `SinkError` of one sentence that says what to do.
+    """Return a `SinkError` that explains an error of kafka-python in one sentence, with the remedy.
 
     Examples
     --------
     >>> settings = KafkaSink(brokers=("one:9092",), topic="windows")
     >>> print(explain_sink(kafka_errors.TopicAuthorizationFailedError("windows"), settings))
     topic windows of Kafka at one:9092: the brokers do not let this user write it; allow it to WRITE, READ \
-and DESCRIBE the topic (windows)
+    and DESCRIBE the topic (windows)
     """
     where = place_of(settings)
     detail = " ".join(str(arg) for arg in error.args) or type(error).__name__
@@ -101,7 +101,7 @@ and DESCRIBE the topic (windows)
         )
     elif isinstance(error, (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError)):
         why = "there is no such topic; create it, or correct the name"
-    elif passes(error):
+    elif is_transient(error):
         why = f"no Kafka broker answers ({why_away(settings.brokers, settings.options)})"
     else:
         why = f"it cannot be written: {type(error).__name__}: {detail}"
@@ -109,5 +109,5 @@ and DESCRIBE the topic (windows)
 
 
 def place_of(settings: KafkaSink) -> str:
-    """Return a description of a sink for error messages: ``topic windows of Kafka at one:9092``."""
+    """Return the topic and the brokers of a sink, for messages: ``topic windows of Kafka at one:9092``."""
     return f"topic {settings.topic} of Kafka at {', '.join(settings.brokers)}"

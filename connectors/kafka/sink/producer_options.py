@@ -1,4 +1,4 @@
-"""Checks the options that a configuration passes on to kafka-python's producer, and adds Blindsight's own."""
+"""Checks of the configured options of kafka-python's producer, and the options that Blindsight sets."""
 
 from __future__ import annotations
 
@@ -39,47 +39,48 @@ PRODUCER_REFUSED: dict[str, str] = {
 
 PRODUCER_DEFAULTS: dict[str, Any] = {
     "client_id": "blindsight",
-    # Windows close together, for several models and groups: one request takes them all.
+    # The windows of several models and groups close at the same time, and fit into one request.
     "linger_ms": 5,
     "batch_size": 1 << 18,
-    # Its own 30 s would leave the sink down for so long after a broker came back.
+    # kafka-python's default of 30 s would delay the sink for this time after a broker has returned.
     "reconnect_backoff_max_ms": 1000,
     "metadata_max_age_ms": 30_000,
     "bootstrap_timeout_ms": 3000,
 }
-"""The options for which Blindsight has other defaults than kafka-python."""
+"""The options for which Blindsight has other defaults than kafka-python, with these defaults."""
 
 _OURS: dict[str, Any] = {
     "acks": "all",
     "enable_idempotence": True,
     "max_block_ms": 3000,
-    # A batch that is given up may still arrive; one that is tried for ever, under one number, arrives once.
+    # A batch that the producer gives up may still arrive. A batch that it repeats without end, under the
+    # same number, arrives once.
     "delivery_timeout_ms": 2**31 - 1,
     "allow_auto_create_topics": False,
 }
 
 
 def producer_options(settings: KafkaSink, setting: str) -> dict[str, Any]:
-    """Check a sink's options, and return the keyword arguments of `kafka.KafkaProducer` for it.
+    """Check the options of a sink, and return the keyword arguments of `kafka.KafkaProducer`.
 
     Parameters
     ----------
     settings : KafkaSink
         The configuration of the sink.
     setting : str
-        The section's path in the configuration, for messages.
+        The path of the section in the configuration, for messages.
 
     Raises
     ------
     ConfigError
-        kafka-python does not know an option (the message names the nearest known one), or Blindsight sets it
-        itself; a value has the wrong type; or a broker has an impossible address.
+        kafka-python does not know an option (the message names the most similar one), Blindsight sets the
+        option itself, a value has the wrong type, or the address of a broker is not valid.
 
     Examples
     --------
     >>> settings = KafkaSink(brokers=("broker:9092",), topic="windows", options={"compression_type": "gzip"})
-    >>> found = producer_options(settings, "reports.kafka")
-    >>> found["acks"], found["enable_idempotence"], found["compression_type"]
+    >>> arguments = producer_options(settings, "reports.kafka")
+    >>> arguments["acks"], arguments["enable_idempotence"], arguments["compression_type"]
     ('all', True, 'gzip')
     """
     before = f"{setting}."

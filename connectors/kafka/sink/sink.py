@@ -16,11 +16,11 @@ from monitor.export.sinks.destination import Destination, FollowedDestination, I
 from monitor.export.sinks.rejects_file import Rejected, reject_line
 
 MARK = "reports.kafka/"
-"""The beginning of the keys under which the store keeps how far each partition was written."""
+"""The prefix of the keys under which the store saves the mark of each partition of the reports' topic."""
 
 
 class TopicDestination(Destination[Item]):
-    """A topic that receives the items of a queue, one message for each.
+    """A topic that receives each item of a queue as one message.
 
     Parameters
     ----------
@@ -46,19 +46,22 @@ class TopicDestination(Destination[Item]):
         return self._topic.refused
 
     def open(self) -> None:
-        """Check the files of certificates and passwords, without waiting for brokers: `deliver` does that."""
+        """Check the files of certificates and passwords.
+
+        The method does not wait for brokers; `deliver` does.
+        """
         self._topic.check()
 
     def deliver(self, items: Sequence[Item]) -> int:
-        """Send items, wait until the brokers have acknowledged them, and return their number."""
-        if not self._topic.busy:
+        """Send items, wait until the brokers have acknowledged all of them, and return their number."""
+        if not self._topic.is_busy:
             self._count = len(items)
             self._topic.send([self._encode(item) for item in items])
         self._topic.settle()
         return self._count
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver`, from another thread."""
+        """End a wait inside `deliver`; call this method from another thread."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:
@@ -67,20 +70,20 @@ class TopicDestination(Destination[Item]):
 
 
 class ReportsTopic(FollowedDestination):
-    """A topic that receives each report of the store exactly once, even after crashes.
+    """A topic that receives each report of the store exactly once, even after a crash.
 
-    Each message has the store's identity and the report's id in its headers. After a crash, the partitions
-    are read from where they ended at the last checkpoint, and reports that are already in the topic are not
-    sent again.
+    The headers of each message contain the identity of the store and the id of the report. After a crash, the
+    destination reads each partition from the offset where it ended at the last checkpoint, and sends only the
+    reports that the topic does not contain yet.
 
     Parameters
     ----------
     topic : Topic
         Sends the messages.
     store : str
-        The store's identity.
+        The identity of the store.
     lease : int, optional
-        The number of the lease on the store, if it has one: it grows with each owner.
+        The number of the lease on the store, which grows with each owner; None if the store has no leases.
     """
 
     name = "reports_topic"
@@ -92,12 +95,12 @@ class ReportsTopic(FollowedDestination):
         self._store = store
         self._lease = [] if lease is None else [(LEASE_HEADER, b"%d" % lease)]
         self._prefix = f"{MARK}{topic.settings.topic}-"
-        self._uncertain = False
-        self._there: dict[int, set[bytes]] = {}
+        self._must_read_tail = False
+        self._in_topic: dict[int, set[bytes]] = {}
         self._rows: Sequence[Row] = ()
         self._last = 0
-        self._known: dict[int, int] = {}
-        self._ahead: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self._marks: Mapping[str, Mark] = {}
 
     @property
@@ -107,70 +110,80 @@ class ReportsTopic(FollowedDestination):
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """The progress by partition: the last delivered report, and an offset before all later ones."""
+        """For each partition, the id of the last delivered report and an offset before all later reports."""
         return self._marks
 
     def open(self) -> None:
-        """Check the files of certificates and passwords, without waiting for brokers: `resume` does that."""
+        """Check the files of certificates and passwords.
+
+        The method does not wait for brokers; `resume` does.
+        """
         self._topic.check()
 
     def last_of(self, saved: Mapping[str, Mark]) -> int:
-        """Return the id of the last report that had arrived when these marks were saved."""
-        return max((last for last, _ in self._own(saved).values()), default=0)
+        """Return the id of the last report that had arrived when these marks were saved; 0 without marks."""
+        return max((last for last, _ in self._own_marks(saved).values()), default=0)
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
-        """Read the ends of the partitions, and return the id of the last report in the saved marks.
+        """Read which later reports the topic contains, and return the id of the last report in the marks.
 
         Parameters
         ----------
         saved : mapping of str to Mark
             The marks at the last checkpoint.
         reports_after : callable
-            Not used, because the topic itself says which later reports it has.
-        """
-        self._last = self.last_of(saved)
-        self._known = {partition: place for partition, (_, place) in self._own(saved).items()}
-        self._look()
-        return self._last
-
-    def deliver(self, items: Sequence[Row]) -> int:
-        """Send the reports that are not in the topic yet, and return the number of all these reports.
+            Not used, because the topic shows which later reports it contains.
 
         Raises
         ------
         SinkError
-            Some of them are not acknowledged yet; the next call continues.
+            The topic cannot be read at present.
         """
-        if self._uncertain:
-            self._look()
-            self._uncertain = False
-        if not self._topic.busy:
+        self._last = self.last_of(saved)
+        self._starts = {partition: place for partition, (_, place) in self._own_marks(saved).items()}
+        self._read_tail()
+        return self._last
+
+    def deliver(self, items: Sequence[Row]) -> int:
+        """Send the reports that the topic does not contain yet, and return the number of delivered reports.
+
+        The number includes reports that the topic already contains.
+
+        Raises
+        ------
+        SinkError
+            Some reports are not acknowledged yet; the next call continues.
+        """
+        if self._must_read_tail:
+            self._read_tail()
+            self._must_read_tail = False
+        if not self._topic.is_busy:
             self._rows = items
-            self._topic.send([self._message(row) for row in items if not self._has(row)])
+            self._topic.send([self._message(row) for row in items if not self._is_in_topic(row)])
         try:
             ends = self._topic.settle()
         except SinkError:
-            if self._topic.uncertain:
+            if self._topic.is_uncertain:
                 self._topic.forget()
-                self._uncertain = True
+                self._must_read_tail = True
             raise
-        self._ahead = _later(self._ahead, ends)
+        self._ends = _larger_offsets(self._ends, ends)
         self._last = self._rows[-1][0]
-        if self._there and self._last >= max(self._there):
-            self._there = {}
-        self._note()
+        if self._in_topic and self._last >= max(self._in_topic):
+            self._in_topic = {}
+        self._update_marks()
         return len(self._rows)
 
     def interrupt(self) -> None:
-        """End a wait inside `deliver` or `resume`, from another thread."""
+        """End a wait inside `deliver` or `resume`; call this method from another thread."""
         self._topic.interrupted.set()
 
     def close(self, timeout_seconds: float) -> None:
         """Close the producer."""
         self._topic.close(timeout_seconds)
 
-    def _own(self, saved: Mapping[str, Mark]) -> dict[int, Mark]:
-        """Return the marks of this topic, by the number of the partition."""
+    def _own_marks(self, saved: Mapping[str, Mark]) -> dict[int, Mark]:
+        """Return the marks of this topic's partitions, by the number of the partition."""
         start = len(self._prefix)
         return {
             int(name[start:]): mark
@@ -178,24 +191,24 @@ class ReportsTopic(FollowedDestination):
             if name.startswith(self._prefix) and name[start:].isdigit()
         }
 
-    def _look(self) -> None:
+    def _read_tail(self) -> None:
         tail: Tail = read_tail(
-            self._topic.settings, self._store, self._known, self._last, self._topic.interrupted
+            self._topic.settings, self._store, self._starts, self._last, self._topic.interrupted
         )
-        self._there = tail.reports
-        self._ahead = dict(tail.ends)
-        self._note()
+        self._in_topic = tail.reports
+        self._ends = dict(tail.ends)
+        self._update_marks()
 
-    def _has(self, row: Row) -> bool:
+    def _is_in_topic(self, row: Row) -> bool:
         number, line = row
-        return digest(line) in self._there.get(number, ())
+        return digest(line) in self._in_topic.get(number, ())
 
-    def _note(self) -> None:
-        """Update the marks, from which a later start must find all reports after the last delivered one."""
-        if not self._there:
-            self._known = dict(self._ahead)
+    def _update_marks(self) -> None:
+        """Update the marks, so that a later start finds all reports after the last delivered one."""
+        if not self._in_topic:
+            self._starts = dict(self._ends)
         self._marks = {
-            f"{self._prefix}{partition}": (self._last, place) for partition, place in self._known.items()
+            f"{self._prefix}{partition}": (self._last, place) for partition, place in self._starts.items()
         }
 
     def _message(self, row: Row) -> Message:
@@ -205,7 +218,7 @@ class ReportsTopic(FollowedDestination):
 
 
 class _Series(msgspec.Struct):
-    """The fields of a window's line from which the key of its message is made."""
+    """The fields of a window's line that form the key of its message."""
 
     task: str
     model: str = ""
@@ -216,10 +229,10 @@ _decode_series = msgspec.json.Decoder(_Series).decode
 
 
 def series_key(line: bytes) -> bytes:
-    """Return the key of a window's message: its task, model and group.
+    """Return the key of a window's message, which consists of the task, the model and the group.
 
-    Kafka keeps messages of one key in order, so the windows of a series keep theirs. The line of an arena has
-    a task alone.
+    Kafka keeps the order of messages with the same key, so the windows of a series stay in order. The line of
+    an arena has only a task.
 
     Examples
     --------
@@ -241,7 +254,7 @@ def lines_topic(settings: KafkaSink) -> TopicDestination[bytes]:
 def rejects_topic(settings: KafkaSink) -> TopicDestination[Rejected]:
     """Return the destination of rejected records.
 
-    Each becomes a message with the name of its source as the key.
+    The key of each message is the name of the source that has read the record.
     """
     topic = Topic(settings, "rejects.kafka")
 
@@ -251,5 +264,5 @@ def rejects_topic(settings: KafkaSink) -> TopicDestination[Rejected]:
     return TopicDestination("rejects_topic", topic, encode)
 
 
-def _later(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
+def _larger_offsets(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
     return {each: max(one.get(each, 0), other.get(each, 0)) for each in {*one, *other}}

@@ -1,4 +1,7 @@
-"""Reads which reports of a store are already in a topic, from where it ended at a checkpoint to its end."""
+"""Reading of the reports of a store from the end of a topic.
+
+Each partition is read from the offset where it ended at the last checkpoint to its present end.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,24 @@ from monitor.base.errors import SinkError
 from monitor.config.root import KafkaSink
 
 STORE_HEADER = "blindsight-store"
+"""The header with the identity of the store that sent a message."""
 REPORT_HEADER = "blindsight-report"
+"""The header with the id of the report in a message."""
 LEASE_HEADER = "blindsight-lease"
 """The header with the number of the lease under which a message was sent, if its store has leases."""
 
 _POLL_MS = 200
-_SILENT_SECONDS = 10.0  # without a record before the end is reached: the broker has stopped delivering
+_SILENT_SECONDS = 10.0  # without a record before the end: the broker has stopped delivering
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The reports of one store at the end of a topic, with the ends of its partitions.
+    """The reports of one store at the end of a topic, with the ends of the topic's partitions.
 
     Parameters
     ----------
     ends : mapping of int to int
-        By partition, the offset after its last record.
+        The offset after the last record of each partition, by the number of the partition.
     reports : dict of int to set of bytes
         The digests of the lines with each report's id. There are several if the store was restored from a
         backup.
@@ -44,34 +49,35 @@ class Tail:
 
 
 def digest(line: bytes) -> bytes:
-    """Return a hash of a report's line, which shows whether the topic and the store have the same line."""
+    """Return a hash of a report's line (16 bytes), to find out whether topic and store have the same line."""
     return hashlib.blake2b(line, digest_size=16).digest()
 
 
 def read_tail(
     settings: KafkaSink, store: str, starts: Mapping[int, int], after: int, stop: threading.Event
 ) -> Tail:
-    """Read each partition from a known offset to its end, and collect the reports of one store.
+    """Read each partition from a known offset to its end, and return the reports of one store.
 
     Parameters
     ----------
     settings : KafkaSink
         The configuration of the sink.
     store : str
-        The store's identity, as in the header. Reports that it sent before it was restored from a backup
-        count too.
+        The identity of the store, as in the header of its messages. Reports that the store sent before it was
+        restored from a backup are included.
     starts : mapping of int to int
-        By partition, the offset at which to begin. A partition without one, or one that was created again
-        since, is read from its first record.
+        The offset at which to begin, by partition. A partition without an offset is read from its first
+        record, and so is a partition whose log does not contain the offset, because its topic was created
+        again.
     after : int
-        Only reports with a larger id are collected.
+        Only reports with a larger id are returned.
     stop : threading.Event
-        Set to end the reading early, with a SinkError.
+        If another thread sets this event, the function raises a SinkError before it has read everything.
 
     Raises
     ------
     SinkError
-        The topic does not exist, no broker answers, or the reading was ended early.
+        The topic does not exist, no broker answers, or `stop` was set.
     """
     consumer = make(KafkaConsumer, tail_options(settings), settings)
     try:
@@ -101,20 +107,20 @@ def _read(
     for place in places:
         known = starts.get(place.partition, 0)
         consumer.seek(place, known if firsts[place] <= known <= ends[place] else firsts[place])
-    found = Tail({place.partition: end for place, end in ends.items()})
-    heard = time.monotonic()
+    tail = Tail({place.partition: end for place, end in ends.items()})
+    received_at = time.monotonic()
     while any(consumer.position(place) < ends[place] for place in places):
         records = consumer.poll(timeout_ms=_POLL_MS)
         if records:
-            heard = time.monotonic()
-        if stop.is_set() or time.monotonic() - heard > _SILENT_SECONDS:
+            received_at = time.monotonic()
+        if stop.is_set() or time.monotonic() - received_at > _SILENT_SECONDS:
             raise SinkError(f"{place_of(settings)}: its end could not be read")
         for part in records.values():
-            _note(part, store, after, found.reports)
-    return found
+            _collect(part, store, after, tail.reports)
+    return tail
 
 
-def _note(records: list[ConsumerRecord], store: str, after: int, found: dict[int, set[bytes]]) -> None:
+def _collect(records: list[ConsumerRecord], store: str, after: int, reports: dict[int, set[bytes]]) -> None:
     own = store.encode().partition(b".")[0]
     for record in records:
         headers: dict[str, Any] = dict(record.headers)
@@ -123,4 +129,4 @@ def _note(records: list[ConsumerRecord], store: str, after: int, found: dict[int
             continue
         report = int(headers[REPORT_HEADER])
         if report > after:
-            found.setdefault(report, set()).add(digest(record.value or b""))
+            reports.setdefault(report, set()).add(digest(record.value or b""))

@@ -1,4 +1,4 @@
-"""Sends messages to a topic, each once."""
+"""A sender of messages to a Kafka topic, which delivers each message exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from connectors.kafka.sink.producer_options import producer_options
 from monitor.base.errors import SinkError, SourceError
 from monitor.config.root import KafkaSink
 
-_WAIT_SECONDS = 3.0  # for the brokers to acknowledge what was sent; then it is told, and waited for on
+_WAIT_SECONDS = 3.0  # for acknowledgements; after that, an error is raised and the next call waits again
 _LOOK_SECONDS = 0.01
 
 
@@ -32,7 +32,7 @@ class Message:
 
 @dataclass(slots=True)
 class _Sent:
-    """A message on its way; `future` is None before it is sent, or if it must be sent again."""
+    """A message that is being sent; `future` is None before it is sent, or if it must be sent again."""
 
     message: Message
     future: Any = None
@@ -41,18 +41,19 @@ class _Sent:
 
 
 class Topic:
-    """A sender of messages to a topic, each of which arrives once, in the order of its key.
+    """A sender of messages to a topic, where each message arrives exactly once.
 
-    The producer is idempotent: it numbers messages, so that brokers drop repetitions, and all replicas must
-    acknowledge them. Messages are kept and sent again until they arrive. Only then are the next ones sent.
-    One thread uses the sender; another may set `interrupted` to end a wait.
+    Messages with the same key arrive in order. The producer is idempotent: it numbers messages, so that
+    brokers drop repetitions, and all replicas must acknowledge each message. The sender repeats messages
+    until they arrive, and accepts further messages only after that. One thread uses the sender; another
+    thread may set `interrupted` to end a wait.
 
     Parameters
     ----------
     settings : KafkaSink
         The configuration of the sink.
     setting : str
-        The section's path in the configuration, for messages.
+        The path of the section in the configuration, for messages.
 
     Raises
     ------
@@ -68,49 +69,54 @@ class Topic:
         self._options = producer_options(settings, setting)
         self._producer: KafkaProducer | None = None
         self._sent: list[_Sent] = []
-        self._singly = False
+        self._one_by_one = False
 
     def check(self) -> None:
-        """Raise a SinkError if a file of a certificate or a password is missing."""
+        """Raise SinkError if the file of a certificate or a password is missing."""
         try:
             check_files(self._options)
         except SourceError as error:
             raise SinkError(f"{self.setting}.{error}") from error
 
     @property
-    def busy(self) -> bool:
-        """True if messages are on their way."""
+    def is_busy(self) -> bool:
+        """True if messages wait to be sent or to be acknowledged."""
         return bool(self._sent)
 
     @property
-    def uncertain(self) -> bool:
+    def is_uncertain(self) -> bool:
         """True if, after an error, only the topic itself can show which messages have arrived."""
-        return self._producer is None and self.busy
+        return self._producer is None and self.is_busy
 
     def forget(self) -> None:
-        """Drop the messages that are to be sent."""
+        """Drop the messages that are not acknowledged yet."""
         self._sent = []
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Set the messages to send; `settle` sends them. Call it only while not `busy`."""
+        """Set the messages that `settle` sends; call this method only while `is_busy` is False."""
         self._sent = [_Sent(message) for message in messages]
 
     def settle(self) -> dict[int, int]:
-        """Send the messages, wait until they have arrived, and return the offset after them by partition.
+        """Send the messages, and wait until the brokers have acknowledged them.
+
+        Returns
+        -------
+        dict of int to int
+            The offset after the last of these messages, by the number of the partition.
 
         Raises
         ------
         SinkError
-            Some are not acknowledged yet; the next call continues.
+            Some messages are not acknowledged yet; the next call continues.
         """
         ends: dict[int, int] = {}
-        if self._singly:
-            for each in self._sent:
-                self._exchange([each], ends)
+        if self._one_by_one:
+            for sent in self._sent:
+                self._exchange([sent], ends)
         else:
             self._exchange(self._sent, ends)
-        self.refused += sum(each.refused for each in self._sent)
-        self._sent, self._singly = [], False
+        self.refused += sum(sent.refused for sent in self._sent)
+        self._sent, self._one_by_one = [], False
         return ends
 
     def close(self, timeout_seconds: float) -> None:
@@ -119,32 +125,32 @@ class Topic:
             close_producer(self._producer, timeout_seconds)
             self._producer = None
 
-    def _exchange(self, some: Sequence[_Sent], ends: dict[int, int]) -> None:
+    def _exchange(self, batch: Sequence[_Sent], ends: dict[int, int]) -> None:
         """Send messages, and wait until the brokers have acknowledged them."""
-        self._produce(some)
+        self._produce(batch)
         deadline = time.monotonic() + _WAIT_SECONDS
-        while not all(each.done or each.future.is_done for each in some):
+        while not all(sent.done or sent.future.is_done for sent in batch):
             if time.monotonic() > deadline or self.interrupted.wait(_LOOK_SECONDS):
                 raise SinkError(
                     f"{place_of(self.settings)}: no acknowledgement came within {_WAIT_SECONDS:g} s"
                 )
-        for each in some:
-            if not each.done:
-                self._judge(each, ends, alone=len(some) == 1)
+        for sent in batch:
+            if not sent.done:
+                self._process_outcome(sent, ends, alone=len(batch) == 1)
 
-    def _produce(self, some: Sequence[_Sent]) -> None:
+    def _produce(self, batch: Sequence[_Sent]) -> None:
         if self._producer is None:
             self._producer = make(KafkaProducer, self._options, self.settings)
-        for each in some:
-            if each.done or each.future is not None:
+        for sent in batch:
+            if sent.done or sent.future is not None:
                 continue
-            message = each.message
+            message = sent.message
             try:
-                each.future = self._producer.send(
+                sent.future = self._producer.send(
                     self.settings.topic, message.value, key=message.key, headers=message.headers
                 )
             except MessageSizeTooLargeError:
-                self._refuse(each)
+                self._refuse(sent)
             except KafkaTimeoutError as error:
                 raise SinkError(
                     f"{place_of(self.settings)}: the brokers have no such topic, or do not answer; create "
@@ -153,34 +159,35 @@ class Topic:
             except Exception as error:
                 raise explain_sink(error, self.settings) from error
 
-    def _judge(self, each: _Sent, ends: dict[int, int], alone: bool) -> None:
-        if each.future.succeeded():
-            each.done = True
-            found = each.future.value
-            ends[found.partition] = max(ends.get(found.partition, 0), found.offset + 1)
+    def _process_outcome(self, sent: _Sent, ends: dict[int, int], alone: bool) -> None:
+        if sent.future.succeeded():
+            sent.done = True
+            metadata = sent.future.value
+            ends[metadata.partition] = max(ends.get(metadata.partition, 0), metadata.offset + 1)
             return
-        error = each.future.exception
+        error = sent.future.exception
         if isinstance(error, MessageSizeTooLargeError) and alone:
-            self._refuse(each)
-            self.close(0.0)  # kafka-python's producer takes nothing more after this
+            self._refuse(sent)
+            self.close(0.0)  # kafka-python's producer accepts no message after this error
             return
-        self._begin_again()
+        self._prepare_resend()
         if not isinstance(error, MessageSizeTooLargeError):
             raise explain_sink(error, self.settings) from error
-        # It fails all that was under way, with the same words: which one it is shows when each goes alone.
-        self._singly = True
+        # All messages on their way fail with the same error. If each message is sent alone, the error
+        # shows which one is too large.
+        self._one_by_one = True
         raise SinkError(
             f"{place_of(self.settings)}: a message is larger than the topic's max.message.bytes; now each is "
             "sent by itself"
         ) from error
 
-    def _refuse(self, each: _Sent) -> None:
-        """Give up a message that no broker will ever accept, so that later ones need not wait for it."""
-        each.done = each.refused = True
+    def _refuse(self, sent: _Sent) -> None:
+        """Give up a message that no broker will accept, so that later messages can be sent."""
+        sent.done = sent.refused = True
 
-    def _begin_again(self) -> None:
-        """Prepare to send with a new producer the messages that failed or were not acknowledged."""
-        for each in self._sent:
-            each.done = each.done or (each.future.is_done and each.future.succeeded())
-            each.future = None
+    def _prepare_resend(self) -> None:
+        """Prepare to send the messages that failed or were not acknowledged, with a new producer."""
+        for sent in self._sent:
+            sent.done = sent.done or (sent.future.is_done and sent.future.succeeded())
+            sent.future = None
         self.close(0.0)

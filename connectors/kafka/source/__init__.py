@@ -1,1 +1,1 @@
-"""Topics to read from."""
+"""Kafka topics as a source of records."""

@@ -1,13 +1,13 @@
-"""The positions of each partition: up to where records are handed out, absorbed and committed.
+"""The positions up to which the records of each partition are handed out, absorbed and committed.
 
-Records are handed out when the source returns them to the agent. They are absorbed when the agent has used
-them and saved its state. They are committed when the group's brokers have stored the position after them. The
-ledger is the only part of the source that several threads use.
+A record is *handed out* when the source returns it to the agent. It is *absorbed* when the agent has used it
+and saved its state. It is *committed* when the brokers have stored the position after it for the group.
+Several threads use the ledger.
 
-A position that leaves the source names its log by the id of the topic: the offsets of a topic that was
-deleted and created again have nothing to do with the former ones. Brokers before 2.8 have no such ids. For
-them a position has the epoch and the time of the last record instead. A position of an older version of the
-agent is a whole number.
+A topic that was deleted and created again has a new log, whose offsets have nothing to do with those of the
+old log. A saved position therefore contains the id of the topic. Brokers before 2.8 have no ids of topics; a
+position then contains the epoch and the timestamp of the last record instead. Older versions of the agent
+saved a whole number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Stored = int | Mapping[str, Any]
 
 
 class LogPosition(NamedTuple):
-    """A position in one log, that is, in one life of a topic.
+    """A position in the log of a partition, with properties that identify the log.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class LogPosition(NamedTuple):
 
 
 def log_position(stored: Stored) -> LogPosition:
-    """Convert a position that the agent has saved.
+    """Return a position that the agent has saved as a `LogPosition`.
 
     Examples
     --------
@@ -63,11 +63,12 @@ def log_position(stored: Stored) -> LogPosition:
 
 @dataclass(slots=True)
 class _Place:
-    """The positions of one partition, each the offset after a last record.
+    """The positions of one partition, each the offset after a record.
 
-    `first` and `read` bound the records that were handed out since reading began there; both are None before.
-    `log` is the id of the topic of these offsets, `end` is that log's end as far as it is known, and `stamp`
-    is the stamp of the record before the position.
+    `resume` is the saved position. `first` and `read` bound the records that were handed out since reading
+    began; both are None before that. `absorbed` and `committed` are the last absorbed and the last committed
+    position. `log` is the id of the topic, `end` is the end of the log as far as it is known, and `stamp`
+    belongs to the record before the position. A value is None, empty or 0 if it is unknown.
     """
 
     resume: int | None = None
@@ -81,9 +82,9 @@ class _Place:
 
 
 class PositionLedger:
-    """The positions by partition, from the store, from reading, and from the agent's acknowledgements.
+    """The positions of all partitions, from the store, from reading, and from acknowledgements of the agent.
 
-    Several threads may use it.
+    Several threads may use a ledger.
 
     Parameters
     ----------
@@ -93,14 +94,14 @@ class PositionLedger:
     Examples
     --------
     >>> ledger = PositionLedger({"clicks-0": 40})
-    >>> ledger.resume("clicks-0"), ledger.resume("clicks-1")
+    >>> ledger.resume_position("clicks-0"), ledger.resume_position("clicks-1")
     (40, None)
-    >>> ledger.handed_out("clicks-0", first=40, after=60)
+    >>> ledger.record_handed_out("clicks-0", first=40, after=60)
     60
-    >>> ledger.outstanding(["clicks-0"])
+    >>> ledger.has_outstanding(["clicks-0"])
     True
     >>> ledger.absorb({"clicks-0": 50})
-    >>> ledger.to_commit(["clicks-0"])
+    >>> ledger.positions_to_commit(["clicks-0"])
     {'clicks-0': 50}
     """
 
@@ -113,16 +114,25 @@ class PositionLedger:
         }
 
     def restore(self, name: str, stored: Stored | None) -> None:
-        """Replace all positions of a partition by one from a store, with which its state has come."""
+        """Replace the positions of a partition with the position that was saved together with its state.
+
+        Parameters
+        ----------
+        name : str
+            The partition.
+        stored : Stored or None
+            None if the state has no position.
+        """
         known = LogPosition(0) if stored is None else log_position(stored)
         resume = None if stored is None else known.at
         with self._lock:
             self._places[name] = _Place(resume=resume, log=known.log, end=known.end, stamp=known.stamp)
 
-    def resume(self, name: str) -> int | None:
-        """Return the position at which reading of a partition continues, or None if there is none.
+    def resume_position(self, name: str) -> int | None:
+        """Return the offset at which reading of a partition continues, or None if no offset is known.
 
-        It is the position after the records that were handed out, or else the saved one.
+        The offset follows the records that were handed out. If none were handed out, it is the saved
+        position.
         """
         with self._lock:
             place = self._places.get(name)
@@ -131,7 +141,7 @@ class PositionLedger:
             return place.read if place.read is not None else place.resume
 
     def drop(self, name: str) -> None:
-        """Remove a partition, whose log no longer exists."""
+        """Remove a partition whose log no longer exists."""
         with self._lock:
             self._places.pop(name, None)
 
@@ -141,40 +151,43 @@ class PositionLedger:
             return [*self._places]
 
     def topics(self) -> set[str]:
-        """Return the topics of these partitions, which this source or an earlier one has read."""
+        """Return the topics of the partitions in the ledger, which this source or an earlier one has read."""
         return {partition_of(name).topic for name in self.names()}
 
-    def known(self, name: str) -> LogPosition:
-        """Return the position of `resume` with the facts about its log, or position 0 if there is none."""
+    def position_in_log(self, name: str) -> LogPosition:
+        """Return the position where reading continues, with the known properties of its log.
+
+        The offset is 0 if no position is known.
+        """
         with self._lock:
             place = self._places.get(name, _Place())
             at = place.read if place.read is not None else place.resume
             return LogPosition(at or 0, place.log, place.end, *place.stamp)
 
-    def told(self, name: str, log: str, end: int = 0) -> None:
-        """Record the id of the log in which a partition is read, and its end if that is known."""
+    def record_log(self, name: str, log: str, end: int = 0) -> None:
+        """Record the id of the log from which a partition is read, and the end of this log if it is known."""
         with self._lock:
             place = self._places.setdefault(name, _Place())
             place.log = log or place.log
-            if place.read is not None and place.read != place.first:  # else no fetch has told it of this log
+            if place.read is not None and place.read != place.first:  # a fetch has reported `end`
                 place.end = max(end, place.end)
 
-    def handed_out(self, name: str, first: int, after: int, last: Stamp = NO_STAMP) -> Stored:
-        """Record that messages went to the agent, and return the position after them.
+    def record_handed_out(self, name: str, first: int, after: int, last: Stamp = NO_STAMP) -> Stored:
+        """Record that messages were handed out to the agent, and return the position after them.
 
         Parameters
         ----------
         name : str
             The partition.
         first, after : int
-            The offset of the first message, and the offset after the last one.
+            The offset of the first message, and the offset after the last message.
         last : Stamp
             The stamp of the last message.
         """
         with self._lock:
             place = self._places.setdefault(name, _Place())
             if place.read is None or first < place.read:
-                # The first read, or the topic was made anew: older positions say nothing of this log.
+                # The first read, or the topic was created again: older positions belong to another log.
                 place.first, place.absorbed, place.committed = first, None, None
             place.read, place.stamp = after, NO_STAMP if place.log else last
             if place.log:
@@ -183,20 +196,20 @@ class PositionLedger:
                 return after
             return LogPosition(after, "", max(place.end, after), *place.stamp)._asdict()
 
-    def overtaken(self, name: str, position: int) -> None:
-        """Set all positions of a partition to one that another member of the group has reached."""
+    def record_takeover(self, name: str, position: int) -> None:
+        """Set all positions of a partition to the position that another member of the group has reached."""
         with self._lock:
             old = self._places.get(name, _Place())
             self._places[name] = _Place(
                 position, position, position, position, position, log=old.log, end=old.end
             )
 
-    def begun(self, name: str, position: int, log: str | None = None) -> None:
-        """Record that reading of a partition begins at a position.
+    def record_start(self, name: str, position: int, log: str | None = None) -> None:
+        """Record that reading of a partition begins at a position, which the next commit stores in the group.
 
-        Nobody had read the partition before, or its log was replaced by another one. The next commit tells
-        the group the position. Otherwise an owner that gets the partition before a record came would look for
-        its own beginning, which at `latest` is another one, or would count a gap again.
+        Nobody has read the partition before, or its log was replaced by another one. The commit is needed
+        even if no record arrives. Otherwise the next owner of the partition would choose a beginning again.
+        With `latest`, it would choose another offset; after a gap, it would count the gap twice.
 
         Parameters
         ----------
@@ -212,11 +225,11 @@ class PositionLedger:
             self._places[name] = _Place(position, position, position, position, log=log, end=end)
 
     def absorb(self, positions: Mapping[str, Stored | None]) -> None:
-        """Record that all messages before these positions have been used.
+        """Record that the agent has used all messages before these positions.
 
-        A partition with None was dropped. A position outside of the messages that were handed out is ignored:
-        a store also names partitions that another member of the group has read further meanwhile, and logs
-        that no longer exist.
+        A partition with the position None was dropped, and is ignored. A position outside of the messages
+        that were handed out is ignored too: a store also contains positions of partitions that another member
+        of the group has read further meanwhile, and positions in logs that no longer exist.
         """
         with self._lock:
             for name, stored in positions.items():
@@ -227,8 +240,8 @@ class PositionLedger:
                 if log in ("", place.log) and place.first <= position <= place.read:
                     place.absorbed = position
 
-    def outstanding(self, names: Iterable[str]) -> bool:
-        """Return whether any of these partitions has messages that were handed out and not absorbed yet."""
+    def has_outstanding(self, names: Iterable[str]) -> bool:
+        """Return whether any of these partitions has messages that were handed out but not absorbed."""
         with self._lock:
             return any(
                 place.read is not None and place.absorbed != place.read
@@ -236,8 +249,8 @@ class PositionLedger:
                 if place is not None
             )
 
-    def to_commit(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the positions of these partitions that are absorbed and not committed yet."""
+    def positions_to_commit(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the absorbed positions of these partitions that are not committed yet."""
         with self._lock:
             places = [(name, self._places.get(name)) for name in names]
             return {
@@ -246,8 +259,8 @@ class PositionLedger:
                 if place is not None and place.absorbed is not None and place.absorbed != place.committed
             }
 
-    def committed(self, positions: Mapping[str, int]) -> None:
-        """Record that the group's brokers have stored these positions."""
+    def record_committed(self, positions: Mapping[str, int]) -> None:
+        """Record that the brokers have stored these positions for the group."""
         with self._lock:
             for name in positions.keys() & self._places.keys():
                 self._places[name].committed = positions[name]

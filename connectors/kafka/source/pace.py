@@ -1,4 +1,7 @@
-"""Limits the processor time of regular checks, which may be long with 100,000 partitions."""
+"""A schedule that limits the processor time of regular checks.
+
+With 100,000 partitions, a check may take long.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOOKING = 20
-"""The pause after a check is at least this many times its processor time."""
+PAUSE_FACTOR = 20
+"""The shortest pause after a check, as a multiple of the processor time of the check."""
 
 
-class Looks:
-    """A schedule of regular checks, which are less frequent if each takes much processor time.
+class CheckSchedule:
+    """A schedule of regular checks, with longer pauses if a check takes much processor time.
 
-    It is for use by one thread.
+    A schedule is for use by one thread.
 
     Parameters
     ----------
@@ -22,13 +25,13 @@ class Looks:
 
     Examples
     --------
-    >>> looks = Looks(3600.0)
-    >>> looks.due
+    >>> schedule = CheckSchedule(3600.0)
+    >>> schedule.is_due
     True
-    >>> with looks.one():
-    ...     looks.due
+    >>> with schedule.run():
+    ...     schedule.is_due
     True
-    >>> looks.due
+    >>> schedule.is_due
     False
     """
 
@@ -37,15 +40,15 @@ class Looks:
         self._next = 0.0
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """True if it is time for the next check."""
         return time.monotonic() >= self._next
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Measure a check in the block, and schedule the next one, even if this one fails."""
+    def run(self) -> Iterator[None]:
+        """Measure the processor time of a check in the `with` block, and then schedule the next check."""
         began = time.thread_time()
         try:
             yield
         finally:
-            self._next = time.monotonic() + max(self._seconds, LOOKING * (time.thread_time() - began))
+            self._next = time.monotonic() + max(self._seconds, PAUSE_FACTOR * (time.thread_time() - began))

@@ -1,9 +1,9 @@
-"""Decides where reading of a partition continues, and counts the records that this skips or repeats.
+"""The positions where reading of partitions continues, with counts of skipped and repeated records.
 
-It continues at the agent's own position, at the group's, or at an end of the log. A client library could do
-some of this (`auto_offset_reset`). But it would not say how many records retention deleted, and with `latest`
-it would not read a new partition from its start. So the library's own reset is switched off, and every
-position is set here.
+Reading continues at the agent's own position, at the position that the group has committed, or at the start
+or the end of the log. A client library can choose a position too (`auto_offset_reset`). But it does not
+report how many records retention has deleted, and with `latest` it skips the first records of a new
+partition. The library's choice is therefore switched off, and `Placement` sets every position.
 """
 
 from __future__ import annotations
@@ -27,82 +27,91 @@ from connectors.kafka.drivers.base import (
     TopicDescription,
     partition_of,
 )
-from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.errors import is_transient
 from connectors.kafka.source.ledger import PositionLedger
-from connectors.kafka.source.pace import Looks
+from connectors.kafka.source.pace import CheckSchedule
 from monitor.base.errors import SourceError
 from monitor.base.source import ShardOwner, SourceCounts
 
 log = logging.getLogger(__name__)
 
 Start = Literal["earliest", "latest", "none"]
+"""The configured `auto_offset_reset`: the position for a partition that nobody has read."""
 
 ASK_SECONDS = 2.0
-"""The longest time for the brokers to name a position, or to store a last commit."""
+"""The time limit of a request for positions, and of a last commit, in seconds."""
 
 MAX_OWNERS = 50
-"""The largest number of successive owners of a partition in one note; Kafka stores notes of 4,096 bytes."""
+"""The largest number of owners of a partition in one note; Kafka stores notes of up to 4,096 bytes."""
 
 CHECK_SECONDS = 1.0
-"""The time between two checks whether the topics are still the same."""
+"""The shortest time between two checks of the topics, in seconds."""
 
 ABSENT_SECONDS = 5.0
-"""The time after which a topic or partition that brokers do not know is regarded as deleted.
+"""The time after which a topic or partition that brokers do not know counts as deleted, in seconds.
 
 A broker that has just started may not know it yet.
 """
 
 _NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=([0-9a-f-]{36}).*)?", re.DOTALL)
-"""The pattern of a note. After an id, whose length is known, confluent-kafka may add bytes from memory."""
+"""The pattern of a note. After the id, whose length is known, confluent-kafka may append garbage."""
 
 
 class _Note(NamedTuple):
-    """The note that is stored beside a committed position."""
+    """The content of the note that is stored beside a committed position."""
 
     began: tuple[int, ...] = ()
-    """The positions where the owners up to this commit began, the last owner's at the end; may be empty."""
+    """The offsets at which the owners up to this commit began, the last owner's at the end; may be empty."""
     log: str = ""
-    """The id of the topic of this position, if it is known."""
+    """The id of the topic; empty if unknown."""
 
 
-def _noted(told: CommittedPosition | None) -> _Note:
-    found = _NOTE.fullmatch(told.note) if told is not None else None
-    return _Note(tuple(map(int, found[1].split(","))), found[2] or "") if found else _Note()
+def _parse_note(committed: CommittedPosition | None) -> _Note:
+    match = _NOTE.fullmatch(committed.note) if committed is not None else None
+    return _Note(tuple(map(int, match[1].split(","))), match[2] or "") if match else _Note()
 
 
 def _used_twice(own: int, began: tuple[int, ...]) -> int:
-    """Return the number of records before our position that a later owner used again.
+    """Return the number of records before the agent's own position that a later owner has used again.
 
-    It began at our last commit, which was before our own position.
+    The later owner began at the agent's last commit, which may be lower than the agent's own position.
+
+    Parameters
+    ----------
+    own : int
+        The agent's own position.
+    began : tuple of int
+        The offsets at which the owners began, from the note of the group's position.
     """
     return own - max((position for position in began if position <= own), default=own)
 
 
-def _lacks(there: Mapping[str, TopicDescription], name: str) -> bool:
-    """Return whether the topic of a partition exists without the partition."""
+def _is_removed(descriptions: Mapping[str, TopicDescription], name: str) -> bool:
+    """Return whether the topic of a partition exists, but does not have the partition."""
     topic, number = partition_of(name)
-    numbers = there[topic].partitions if topic in there else ()
+    numbers = descriptions[topic].partitions if topic in descriptions else ()
     return bool(numbers) and number not in numbers
 
 
 class Placement:
-    """Sets the positions of partitions, and counts the records that were missed or used twice.
+    """The positions of partitions, and counts of the records that were missed or used twice.
 
-    It outlives consumers. The note of a commit says where the consumer began to read the partition, and where
-    the owners before it began, as far as each continued at the commit of the one before (``began=400,900``).
-    So an owner that returns after a crash knows which records a later owner has used again: those from where
-    that owner began up to its own position. It knows this even if the partition has moved on since.
+    A placement outlives consumers. The note of each commit lists the offsets at which the consumer and the
+    owners before it began to read the partition (``began=400,900``). The list goes back as far as each owner
+    continued at the last commit of the owner before it. From this note, an owner that returns after a crash
+    learns which records a later owner has used again: those from the later owner's beginning up to its own
+    position. It learns this even if the partition has had further owners.
 
-    Positions name the id of their topic. A topic that was deleted and created again has another id, and is
+    Positions contain the id of their topic. A topic that was deleted and created again has another id. It is
     read from its start, whatever `start` is. Between two checks of the ids, records of the new log may be
-    regarded as the old one's: then they are read twice, and none is skipped. The positions of partitions that
-    the new topic does not have are dropped.
+    mistaken for records of the old log: they are then read twice, and none is skipped. Positions of
+    partitions that the new topic does not have are dropped.
 
-    Brokers before 2.8 have no ids. For them positions hold the epoch and the time of the record before them.
-    After a start, or after a pause of a second, this record is read once more before any later message is
-    handed out. If it is another record, the topic was created again.
+    Brokers before 2.8 have no ids of topics. For such brokers, a position contains the epoch and the
+    timestamp of the record before it. After a start, or after a pause of a second, the placement reads this
+    record again before any later message is handed out. If the record differs, the topic was created again.
 
-    Only the reading thread may use it, except for `counts` and `marks`, which any thread may call.
+    Only the reading thread may use a placement, except for `counts` and `marks`, which any thread may call.
 
     Parameters
     ----------
@@ -111,10 +120,10 @@ class Placement:
     ledger : PositionLedger
         The agent's own positions.
     start : {"earliest", "latest", "none"}
-        Where a partition begins that nobody has read.
+        The position for a partition that nobody has read.
     shards : ShardOwner, optional
-        The state of partitions that move between agents, with their positions. A committed position then
-        counts only for a partition without a state.
+        The owner of the state of partitions, if the state moves between agents with its positions. Then a
+        committed position counts only for a partition without a state.
     """
 
     def __init__(
@@ -125,32 +134,32 @@ class Placement:
         self._start = start
         self._shards = shards
         self._tokens: dict[str, object] = {}
-        self._known: dict[str, set[int]] = {}
+        self._known_partitions: dict[str, set[int]] = {}
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
-        self._absent: dict[str, float] = {}  # since when, monotonic
-        self._removed: dict[str, float] = {}  # partitions, likewise
+        self._absent_since: dict[str, float] = {}  # monotonic times of the first check without a topic
+        self._removed_since: dict[str, float] = {}  # monotonic times of the first check without a partition
         self._dropped: list[str] = []
-        self._checks = Looks(CHECK_SECONDS)
-        self._handed_out: dict[str, float] = {}
-        self._looked_back: set[str] = set()
+        self._checks = CheckSchedule(CHECK_SECONDS)
+        self._handed_out_at: dict[str, float] = {}
+        self._rereading: set[str] = set()
         self._after_others: set[str] = set()
-        self._gap = self._taken_over = self._overlap = 0
+        self._gap = self._used_by_others = self._overlap = 0
 
     def counts(self, rebuilds: int) -> SourceCounts:
-        """Return the numbers of records so far that were missed, used by others, or used twice.
+        """Return the numbers of records so far that were missed, used by other members, or used twice.
 
         Parameters
         ----------
         rebuilds : int
             The number of consumers that were replaced because they were stuck.
         """
-        return SourceCounts(self._gap, self._taken_over, self._overlap, rebuilds)
+        return SourceCounts(self._gap, self._used_by_others, self._overlap, rebuilds)
 
-    def after_others(self, name: str) -> bool:
-        """Return whether another member used records just before the ones that are handed out now.
+    def pop_after_others(self, name: str) -> bool:
+        """Return whether another member has used records since the last read of a partition by this source.
 
-        Call it once for each read of a partition.
+        Call this method once for each read: the next call returns False until this happens again.
         """
         if name in self._after_others:
             self._after_others.discard(name)
@@ -160,51 +169,53 @@ class Placement:
     def marks(self, positions: Mapping[str, int]) -> dict[str, CommittedPosition]:
         """Return positions with their notes, ready to commit.
 
-        A note says where reading of the partition began, and in which log.
+        A note contains the offsets at which owners began to read the partition, and the id of the topic.
         """
-        return {name: CommittedPosition(position, self._note(name)) for name, position in positions.items()}
+        return {
+            name: CommittedPosition(position, self._format_note(name)) for name, position in positions.items()
+        }
 
-    def _note(self, name: str) -> str:
-        began, log = self._began.get(name, ()), self._ledger.known(name).log
+    def _format_note(self, name: str) -> str:
+        began, log = self._began.get(name, ()), self._ledger.position_in_log(name).log
         return f"began={','.join(map(str, began))}{' log=' if log else ''}{log}" if began else ""
 
-    def meet(self, driver: Driver, topics: Sequence[str]) -> None:
-        """Remember which topics and partitions exist at the first reading: all others are new ones.
+    def record_topics(self, driver: Driver, topics: Sequence[str]) -> None:
+        """Record the topics and partitions that exist at the first call; later partitions count as new.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the topics' ids in time; try again.
+            The brokers did not report the ids of the topics in time; try again.
         SourceError
-            State moves with partitions, and the topics do not have equally many.
+            State moves with partitions, and the topics have different numbers of partitions.
         """
         if self._shards is not None:
-            self._refuse_uneven({topic: len(driver.partitions_of(topic)) for topic in topics})
-        self._hear(driver.describe(topics, ASK_SECONDS))
+            self._check_equal_counts({topic: len(driver.partitions_of(topic)) for topic in topics})
+        self._update_ids(driver.describe(topics, ASK_SECONDS))
         for topic in topics:
-            self._known.setdefault(topic, driver.partitions_of(topic))
+            self._known_partitions.setdefault(topic, driver.partitions_of(topic))
 
-    def _refuse_uneven(self, counts: Mapping[str, int]) -> None:
-        """Raise a SourceError if topics have different numbers of partitions.
+    def _check_equal_counts(self, counts: Mapping[str, int]) -> None:
+        """Raise SourceError if the topics have different numbers of partitions.
 
-        One agent must own all partitions of one number, because they have one state.
+        One agent must own all partitions with the same number, because these partitions share one state.
         """
-        there = {topic: count for topic, count in counts.items() if count}
-        if len(set(there.values())) > 1:
-            shown = ", ".join(f"{topic} {count}" for topic, count in there.items())
+        existing = {topic: count for topic, count in counts.items() if count}
+        if len(set(existing.values())) > 1:
+            shown = ", ".join(f"{topic} {count}" for topic, count in existing.items())
             raise SourceError(
                 f"source {self._source}: with store.by_partition all topics need equally many partitions, "
                 f"got {shown}; add partitions to the topic that has fewer"
             )
 
-    def check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
-        """Check, at most once a second, whether the topics and their partitions are still the same.
+    def check_topics(self, driver: Driver, topics: Sequence[str], positioned: Collection[str]) -> None:
+        """Check, at most once a second, whether topics or partitions have been deleted or created again.
 
         Parameters
         ----------
         driver : Driver
         topics : sequence of str
-        placed : collection of str
+        positioned : collection of str
             The partitions that have positions.
 
         Raises
@@ -212,53 +223,58 @@ class Placement:
         NoOffsetForPartitionError
             A topic was created again, and `start` is none.
         """
-        if self._checks.due:
-            with self._checks.one():
-                self._check(driver, topics, placed)
+        if self._checks.is_due:
+            with self._checks.run():
+                self._check(driver, topics, positioned)
 
-    def _check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
-        # Seen before the brokers are asked: then an end is one of the log that they name.
-        ends = {name: driver.highwater(name) for name in placed}
+    def _check(self, driver: Driver, topics: Sequence[str], positioned: Collection[str]) -> None:
+        # These ends are read before the request, so that each end belongs to the log in the answer.
+        ends = {name: driver.highwater(name) for name in positioned}
         try:
-            there = driver.describe(topics, CHECK_SECONDS)
+            descriptions = driver.describe(topics, CHECK_SECONDS)
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
         else:
-            self._hear(there)
-            self._note_absent({*topics} - there.keys())
-            self._drop_removed(there, ends.keys())
+            self._update_ids(descriptions)
+            self._note_absent({*topics} - descriptions.keys())
+            self._drop_removed(descriptions, ends.keys())
             for name, end in ends.items():
-                if name in self._removed:
+                if name in self._removed_since:
                     continue
-                if self._is_other(name):
-                    self._go_on_in(driver, name)
-                elif self._id(name):  # else the end may be one of another log
-                    self._ledger.told(name, self._id(name), end or 0)
+                if self._is_other_log(name):
+                    self._continue_in_new_log(driver, name)
+                elif self._topic_id(name):  # otherwise the end may belong to another log
+                    self._ledger.record_log(name, self._topic_id(name), end or 0)
 
-    def _hear(self, there: Mapping[str, TopicDescription]) -> None:
-        for topic, (current, _) in there.items():
+    def _update_ids(self, descriptions: Mapping[str, TopicDescription]) -> None:
+        for topic, (current, _) in descriptions.items():
             if current:
                 if self._ids.get(topic, current) != current:
-                    self._known[topic] = set()  # all partitions of the topic that was created again are new
+                    self._known_partitions[topic] = set()  # after the topic was created again, all are new
                 self._ids[topic] = current
 
     def _note_absent(self, absent: Collection[str]) -> None:
         now = time.monotonic()
         read = self._ledger.topics() if absent else ()
-        self._absent = {topic: self._absent.get(topic, now) for topic in absent if topic in read}
+        self._absent_since = {topic: self._absent_since.get(topic, now) for topic in absent if topic in read}
 
-    def _drop_removed(self, there: Mapping[str, TopicDescription], placed: Collection[str]) -> None:
-        """Count the lost records of partitions that their topic no longer has, and drop their positions.
+    def _drop_removed(
+        self, descriptions: Mapping[str, TopicDescription], positioned: Collection[str]
+    ) -> None:
+        """Drop the positions of partitions that their topic no longer has, and count their unread records.
 
-        The number of a topic's partitions never falls, so the topic was created again with fewer.
+        The number of partitions of a topic never decreases, so the topic was created again with fewer
+        partitions.
         """
         now = time.monotonic()
-        self._removed = {
-            name: self._removed.get(name, now) for name in self._ledger.names() if _lacks(there, name)
+        self._removed_since = {
+            name: self._removed_since.get(name, now)
+            for name in self._ledger.names()
+            if _is_removed(descriptions, name)
         }
-        for name in [name for name, since in self._removed.items() if now - since >= ABSENT_SECONDS]:
-            if name in placed:  # until the group has heard of it
+        for name in [name for name, since in self._removed_since.items() if now - since >= ABSENT_SECONDS]:
+            if name in positioned:  # still assigned by the group, which does not know of the removal yet
                 continue
             lost = self._count_unread(name)
             log.warning(
@@ -269,98 +285,115 @@ class Placement:
                 lost,
             )
             self._ledger.drop(name)
-            self._known.get(partition_of(name).topic, set()).discard(partition_of(name).partition)
+            self._known_partitions.get(partition_of(name).topic, set()).discard(partition_of(name).partition)
             self._dropped.append(name)
 
-    def dropped(self) -> list[str]:
+    def pop_dropped(self) -> list[str]:
         """Return the partitions whose positions were dropped since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
     @property
     def absent(self) -> set[str]:
-        """The topics that were read, and that the brokers did not know when they were last asked."""
-        return {*self._absent}
+        """The topics that were read, and that the brokers did not know at the last check."""
+        return {*self._absent_since}
 
     @property
     def deleted(self) -> set[str]:
         """The topics that were read, and that the brokers have not known for `ABSENT_SECONDS`."""
         before = time.monotonic() - ABSENT_SECONDS
-        return {topic for topic, since in self._absent.items() if since <= before}
+        return {topic for topic, since in self._absent_since.items() if since <= before}
 
-    def checked(self, driver: Driver, polled: Polled) -> Polled | None:
-        """Return the messages that may be handed out, or None if the log before them must be checked first.
+    def check_log(self, driver: Driver, polled: Polled) -> Polled | None:
+        """Return the messages of a poll that may be handed out, or None if there are none.
+
+        Brokers without ids of topics do not show that a topic was created again. After a pause, the method
+        therefore seeks to the last record before the position, and returns None. The next poll returns this
+        record first. If its stamp is the known one, the method returns the messages after it. If the stamp
+        differs, reading continues in the new log, and the result is None.
 
         Raises
         ------
         NoOffsetForPartitionError
-            It is the log of another topic, and `start` is none.
+            The topic was created again, and `start` is none.
         """
         name, now = polled.partition, time.monotonic()
-        known = self._ledger.known(name)
-        paused = now - self._handed_out.get(name, -math.inf) >= CHECK_SECONDS
-        looked_back = name in self._looked_back
-        self._looked_back.discard(name)
+        known = self._ledger.position_in_log(name)
+        paused = now - self._handed_out_at.get(name, -math.inf) >= CHECK_SECONDS
+        was_reread = name in self._rereading
+        self._rereading.discard(name)
         if known.stamp != NO_STAMP and polled.offsets[0] == known.at - 1:
             if known.stamp.differs(polled.first):
-                self._go_on_in(driver, name)
+                self._continue_in_new_log(driver, name)
                 return None
             polled = polled.after_first()
-        elif known.stamp != NO_STAMP and paused and not looked_back:
-            self._looked_back.add(name)
+        elif known.stamp != NO_STAMP and paused and not was_reread:
+            self._rereading.add(name)
             driver.seek(name, known.at - 1)
             return None
-        self._handed_out[name] = now
-        if not self._id(name):
-            self._ledger.told(name, "", driver.highwater(name) or 0)
+        self._handed_out_at[name] = now
+        if not self._topic_id(name):
+            self._ledger.record_log(name, "", driver.highwater(name) or 0)
         return polled if polled.offsets else None
 
     def place(self, driver: Driver, names: Collection[str]) -> Iterator[str]:
-        """Set newly assigned partitions to the larger of the agent's own position and the group's.
+        """Set newly assigned partitions to the larger of the agent's own position and the group's position.
 
-        The brokers are asked for all partitions at once, for a few seconds at most.
+        The method asks the brokers about all partitions at once, for a few seconds at most.
 
         Yields
         ------
         str
-            Each partition that has its position now. The others must be tried again: nobody has read the
-            partition and its brokers did not name an end of its log in time, or another agent still has its
-            state.
+            Each partition that has a position now. Call the method again for the others: either nobody has
+            read the partition and the brokers did not report the end of its log in time, or another agent
+            still has its state.
 
         Raises
         ------
         KafkaTimeoutError
-            The brokers did not name the group's positions in time; try again.
+            The brokers did not report the group's positions in time; try again.
         NoOffsetForPartitionError
             Nobody has read a partition, and `start` is none.
         """
-        restored = [name for name in names if self._restored(name)]
-        told = driver.told(restored, ASK_SECONDS) if restored else {}
+        restored = [name for name in names if self._restore(name)]
+        committed = driver.committed_positions(restored, ASK_SECONDS) if restored else {}
         unread = [
             name
             for name in restored
-            if name not in told and self._ledger.resume(name) is None and not self._is_other(name)
+            if name not in committed
+            and self._ledger.resume_position(name) is None
+            and not self._is_other_log(name)
         ]
         beginnings = self._beginnings(driver, unread)
         for name in restored:
-            if self._place(driver, name, told.get(name), beginnings.get(name)):
+            if self._place(driver, name, committed.get(name), beginnings.get(name)):
                 yield name
 
     def _place(
-        self, driver: Driver, name: str, told: CommittedPosition | None, beginning: int | None
+        self, driver: Driver, name: str, committed: CommittedPosition | None, beginning: int | None
     ) -> bool:
-        """Set the position of a partition, and return whether it has one.
+        """Set the position of a partition, and return whether it has a position now.
 
-        `beginning` is the position for a partition that nobody has read, or None if it is not known yet.
+        Parameters
+        ----------
+        driver : Driver
+        name : str
+            The partition.
+        committed : CommittedPosition or None
+            The group's position; None if the group has committed none.
+        beginning : int or None
+            The position for a partition that nobody has read; None if it is not known yet.
         """
-        own = self._ledger.resume(name)
-        current, note = self._id(name), _noted(told)
+        own = self._ledger.resume_position(name)
+        current, note = self._topic_id(name), _parse_note(committed)
         stale = bool(current) and note.log not in ("", current)
-        if self._is_other(name) or (own is None and stale):
-            self._go_on_in(driver, name, told.position if told is not None and note.log == current else 0)
+        if self._is_other_log(name) or (own is None and stale):
+            self._continue_in_new_log(
+                driver, name, committed.position if committed is not None and note.log == current else 0
+            )
             return True
-        told = None if stale or (self._shards is not None and own is not None) else told
-        position = self._larger(name, own, told, note.began)
+        committed = None if stale or (self._shards is not None and own is not None) else committed
+        position = self._larger_position(name, own, committed, note.began)
         if position is None:
             if self._start == "none" and not self._is_new(name):
                 raise NoOffsetForPartitionError(partition_of(name))
@@ -369,87 +402,106 @@ class Placement:
             position = beginning
             if self._is_new(name):
                 log.info("source %s: %s is new; it is read from its start", self._source, name)
-            self._ledger.begun(name, position)
-        self._ledger.told(name, current)
-        self._go(driver, name, position)
-        if told is not None:
+            self._ledger.record_start(name, position)
+        self._ledger.record_log(name, current)
+        self._seek(driver, name, position)
+        if committed is not None:
             began = note.began
-            # Where we have used more than the group was told, the stretch goes on that the last commit began.
-            if position == told.position and began[-1:] != (position,):
+            # If our own position is larger than the group's, we continue in the range of the last owner.
+            if position == committed.position and began[-1:] != (position,):
                 began = (*began, position)[-MAX_OWNERS:]
             self._began[name] = began or (position,)
         return True
 
-    def _restored(self, name: str) -> bool:
-        """Return whether the state of the partition is here, and put its position into the ledger.
+    def _restore(self, name: str) -> bool:
+        """Return whether this agent has the state of a partition, and record the position in this state.
 
-        It is True if states do not move between agents.
+        If states do not move between agents, return True.
         """
         if self._shards is None:
             return True
-        taken = self._shards.take(name, partition_of(name).partition)
-        if taken is None:
+        shard = self._shards.take(name, partition_of(name).partition)
+        if shard is None:
             return False
-        token, positions = taken
+        token, positions = shard
         if self._tokens.get(name) is not token:
             self._tokens[name] = token
             self._ledger.restore(name, positions.get(name))
         return True
 
-    def mend(self, driver: Driver, error: PositionGoneError) -> None:
-        """Set positions where there are records, after the brokers have said that there are none at ours.
+    def repair(self, driver: Driver, error: PositionGoneError) -> None:
+        """Set new positions for partitions if the brokers have no records at their positions.
 
-        If retention deleted records before they were read, the position is the log's start, whatever `start`
-        is, and the deleted records are counted. If the log ends before our position, because the topic was
-        created again or another broker with fewer records leads it, the position is the point from which the
-        logs differ. If the brokers do not know this point, it is the end of the log that `start` names.
+        If retention deleted records before they were read, reading continues at the start of the log,
+        whatever `start` is, and the deleted records are counted. The log may also end before the position,
+        because the topic was created again, or because another broker with fewer records leads the partition.
+        Then reading continues at the offset from which the logs differ. If the brokers do not know this
+        offset, reading continues at the start or the end of the log, as `start` says.
 
         Raises
         ------
         PositionGoneError
-            `start` is none: the operator wants to decide this.
+            `start` is none, so that the operator must decide.
         KafkaTimeoutError
             The brokers did not answer in time; try again.
         """
         if self._start == "none":
             raise error
-        self._hear(driver.describe({partition_of(name).topic for name in error.places}, ASK_SECONDS))
-        here = driver.assigned()
+        self._update_ids(driver.describe({partition_of(name).topic for name in error.places}, ASK_SECONDS))
+        assigned = driver.assignment()
         gone = {
-            name: at for name in error.places if name in here and (at := driver.position(name)) is not None
+            name: at
+            for name in error.places
+            if name in assigned and (at := driver.position(name)) is not None
         }
-        for name in [name for name in gone if self._is_other(name)]:
-            self._go_on_in(driver, name)
+        for name in [name for name in gone if self._is_other_log(name)]:
+            self._continue_in_new_log(driver, name)
             del gone[name]
         first = driver.ends(gone, "earliest", ASK_SECONDS) if gone else {}
         for name in [name for name in first if gone[name] < first[name]]:
-            self._go_behind_gap(driver, name, gone.pop(name), first[name])
+            self._skip_gap(driver, name, gone.pop(name), first[name])
         behind = {name: at for name, at in gone.items() if name in first}
         last = driver.ends(behind, "latest", ASK_SECONDS) if behind else {}
         for name in last:
             at = gone.pop(name)
-            if not error.truncated and self._id(name) and at <= last[name]:
-                driver.seek(name, at)  # the word is of the log before, which had this topic's name
+            if not error.truncated and self._topic_id(name) and at <= last[name]:
+                driver.seek(name, at)  # the error is about the former log under the same name
             else:
                 start = first[name] if self._start == "earliest" else last[name]
-                self._go_back(driver, name, at, error.places[name], start)
+                self._continue_in_shorter_log(driver, name, at, error.places[name], start)
         if gone:
             raise KafkaTimeoutError(
                 f"the leaders of {len(gone)} partitions did not name the ends of their logs"
             )
 
-    def _go_behind_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
-        """Continue at the first record that retention has left, and count the deleted records before it."""
-        known = self._ledger.known(name).at
-        if name in self._looked_back and first <= known:
-            driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
+    def _skip_gap(self, driver: Driver, name: str, at: int, first: int) -> None:
+        """Continue at the first record that retention has left, and count the deleted records as a gap."""
+        known = self._ledger.position_in_log(name).at
+        if name in self._rereading and first <= known:
+            driver.seek(name, known)  # only the record to compare is deleted
             return
-        self._fell_behind(name, known if name in self._looked_back else at, first)
-        self._ledger.begun(name, first)
-        self._go(driver, name, first)
+        self._count_gap(name, known if name in self._rereading else at, first)
+        self._ledger.record_start(name, first)
+        self._seek(driver, name, first)
 
-    def _go_back(self, driver: Driver, name: str, at: int, divergence: int | None, start: int) -> None:
-        """Continue in a log that ends before our position: where the logs differ, or else at `start`."""
+    def _continue_in_shorter_log(
+        self, driver: Driver, name: str, at: int, divergence: int | None, start: int
+    ) -> None:
+        """Continue in a log that ends before the agent's position.
+
+        Parameters
+        ----------
+        driver : Driver
+        name : str
+            The partition.
+        at : int
+            The agent's position.
+        divergence : int or None
+            The offset from which the logs differ, where reading continues; None if the brokers do not know
+            it.
+        start : int
+            The position that is used without a `divergence`.
+        """
         log.warning(
             "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
             "topic was created again, or its brokers lost records; reading continues at %s",
@@ -459,18 +511,19 @@ class Placement:
             self._start if divergence is None else divergence,
         )
         position = start if divergence is None else divergence
-        self._ledger.begun(name, position)
-        self._go(driver, name, position)
+        self._ledger.record_start(name, position)
+        self._seek(driver, name, position)
 
-    def _larger(
-        self, name: str, own: int | None, told: CommittedPosition | None, began: tuple[int, ...]
+    def _larger_position(
+        self, name: str, own: int | None, committed: CommittedPosition | None, began: tuple[int, ...]
     ) -> int | None:
-        group = None if told is None else told.position
+        """Return the larger of the agent's position and the group's, and count the records between them."""
+        group = None if committed is None else committed.position
         if own is None or group is None:
             return own if group is None else group
         if group > own:
             twice = _used_twice(own, began)
-            self._taken_over += group - own
+            self._used_by_others += group - own
             self._overlap += twice
             log.info(
                 "source %s: %s continues at the group's position %d, not at our %d; another member also "
@@ -481,17 +534,17 @@ class Placement:
                 own,
                 twice,
             )
-            self._ledger.overtaken(name, group)
+            self._ledger.record_takeover(name, group)
             self._after_others.add(name)
             return group
-        if began:  # else a tool has reset the offsets of the group: nobody has read from there
+        if began:  # otherwise a tool has reset the group's offsets, and nobody has read from there
             self._overlap += own - group
         return own
 
     def _beginnings(self, driver: Driver, names: Collection[str]) -> dict[str, int]:
-        """Return where partitions begin that nobody has read, as far as their leaders answer in time.
+        """Return the positions for partitions that nobody has read, for all leaders that answer in time.
 
-        A leader that is away must not delay the other partitions.
+        A leader that is unreachable must not delay the partitions of other leaders.
         """
         wanted: dict[End, list[str]] = {"earliest": [], "latest": []}
         for name in names:
@@ -499,34 +552,34 @@ class Placement:
                 wanted["earliest"].append(name)
             elif self._start != "none":
                 wanted[self._start].append(name)
-        found: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         for end, part in wanted.items():
             if part:
-                found |= driver.ends(part, end, ASK_SECONDS)
-        return found
+                offsets |= driver.ends(part, end, ASK_SECONDS)
+        return offsets
 
     def _is_new(self, name: str) -> bool:
         """Return whether the partition was added to its topic since the topic was first read."""
         tp = partition_of(name)
-        known = self._known.get(tp.topic)
+        known = self._known_partitions.get(tp.topic)
         return known is not None and tp.partition not in known
 
-    def _id(self, name: str) -> str:
+    def _topic_id(self, name: str) -> str:
         return self._ids.get(partition_of(name).topic, "")
 
-    def _is_other(self, name: str) -> bool:
-        """Return whether our position belongs to a topic that has been deleted and created again."""
-        ours, current = self._ledger.known(name).log, self._id(name)
+    def _is_other_log(self, name: str) -> bool:
+        """Return whether the agent's position belongs to a topic that was deleted and created again."""
+        ours, current = self._ledger.position_in_log(name).log, self._topic_id(name)
         return bool(ours and current) and ours != current
 
     def _count_unread(self, name: str) -> int:
-        """Count the records of a deleted log that were not read as a gap, and return their number."""
-        old = self._ledger.known(name)
+        """Count the unread records of a deleted log as a gap, and return their number."""
+        old = self._ledger.position_in_log(name)
         lost = max(old.end - old.at, 0)
         self._gap += lost
         return lost
 
-    def _go_on_in(self, driver: Driver, name: str, position: int = 0) -> None:
+    def _continue_in_new_log(self, driver: Driver, name: str, position: int = 0) -> None:
         """Read the log of a topic that was created again, from its start or the group's position."""
         if self._start == "none":
             raise NoOffsetForPartitionError(partition_of(name))
@@ -539,10 +592,10 @@ class Placement:
             position,
             lost,
         )
-        self._ledger.begun(name, position, self._id(name))
-        self._go(driver, name, position)
+        self._ledger.record_start(name, position, self._topic_id(name))
+        self._seek(driver, name, position)
 
-    def _fell_behind(self, name: str, at: int, first: int) -> None:
+    def _count_gap(self, name: str, at: int, first: int) -> None:
         self._gap += first - at
         log.warning(
             "source %s: topic %s, partition %d: %d records (%d to %d) were deleted by retention before the "
@@ -557,6 +610,6 @@ class Placement:
             first,
         )
 
-    def _go(self, driver: Driver, name: str, position: int) -> None:
+    def _seek(self, driver: Driver, name: str, position: int) -> None:
         self._began[name] = (position,)
         driver.seek(name, position)

@@ -1,4 +1,4 @@
-"""The source of records in topics of an Apache Kafka cluster, which are read in a consumer group."""
+"""The source of records in topics of an Apache Kafka cluster, which is a member of a consumer group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka.errors import CorruptRecordError, KafkaConfigurationError, OffsetOutO
 
 from connectors.kafka.drivers.base import Driver, Polled, PositionGoneError
 from connectors.kafka.drivers.choice import checked_options, make_driver
-from connectors.kafka.drivers.errors import explain, passes
+from connectors.kafka.drivers.errors import explain, is_transient
 from connectors.kafka.drivers.options import check_files
 from connectors.kafka.source.health import Health
 from connectors.kafka.source.ledger import PositionLedger, Stored
@@ -24,59 +24,64 @@ from monitor.config.root import KafkaSourceConfig as KafkaSettings
 log = logging.getLogger(__name__)
 
 OPEN_SECONDS = 2.0
-"""The time for which `open` waits for a broker; later, `read` waits for it."""
+"""The time for which `open` waits for a broker, in seconds; after that, `read` waits."""
 
 CLOSE_SECONDS = 2.0
+"""The time limit for closing a consumer, in seconds."""
 
 SESSION_MILLISECONDS = 45_000
-"""The time without a heartbeat after which the group gives a member's partitions to others, by default."""
+"""The default time without a heartbeat after which the group reassigns a member's partitions."""
 
 READ_BYTES = 4 << 20
-"""The approximate limit of one read: if messages are large, fewer are requested."""
+"""The approximate size of one read; if messages are large, the source requests fewer of them."""
 
 JOIN_SLICE_SECONDS = 0.05
-"""The length of a poll while joining, so short that new partitions soon get their positions."""
+"""The longest poll while partitions lack positions, which are set between two polls, in seconds."""
 
 MOMENT_SECONDS = 1.0
-"""The longest time between two reads that counts as reading: a process that was suspended proves nothing."""
+"""The longest time between two reads that counts as time spent reading, in seconds.
+
+A longer pause, as in a suspended process, is no sign of a stuck partition.
+"""
 
 
 class KafkaSource(Source[Stored]):
     """A source that reads topics in a consumer group, and keeps positions of its own.
 
-    The source hands out each record once: it continues at the larger of the saved position and the one that
-    the group has committed. It commits positions that the agent has acknowledged, at most every second, and
-    whenever a partition is revoked. Before it gives up a partition, it waits up to ten seconds until the
-    agent has used all records that were read from it. So a graceful hand-over loses and repeats nothing.
-    After a kill -9 the next owner reads the records again that were used since the last commit. The killed
-    agent counts them when it comes back (`counts.overlap_records`).
+    The source hands out each record once: it continues at the larger of the saved position and the position
+    that the group has committed. It commits positions that the agent has acknowledged, at most every second,
+    and whenever a partition is revoked. Before it gives up a partition, it waits up to ten seconds until the
+    agent has used all records that were read from the partition. A graceful hand-over therefore loses and
+    repeats nothing. After a kill -9, the next owner reads the records that were used since the last commit
+    again. The killed agent counts these records when it returns (`counts.overlap_records`).
 
-    If retention deleted records before they were read, the source continues at the first that is left, logs
-    it and counts the deleted ones (`counts.gap_records`). `auto_offset_reset` only says where a partition
-    begins that nobody has read. A partition that is added to a topic while it is read begins at its start,
-    and is discovered within `metadata_max_age_ms` (30 s).
+    If retention deleted records before they were read, the source continues at the first record that is left,
+    logs this, and counts the deleted records (`counts.gap_records`). The option `auto_offset_reset` only says
+    where a partition begins that nobody has read. A partition that is added to a topic while the topic is
+    read begins at its start, and is discovered within `metadata_max_age_ms` (30 s).
 
-    A topic that was deleted and created again is another log, which is recognised by the topic's id. It is
-    read from its start, which is logged. The unread records of the old topic are counted as a gap, as far as
-    its end was known, also those of partitions that the new topic does not have. Between two checks of the
-    ids, a second apart, records of the new log may be handed out twice. Brokers before 2.8 have no ids: for
-    them, the last record that was read is checked again after each pause.
+    A topic that was deleted and created again has another log, which the source recognises by the topic's id.
+    The source logs this and reads the new log from its start. It counts the unread records of the old topic
+    as a gap, as far as the end of the old log was known, including partitions that the new topic does not
+    have. Between two checks of the ids, which are a second apart, records of the new log may be handed out
+    twice. Brokers before 2.8 have no ids of topics: for such brokers, the source reads the last record again
+    after each pause, and compares it.
 
     A partition is stuck if it delivers nothing for `stall_seconds` while its lag grows. Then the source is
     not `up`, `trouble` has the reason, and a new consumer continues at the same positions.
 
-    If the brokers are away, the source is not `up`, logs it once, and continues where it was when they are
-    back. The same holds for a topic that does not exist yet, which the source never creates. If a topic that
-    was read no longer exists, the source is not `up`, with the topic's name in `trouble`, until it is created
-    again.
+    If no broker is reachable, the source is not `up`, logs this once, and continues at its positions when a
+    broker answers again. The same holds for a topic that does not exist yet, which the source never creates.
+    If a topic that was read no longer exists, the source is not `up` until the topic is created again, and
+    `trouble` names the topic.
 
-    A message without a value (a tombstone) is handed out as ``b""``. Each message of a batch that a broker's
-    disk has damaged is handed out as `unreadable.PLACEHOLDER`, which the decoder rejects.
+    A message without a value (a tombstone) is handed out as ``b""``. Each message of a batch that is damaged
+    on a broker's disk is handed out as `unreadable.PLACEHOLDER`, which the decoder rejects.
 
-    One thread uses the source; `acknowledge` and the properties may be used from any thread. `read` or
-    `keep_alive` must be called well within `max_poll_interval_ms` (five minutes), or the group gives the
-    partitions away. While the agent has no room for messages, the reading thread should call `keep_alive` and
-    hold no messages itself: messages that it holds cannot be used before it returns.
+    One thread uses the source; any thread may use `acknowledge` and the properties. `read` or `keep_alive`
+    must be called well within `max_poll_interval_ms` (five minutes), or the group assigns the partitions to
+    other members. While the agent has no room for messages, the reading thread should call `keep_alive`, and
+    should not hold messages itself: the agent cannot use messages before the thread passes them on.
 
     Parameters
     ----------
@@ -100,7 +105,7 @@ class KafkaSource(Source[Stored]):
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
-        """Return the newest messages of the topics, which are read outside of the group."""
+        """Return the newest messages of the topics, read outside of the consumer group."""
         from connectors.kafka.drivers.peek import peek
 
         return list(peek(settings, records))
@@ -116,25 +121,25 @@ class KafkaSource(Source[Stored]):
         self._driver: Driver | None = None
         self._membership: Membership | None = None
         self._reading_seconds = 0.0
-        self._told_at = 0.0
+        self._clock_at = 0.0
         self._rebuild_due = False
         self._rebuilds = 0
-        self._failed_look: BlindsightError | None = None
+        self._postponed_error: BlindsightError | None = None
         self._max_records: int = self._options["max_poll_records"]
 
     @property
     def up(self) -> bool:
-        """True if every assigned partition has its position, its broker is connected, and none is stuck."""
+        """True if every assigned partition has a position and a connected broker, and none is stuck."""
         return self._health.up
 
     @property
     def lag(self) -> int | None:
-        """The number of waiting records in the assigned partitions a second ago; None if unknown."""
+        """The number of waiting records in the assigned partitions, at most a second old; None if unknown."""
         return self._health.lag
 
     @property
     def trouble(self) -> str | None:
-        """The reason why reading is stuck: a deleted topic, a stuck partition, or a missing state."""
+        """The reason why reading is stuck, such as a deleted topic, silent brokers or a missing state."""
         waiting = None if self._shards is None else self._shards.waiting
         return self._health.trouble or waiting
 
@@ -144,19 +149,20 @@ class KafkaSource(Source[Stored]):
         return self._placement.counts(self._rebuilds)
 
     def share(self, shards: ShardOwner) -> None:
-        """Use the state and the positions of partitions from these shards, from `open` on.
+        """Use the states of partitions that `shards` holds, with their positions; call this before `open`.
 
         Parameters
         ----------
         shards : ShardOwner
-            The states of partitions, which move between agents.
+            The owner of the states of partitions, which move between agents.
         """
         self._shards = shards
 
     def open(self, positions: Mapping[str, Stored]) -> None:
-        """Prepare to read from these positions, or from the group's.
+        """Prepare to read from these positions, or from the group's positions.
 
-        It waits up to two seconds for a broker. If none has answered, `read` goes on waiting.
+        The method waits up to two seconds for a broker. If no broker has answered by then, `read` continues
+        to wait.
 
         Parameters
         ----------
@@ -166,17 +172,17 @@ class KafkaSource(Source[Stored]):
         Raises
         ------
         SourceError
-            The brokers refuse us (login, rights) or are too old for kafka-python, or a certificate file is
-            missing.
+            The brokers refuse access (login, rights) or are too old for kafka-python, or the file of a
+            certificate is missing.
         ConfigError
-            The options do not go together.
+            The options contradict each other.
         """
         self._ledger = PositionLedger(positions)
         self._placement = self._new_placement()
         self._join(OPEN_SECONDS)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Return the available messages, about 4 MiB or one larger message, by partition.
+        """Return the available messages by partition: about 4 MiB, or one larger message.
 
         Parameters
         ----------
@@ -186,50 +192,50 @@ class KafkaSource(Source[Stored]):
         Raises
         ------
         SourceError
-            As for `open`, and for a compression whose package is not installed. The next read connects again
-            and continues where this one was.
+            The same as for `open`, and if the package for a compression is not installed. The next call
+            connects again and continues at the same positions.
         """
-        if self._failed_look is not None:
-            error, self._failed_look = self._failed_look, None
+        if self._postponed_error is not None:
+            error, self._postponed_error = self._postponed_error, None
             raise error
         deadline = time.monotonic() + timeout_seconds
-        self._let_go_if_away()
+        self._give_up_shards_if_away()
         if self._rebuild_due:
-            # Not in the read that found it: what that one brought could not be absorbed before it returned.
+            # Only the next read does this: the agent absorbs the messages of a read after it has returned.
             self._rebuild()
         if not self._join(timeout_seconds):
             return []
         while True:
-            found = self._poll(max(deadline - time.monotonic(), 0.0))
-            self._tell_time()
+            raws = self._poll(max(deadline - time.monotonic(), 0.0))
+            self._advance_clock()
             try:
                 self._observe()
             except BlindsightError as error:
-                if not found:
+                if not raws:
                     raise
-                self._failed_look = error  # raised by the next read: these messages would be lost
-            if found or time.monotonic() >= deadline:
-                return found
+                self._postponed_error = error  # raised by the next read: these messages would be lost
+            if raws or time.monotonic() >= deadline:
+                return raws
 
     def keep_alive(self) -> None:
-        """Stay in the group without reading; call it every few seconds while `read` is not called.
+        """Stay in the group without reading; call this method every few seconds while `read` is not called.
 
         Raises
         ------
         SourceError
-            As for `read`.
+            The same as for `read`.
         """
-        self._let_go_if_away()
+        self._give_up_shards_if_away()
         if not self._join(0.0):
             return
         self._poll(0.0, idle=True)
         self._observe()
-        self._told_at = time.monotonic()
+        self._clock_at = time.monotonic()
 
     def acknowledge(self, positions: Mapping[str, Stored]) -> None:
-        """Record that everything before these positions has been used, so that `read` commits it.
+        """Record that the agent has used everything before these positions, so that `read` commits them.
 
-        Any thread may call this.
+        Any thread may call this method.
         """
         self._ledger.absorb(positions)
 
@@ -239,8 +245,11 @@ class KafkaSource(Source[Stored]):
             self._membership.leave()
         self._drop()
 
-    def _let_go_if_away(self) -> None:
-        """Give up all shards if no broker was connected for a session: the group has reassigned them."""
+    def _give_up_shards_if_away(self) -> None:
+        """Give up all shards if no broker was connected for the length of a session.
+
+        After that time, the group has assigned the partitions to other members.
+        """
         if self._shards is None:
             return
         session = self._options.get("session_timeout_ms", SESSION_MILLISECONDS) / 1000
@@ -252,7 +261,7 @@ class KafkaSource(Source[Stored]):
         return Placement(self.name, self._ledger, self._options["auto_offset_reset"], self._shards)
 
     def _join(self, timeout_seconds: float) -> bool:
-        """Subscribe a consumer if there is none, and return whether a broker has answered in time."""
+        """Subscribe a consumer if none is subscribed, and return whether a broker has answered in time."""
         if self._membership is not None:
             return True
         if self._driver is None:
@@ -267,7 +276,7 @@ class KafkaSource(Source[Stored]):
             self._drop()
             raise explain(error, self._settings.brokers) from error
         if not there:
-            self._health.away()
+            self._health.set_away()
             return False
         topics = self._settings.topics
         self._membership = Membership(self._driver, topics, self._ledger, self._placement, self._shards)
@@ -278,59 +287,59 @@ class KafkaSource(Source[Stored]):
         driver, membership = self._driver, self._membership
         assert driver is not None
         assert membership is not None
-        if not membership.settled:
+        if not membership.is_settled:
             timeout_seconds = min(timeout_seconds, JOIN_SLICE_SECONDS)
         try:
             membership.place()
-            membership.check()
+            membership.check_topics()
             membership.commit_if_due()
             if idle:
                 driver.idle()
                 return []
             return self._hand_out(driver, driver.poll(timeout_seconds, self._max_records))
         except PositionGoneError as error:
-            self._mend(driver, error)
-        except BlindsightError:  # of the shards: their store cannot be used
+            self._repair(driver, error)
+        except BlindsightError:  # raised by the shards if their store cannot be used
             raise
-        except Exception as error:  # noqa: BLE001 - told apart there
-            self._bear(error)
+        except Exception as error:  # noqa: BLE001 - the method raises what is not transient
+            self._raise_unless_transient(error)
             time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
         return []
 
-    def _mend(self, driver: Driver, error: PositionGoneError) -> None:
+    def _repair(self, driver: Driver, error: PositionGoneError) -> None:
         try:
-            self._placement.mend(driver, error)
+            self._placement.repair(driver, error)
         except PositionGoneError as gone:
-            self._bear(gone.cause)
-        except Exception as unknown:  # noqa: BLE001 - told apart there
-            self._bear(unknown)
+            self._raise_unless_transient(gone.cause)
+        except Exception as unknown:  # noqa: BLE001 - the method raises what is not transient
+            self._raise_unless_transient(unknown)
 
-    def _bear(self, error: Exception) -> None:
-        """Continue after an error that passes; otherwise drop the consumer and raise the error as ours."""
-        if isinstance(error, (OffsetOutOfRangeError, CorruptRecordError)) or not passes(error):
+    def _raise_unless_transient(self, error: Exception) -> None:
+        """Log a transient error; for any other error, drop the consumer and raise a SourceError."""
+        if isinstance(error, (OffsetOutOfRangeError, CorruptRecordError)) or not is_transient(error):
             self._drop()
             raise explain(error, self._settings.brokers) from error
         log.debug("source %s: %s", self.name, error)
 
     def _hand_out(self, driver: Driver, polled: list[Polled]) -> list[Raw]:
-        found: list[Raw] = [RawPosition(name, None) for name in self._placement.dropped()]
+        raws: list[Raw] = [RawPosition(name, None) for name in self._placement.pop_dropped()]
         count = size = 0
-        for part in filter(None, [self._placement.checked(driver, each) for each in polled]):
+        for part in filter(None, [self._placement.check_log(driver, each) for each in polled]):
             values = [b"" if value is None else value for value in part.values]
             name, offsets = part.partition, part.offsets
             if part.unreadable:
-                self._say_unreadable(part)
-            after = self._ledger.handed_out(name, offsets[0], offsets[-1] + 1, part.last)
-            others = self._placement.after_others(name)
-            found.append(RawMessages(values, name, offsets, others, part.headers, after))
+                self._log_unreadable(part)
+            after = self._ledger.record_handed_out(name, offsets[0], offsets[-1] + 1, part.last)
+            others = self._placement.pop_after_others(name)
+            raws.append(RawMessages(values, name, offsets, others, part.headers, after))
             count += len(values)
             size += sum(map(len, values))
         if count:
             most = READ_BYTES * count // max(size, 1)
             self._max_records = max(1, min(self._options["max_poll_records"], most))
-        return found
+        return raws
 
-    def _say_unreadable(self, part: Polled) -> None:
+    def _log_unreadable(self, part: Polled) -> None:
         log.error(
             "source %s: %s: offsets %d to %d are unreadable (%s); the agent rejects them and continues",
             self.name,
@@ -340,39 +349,43 @@ class KafkaSource(Source[Stored]):
             part.unreadable,
         )
 
-    def _tell_time(self) -> None:
-        """Advance the clock of reading, which stands still without room and counts a pause as a moment."""
+    def _advance_clock(self) -> None:
+        """Advance the clock of the time spent reading.
+
+        A pause in reading counts as one second at most, and time in which the agent has no room does not
+        count.
+        """
         now = time.monotonic()
-        self._reading_seconds += min(now - self._told_at, MOMENT_SECONDS)
-        self._told_at = now
+        self._reading_seconds += min(now - self._clock_at, MOMENT_SECONDS)
+        self._clock_at = now
 
     def _observe(self) -> None:
-        """Check the health of the connection, and note that a stuck partition needs a new consumer."""
+        """Check the health of the connection, and request a new consumer if a partition is stuck."""
         driver, membership = self._driver, self._membership
         if driver is None or membership is None:
             return
         try:
             stalls = self._health.observe(driver, membership, self._reading_seconds)
         except Exception as error:
-            if not passes(error):
+            if not is_transient(error):
                 self._drop()
                 raise explain(error, self._settings.brokers) from error
             return
         self._rebuild_due = self._rebuild_due or bool(stalls)
 
     def _rebuild(self) -> None:
-        """Drop a consumer that is stuck; the next one continues at the positions in the ledger."""
+        """Drop a consumer that is stuck; the next consumer continues at the positions in the ledger."""
         self._rebuilds += 1
         if self._membership is not None:
-            self._membership.drain()
+            self._membership.wait_until_absorbed()
             self._membership.leave()
         self._drop()
 
     def _drop(self) -> None:
-        """Close the consumer and its sockets, and keep the ledger, from which reading can continue."""
+        """Close the consumer and its sockets, and keep the ledger, so that reading can continue."""
         driver = self._driver
         self._driver = self._membership = None
         self._rebuild_due = False
-        self._health.dropped()
+        self._health.reset()
         if driver is not None:
             driver.close(CLOSE_SECONDS)

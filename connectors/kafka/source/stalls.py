@@ -1,6 +1,6 @@
-"""Finds partitions that have stopped delivering while more and more records wait in them.
+"""Detection of partitions that deliver no records while their lag grows.
 
-The time is an argument, so that nothing here depends on a clock.
+The functions receive the time as an argument, and do not read a clock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LastCheck:
+    """A partition's position and end at the last check, and the time since when its log has grown."""
+
     position: int
     end: int
     growing_since: float | None = None
@@ -18,16 +20,16 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A partition that stopped delivering.
+    """A partition that has stopped delivering records.
 
     Parameters
     ----------
     name : str
         The name of the partition, such as ``topic-3``.
     position : int
-        The position that does not move.
+        The position, which does not change.
     lag : int
-        The number of records after it.
+        The number of records between the position and the end of the log.
     """
 
     name: str
@@ -36,11 +38,12 @@ class Stall:
 
 
 class StallWatch:
-    """A detector of stuck partitions, from their positions and the ends of their logs.
+    """A detector of stuck partitions, which compares their positions with the ends of their logs.
 
-    A partition is stuck once its position has not moved for `seconds` after its log was first seen to grow. A
-    partition without new records is not stuck. Nor is one with a constant distance to its end, which can be
-    the records of an open transaction, or the markers at the end of a log.
+    A partition is stuck if its position has not changed for `seconds` since its log was first seen to grow. A
+    partition without new records is not stuck. A partition at a constant distance from its end is not stuck
+    either, because this distance may consist of records of an open transaction, or of markers of
+    transactions.
 
     Parameters
     ----------
@@ -49,46 +52,48 @@ class StallWatch:
     Examples
     --------
     >>> watch = StallWatch(60)
-    >>> watch.look(0, {"clicks-0": (40, 40)}), watch.look(10, {"clicks-0": (40, 50)})
+    >>> watch.find_stalls(0, {"clicks-0": (40, 40)}), watch.find_stalls(10, {"clicks-0": (40, 50)})
     ([], [])
-    >>> watch.look(70, {"clicks-0": (40, 90)})
+    >>> watch.find_stalls(70, {"clicks-0": (40, 90)})
     [Stall(name='clicks-0', position=40, lag=50)]
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _LastCheck] = {}
 
-    def look(self, now: float, places: Mapping[str, tuple[int, int]]) -> list[Stall]:
+    def find_stalls(self, now: float, places: Mapping[str, tuple[int, int]]) -> list[Stall]:
         """Compare positions with those of the last call, and return the partitions that are stuck.
 
         Parameters
         ----------
         now : float
-            Seconds of reading so far: time in which nothing was read on purpose proves nothing.
+            The time spent reading so far, in seconds. Time in which the source did not read on purpose does
+            not count.
         places : mapping of str to (int, int)
-            The position and the end of the log of each partition that is read; the others are forgotten.
+            The position and the end of the log of each partition that is read. The watch forgets all other
+            partitions.
         """
         self._seen = {name: seen for name, seen in self._seen.items() if name in places}
-        found = []
+        stalls = []
         for name, (position, end) in places.items():
             seen = self._seen.get(name)
             if seen is None or seen.position != position:
-                self._seen[name] = _Seen(position, end)
+                self._seen[name] = _LastCheck(position, end)
                 continue
             if end <= seen.end:
                 seen.growing_since = None
             elif seen.growing_since is None:
                 seen.growing_since = now
             elif now - seen.growing_since >= self._seconds:
-                found.append(Stall(name, position, end - position))
-        return found
+                stalls.append(Stall(name, position, end - position))
+        return stalls
 
-    def stands(self, name: str, position: int) -> bool:
-        """Return whether a partition has not moved since the last call of `look`."""
+    def has_not_moved(self, name: str, position: int) -> bool:
+        """Return whether a partition is at the same position as in the last call of `find_stalls`."""
         seen = self._seen.get(name)
         return seen is not None and seen.position == position
 
     def forget(self) -> None:
-        """Forget all positions, because a new consumer gets its own time."""
+        """Forget all positions, so that a new consumer has the full time to deliver records."""
         self._seen.clear()

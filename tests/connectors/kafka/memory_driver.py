@@ -42,7 +42,7 @@ class MemoryDriver(Driver):
         """Return the next messages."""
         if not self.places and self.listener is not None:
             self.places = dict.fromkeys(self.names, -1)
-            self.listener.assigned({*self.names})
+            self.listener.on_assigned({*self.names})
             return []
         ready = [self.ready.popleft() for _ in range(min(most, len(self.ready)))]
         self.places |= dict.fromkeys(ready, 1)
@@ -51,7 +51,7 @@ class MemoryDriver(Driver):
     def idle(self) -> None:
         """Do nothing."""
 
-    def assigned(self) -> set[str]:
+    def assignment(self) -> set[str]:
         """Return all partitions."""
         return {*self.places}
 
@@ -63,7 +63,7 @@ class MemoryDriver(Driver):
         """Return one id and the numbers."""
         return dict.fromkeys(topics, TopicDescription("00000000-0000-0000-0000-000000000001", self.numbers))
 
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Return True."""
         return True
 
@@ -83,9 +83,11 @@ class MemoryDriver(Driver):
         self.asked["ends"] += 1
         return dict.fromkeys(names, int(end == "latest"))
 
-    def told(self, names: Collection[str], timeout_seconds: float) -> dict[str, CommittedPosition]:
+    def committed_positions(
+        self, names: Collection[str], timeout_seconds: float
+    ) -> dict[str, CommittedPosition]:
         """Return nothing: the group is new."""
-        self.asked["told"] += 1
+        self.asked["committed_positions"] += 1
         return {}
 
     def seek(self, name: str, position: int) -> None:
@@ -100,11 +102,11 @@ class MemoryDriver(Driver):
         """Do nothing."""
 
     def commit_soon(
-        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
+        self, marks: Mapping[str, CommittedPosition], on_stored: Callable[[Mapping[str, int]], None]
     ) -> None:
         """Commit at once."""
         self.commit(marks, 0.0)
-        arrived({name: mark.position for name, mark in marks.items()})
+        on_stored({name: mark.position for name, mark in marks.items()})
 
     def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
         """Commit at once."""

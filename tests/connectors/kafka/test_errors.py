@@ -7,7 +7,7 @@ import inspect
 import pytest
 from kafka import errors as kafka_errors
 
-from connectors.kafka.drivers.errors import explain, passes
+from connectors.kafka.drivers.errors import explain, is_transient
 from monitor.base.errors import SourceError
 
 EVERY = [
@@ -31,9 +31,9 @@ def test_each_error_has_a_sentence() -> None:
 def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> None:
     for kind in EVERY:
         if kind.retriable:
-            assert passes(kind()), kind
-    assert passes(kafka_errors.CommitFailedError())
-    assert passes(ConnectionResetError())
+            assert is_transient(kind()), kind
+    assert is_transient(kafka_errors.CommitFailedError())
+    assert is_transient(ConnectionResetError())
     for fatal in (
         kafka_errors.SaslAuthenticationFailedError,
         kafka_errors.TopicAuthorizationFailedError,
@@ -42,7 +42,7 @@ def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> No
         kafka_errors.UnsupportedCodecError,
         kafka_errors.FencedInstanceIdError,
     ):
-        assert not passes(fatal()), fatal
+        assert not is_transient(fatal()), fatal
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from connectors.kafka.drivers import native
 from connectors.kafka.drivers.base import End, PositionGoneError
 from connectors.kafka.source import source as source_module
 from connectors.kafka.source.ledger import PositionLedger
-from connectors.kafka.source.membership import MAX_ASKED
+from connectors.kafka.source.membership import MAX_REQUESTED
 from connectors.kafka.source.placement import Placement
 from connectors.kafka.source.source import KafkaSource
 from monitor.base.source import SourceCounts
@@ -68,8 +68,8 @@ def test_a_hundred_thousand_partitions_take_ten_times_as_long_as_ten_thousand(
     assert driver.committed == dict.fromkeys(driver.names, 1)
     assert source.counts == SourceCounts()
     assert many < MOST_TIMES_AS_LONG * few
-    assert driver.asked["told"] == MANY / MAX_ASKED
-    assert driver.asked["ends"] <= 2 * MANY / MAX_ASKED, "where they begin, and a look at the lag"
+    assert driver.asked["committed_positions"] == MANY / MAX_REQUESTED
+    assert driver.asked["ends"] <= 2 * MANY / MAX_REQUESTED, "where they begin, and a look at the lag"
 
 
 def test_the_ends_of_all_logs_that_lost_their_positions_are_asked_for_at_once() -> None:
@@ -79,7 +79,7 @@ def test_the_ends_of_all_logs_that_lost_their_positions_are_asked_for_at_once() 
     placement = Placement("kafka", ledger, "earliest")
     gone = PositionGoneError(dict.fromkeys(driver.names), OffsetOutOfRangeError())
     with pytest.raises(KafkaTimeoutError, match="the leaders of 1 partitions did not name the ends"):
-        placement.mend(driver, gone)
+        placement.repair(driver, gone)
     assert driver.places == {**dict.fromkeys(driver.names, 10), "clicks-0": 1, "clicks-999": 3}
     assert placement.counts(0) == SourceCounts(gap_records=7 * 998)
     assert driver.asked["ends"] == 2, "where they begin, and where one of them ends"
@@ -102,13 +102,13 @@ def test_a_position_of_a_hundred_thousand_takes_less_than_a_kibibyte() -> None:
     try:
         ledger = PositionLedger({})
         for name in names:
-            ledger.handed_out(name, 0, 1)
+            ledger.record_handed_out(name, 0, 1)
         ledger.absorb(dict.fromkeys(names, 1))
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert ledger.to_commit(names) == dict.fromkeys(names, 1)
-    assert not ledger.outstanding(names)
+    assert ledger.positions_to_commit(names) == dict.fromkeys(names, 1)
+    assert not ledger.has_outstanding(names)
     print(f"{kept / MANY:.0f} bytes a partition")
     assert kept < KIB * MANY
 

@@ -18,8 +18,8 @@ from connectors.kafka import KafkaSource
 from connectors.kafka.drivers import native
 from connectors.kafka.drivers.base import CommittedPosition, RebalanceListener
 from connectors.kafka.drivers.choice import checked_options
-from connectors.kafka.drivers.errors import explain, passes
-from connectors.kafka.drivers.native import NativeDriver, place, translated
+from connectors.kafka.drivers.errors import explain, is_transient
+from connectors.kafka.drivers.native import NativeDriver, native_partition, translated
 from connectors.kafka.drivers.native_options import OURS, PROPERTIES, REFUSED, native_options
 from connectors.kafka.drivers.options import DEFAULTS
 from connectors.kafka.drivers.options import REFUSED as REFUSED_ANYWAY
@@ -178,7 +178,7 @@ def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> No
         NativeError.NOT_LEADER_FOR_PARTITION,
         NativeError.REBALANCE_IN_PROGRESS,
     ):
-        assert passes(translated(NativeError(code))), code
+        assert is_transient(translated(NativeError(code))), code
     for code in (
         NativeError._AUTHENTICATION,
         NativeError._FATAL,
@@ -186,7 +186,7 @@ def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> No
         NativeError.GROUP_AUTHORIZATION_FAILED,
         NativeError.FENCED_INSTANCE_ID,
     ):
-        assert not passes(translated(NativeError(code))), code
+        assert not is_transient(translated(NativeError(code))), code
 
 
 class Leaving(RebalanceListener):
@@ -195,10 +195,10 @@ class Leaving(RebalanceListener):
     def __init__(self) -> None:
         self.errors: list[Exception | None] = []
 
-    def assigned(self, names: set[str]) -> None:
+    def on_assigned(self, names: set[str]) -> None:
         """Do nothing."""
 
-    def draining(self, names: set[str]) -> Iterator[None]:
+    def on_revoke(self, names: set[str]) -> Iterator[None]:
         """Hold nothing back."""
         return iter(())
 
@@ -206,11 +206,11 @@ class Leaving(RebalanceListener):
         """Return one position for each partition."""
         return dict.fromkeys(names, CommittedPosition(40, ""))
 
-    def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
+    def on_committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
         """Keep the error."""
         self.errors.append(error)
 
-    def lost(self, names: set[str]) -> None:
+    def on_lost(self, names: set[str]) -> None:
         """Do nothing."""
 
 
@@ -224,7 +224,7 @@ def test_a_last_commit_that_nobody_answers_ends_before_the_group_gives_the_membe
         driver = NativeDriver({"bootstrap.servers": address, "group.id": "silent"}, ["clicks"])
         driver._listener = listener = Leaving()
         began = time.monotonic()
-        driver._taken(driver._consumer, [place("clicks-0")])
+        driver._on_revoke(driver._consumer, [native_partition("clicks-0")])
         assert time.monotonic() - began < 20
         driver.close(0.5)
     [error] = listener.errors
@@ -289,7 +289,7 @@ def test_a_note_of_any_length_is_read_whatever_memory_held_behind_it(kafka_broke
     options = settings_at(kafka_broker.address)
     driver = NativeDriver(native_options(options, checked_options(options)), ["notes"])
     for n in [*range(8, 90)] * 3:
-        told = driver.told([f"notes-{n}"], PATIENCE_SECONDS).get(f"notes-{n}")
+        told = driver.committed_positions([f"notes-{n}"], PATIENCE_SECONDS).get(f"notes-{n}")
         assert told is not None
         assert (told.position, told.note[:n]) == (n, "a" * n)
     driver.close(5)

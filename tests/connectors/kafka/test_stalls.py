@@ -24,7 +24,7 @@ Sources = Callable[..., KafkaSource]
 def looks(*seen: tuple[float, int, int], seconds: float = 60) -> list[list[Stall]]:
     """What a watch finds at each (time, position, end) of one partition."""
     watch = StallWatch(seconds)
-    return [watch.look(now, {"t-0": (position, end)}) for now, position, end in seen]
+    return [watch.find_stalls(now, {"t-0": (position, end)}) for now, position, end in seen]
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_a_partition_is_stuck_so_long_after_its_lag_was_first_seen_to_grow() -> 
 def test_a_partition_that_went_away_and_one_that_is_forgotten_begin_anew() -> None:
     watch = StallWatch(10)
     for now, places in enumerate([{"a": (0, 1)}, {"a": (0, 2)}, {"b": (0, 1)}]):
-        assert watch.look(now, places) == []
-    assert watch.look(30, {"a": (0, 9), "b": (0, 9)}) == []
-    assert watch.stands("a", 0)
+        assert watch.find_stalls(now, places) == []
+    assert watch.find_stalls(30, {"a": (0, 9), "b": (0, 9)}) == []
+    assert watch.has_not_moved("a", 0)
     watch.forget()
-    assert not watch.stands("a", 0)
-    assert watch.look(60, {"b": (0, 20)}) == []
+    assert not watch.has_not_moved("a", 0)
+    assert watch.find_stalls(60, {"b": (0, 20)}) == []
 
 
 class OpenTransaction(MemoryDriver):
@@ -77,8 +77,8 @@ def test_records_of_an_open_transaction_are_no_stall_if_the_brokers_do_not_answe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = OpenTransaction(1)
-    monkeypatch.setattr(health, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(pace, "LOOKING", 0.0)
+    monkeypatch.setattr(health, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "PAUSE_FACTOR", 0.0)
     monkeypatch.setattr(source_module, "make_driver", lambda *given: driver)
     source = make_source("unused:9092", "clicks", stall_seconds=6)
     source.open({})
