@@ -14,6 +14,7 @@ PACKAGES: tuple[str, ...] = (
     "connectors/client",
     "connectors/formats",
     "connectors/spark",
+    "connectors/sql",
     "monitor/agent",
     "monitor/base",
     "monitor/cli",
