@@ -118,7 +118,7 @@ class SavedRings:
         self._run.execute("INSERT INTO ring_rows VALUES (?, ?, ?, ?)", (name, first, rows, whole))
 
     def _fold(self, name: str) -> None:
-        """Apply the saved changes to the saved rows if the changes are more than twice the size of the rows."""
+        """Apply the saved changes to the saved rows if the changes are over twice the size of the rows."""
         self._since[name] = 0
         changes, rows = (
             self._run.execute(

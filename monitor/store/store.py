@@ -266,7 +266,7 @@ class StateStore(ABC):
         return [self._connection.execute(query, row).fetchone() for row in rows]
 
     def _add_reports(self, rows: Sequence[tuple[str, str, str, int, int, bytes]]) -> int:
-        """Insert lines with consecutive ids, and return the last id; readers regard a gap as missing lines."""
+        """Insert lines and return the last id; ids are consecutive, because a gap means missing lines."""
         newest = self._newest()
         numbered = [(newest + place, *row) for place, row in enumerate(rows, 1)]
         self._connection.executemany(_ADD_REPORT, numbered)
