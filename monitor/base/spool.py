@@ -240,7 +240,7 @@ class PostSpool(ABC):
         """
 
     _look_seconds: float | None = None
-    """The interval in seconds at which `_look` is called without a post; None to call it only after a failure."""
+    """The seconds between calls of `_look` without a post; None to call it only after a failure."""
 
     def _begin_writing(self) -> None:
         """Start the writer's thread."""
