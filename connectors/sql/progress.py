@@ -316,7 +316,7 @@ class Progress:
         return at, None
 
     def _add_unusable(self, key: int, value: object, identity: object) -> bool:
-        """Keep a row whose value is unusable, and return whether the row is new and not beyond the limit."""
+        """Keep a row without a usable value; return False if the row is not new or too many are kept."""
         row = key, float(text_codes(["" if value is None else _text(value)])[0])
         is_new = row not in self._unusable and not self.unusable_is_full
         if is_new:

@@ -43,7 +43,11 @@ _STALLED_SECONDS = 30.0
 _JOIN_SECONDS = 2.0  # for all sources together; one read takes a tenth of this time
 
 Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
-"""Returns an engine that continues from the state of another one, and reports of the windows it closed."""
+"""A function that replaces an engine.
+
+The function is called with the old engine. It returns an engine that continues from the state of the old
+engine, and the reports of the windows that it closed.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ class CheckpointWriter:
 
 
 Tell = Callable[[str, Mapping[str, object]], None]
-"""Acknowledges positions to a source by its name."""
+"""A function that acknowledges positions to a source, called with the name of the source."""
 
 Take = Callable[[Sequence[WindowReport]], None]
 
@@ -228,7 +228,7 @@ class OutputPolicy(ABC):
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows wait to be saved, so that no more may close."""
+        """True if too many closed windows wait to be saved, so that no further window may close."""
         return False
 
     @property
@@ -357,7 +357,7 @@ class CheckpointedOutput(OutputPolicy):
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows wait to be saved, so that no more may close."""
+        """True if too many closed windows wait to be saved, so that no further window may close."""
         return len(self._reports) + self._under_way >= _MOST_REPORTS
 
     @property

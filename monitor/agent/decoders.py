@@ -43,7 +43,7 @@ _SHORT_BYTES = 0x7FFFFFFF
 _PART_BYTES = 1 << 20
 
 BuildDecoders = Callable[[], Mapping[str, Decode]]
-"""Returns the decoder of each source by name; it is called in another process."""
+"""A function that returns the decoder of each source by name, called in another process."""
 
 
 @dataclass(slots=True, eq=False)
@@ -250,7 +250,7 @@ def _death(code: int | None) -> str:
 
 
 def _is_ready(pipe: int, event: int, timeout_seconds: float) -> bool:
-    """Return whether a pipe has room or bytes, or its other end is closed, within the time limit."""
+    """Wait until a pipe has room or bytes, or its other end is closed; return False after the time limit."""
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(1000 * timeout_seconds))

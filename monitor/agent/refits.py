@@ -24,7 +24,7 @@ _JOIN_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
 LimitsOf = Callable[[str], ProcessLimits]
-"""Returns the limits of a task's refits, by the name of the task."""
+"""A function that returns the limits of a task's refits, called with the name of the task."""
 
 
 class Worker(Protocol):

@@ -266,11 +266,12 @@ class RequestFolder:
 log = logging.getLogger("blindsight")
 
 Handler: TypeAlias = "Callable[[Engine, OperatorRequest], str]"
-"""Handles a request, in the engine's thread between two chunks, and returns one sentence about its effect.
+"""A function that handles a request and returns a sentence about the effect.
 
-The handler's changes of the engine are saved in one transaction with its answer, so that they happen exactly
-once even if the process is killed. Other effects, such as changes of files, may happen twice, and must be
-harmless then. To refuse a request, a handler raises `RequestError` before it changes anything.
+The engine's thread calls the function between two chunks. Its changes of the engine are saved in one
+transaction with the answer, so that they happen exactly once even if the process is killed. Other effects,
+such as changes of files, may happen twice, and must be harmless then. To refuse a request, a handler raises
+`RequestError` before it changes anything.
 """
 
 _FOLDER_LOOK_SECONDS = 1.0

@@ -324,7 +324,7 @@ class Shards:
 
     @property
     def full(self) -> bool:
-        """True if too many closed windows of a shard wait to be saved, so that no more may close."""
+        """True if too many closed windows of a shard wait to be saved, so that no window may close."""
         return any(shard.delivery.full for shard in self.live())
 
     @property

@@ -167,7 +167,6 @@ class PostSpool(ABC):
 
         The lines of one `SpoolLines` are all labels, or none is.
 
-
         Raises
         ------
         SourceError

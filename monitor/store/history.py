@@ -143,7 +143,6 @@ class StoreHistory:
 
         A calibration has the keys `fit`, `version` and others.
 
-
         Raises
         ------
         StoreError

@@ -77,7 +77,6 @@ def locate_store(store: Path) -> Path | Database:
 
     The argument is the folder or the file of a store, or a configuration file.
 
-
     Raises
     ------
     ConfigError

@@ -87,7 +87,7 @@ _TAKE = (
 _FREE = "SELECT 1 FROM lease WHERE name = ? AND expires <= clock_timestamp() FOR UPDATE"
 _LOCK = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR NO KEY UPDATE"
 _HOLD = "SELECT commits FROM lease WHERE name = ? AND number = ? FOR KEY SHARE"
-"""Locks the lease for a post.
+"""The statement that locks the lease for a post.
 
 The lock modes of `_LOCK` and `_HOLD` let posts run concurrently with each other and with a checkpoint. An
 agent that wants to take the lease waits for both.
@@ -100,9 +100,9 @@ _END_STUCK = (
     "AND relation = to_regclass('lease')) "
     "AND EXISTS (SELECT FROM lease WHERE name = ? AND expires <= clock_timestamp())"
 )
-"""Ends the transactions that hold an expired lease and have waited some seconds for their agent."""
+"""The statement that ends transactions which hold an expired lease and wait for a stopped agent."""
 _SHORT_WAIT, _LOCKED = "SET LOCAL lock_timeout = '1s'", "55P03"
-"""Sets the lock timeout of an attempt to take the lease; and the SQLSTATE of a lock timeout."""
+"""The statement that sets the lock timeout for taking the lease, and the SQLSTATE of a lock timeout."""
 _RENEW = f"UPDATE lease SET expires = {_UNTIL} WHERE name = ? AND number = ? RETURNING number"
 _COUNT = f"UPDATE lease SET expires = {_UNTIL}, commits = ? WHERE name = ? AND number = ?"
 _GIVE_UP = "UPDATE lease SET expires = clock_timestamp() WHERE name = ? AND number = ?"

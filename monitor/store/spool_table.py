@@ -71,7 +71,7 @@ _LOSE = (
     "SELECT coalesce(sum(count), 0)::bigint FROM lost WHERE stop > ?"
 )
 _LOCK = "LOCK TABLE spool, acknowledged IN ROW EXCLUSIVE MODE"
-"""Takes the lock that an insertion takes; fails if no row can be inserted."""
+"""The statement that takes the lock of an insertion; it fails if no row can be inserted."""
 _UNUSED = (
     "SELECT min(start), coalesce(sum(count), 0)::bigint, "
     "coalesce(sum(stop - start) + ? * count(*), 0)::bigint FROM spool WHERE source = ? AND stop > ?"

@@ -48,7 +48,7 @@ _PUT_SINK = (
     "ON CONFLICT (name) DO UPDATE SET last = excluded.last, place = excluded.place"
 )
 PUT_META = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-"""Sets the value of a key in the table `meta`."""
+"""The statement that sets the value of a key in the table `meta`."""
 _NEWEST = "SELECT coalesce(max(id), 0) FROM report"
 _MOST_WAITING = 20_000  # twice the reports of a checkpoint, so that a sink without delays loses no report
 
@@ -439,7 +439,6 @@ def copy_store(path: Path, target: Path) -> None:
     """Copy a store's file as of its last checkpoint, and save the time in the copy.
 
     An agent may be using the store.
-
 
     Raises
     ------
