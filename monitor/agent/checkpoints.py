@@ -1,6 +1,6 @@
 """The output of closed windows and positions: immediate, or after checkpoints in a separate thread.
 
-Without a store, windows go to their file and sources get acknowledgements at once. With a store, a checkpoint
+Without a store, closed windows are written and positions acknowledged immediately. With a store, a checkpoint
 comes first: every `every_seconds`, and immediately when an alarm is raised or released. Only saved windows
 are written to the reports file, and only saved positions are acknowledged. The engine never waits for the
 disk.
@@ -270,7 +270,7 @@ class OutputPolicy(ABC):
 
 
 class ImmediateOutput(OutputPolicy):
-    """The output of an agent without a store, which passes on windows and positions at once.
+    """The output of an agent without a store, which passes on windows and positions immediately.
 
     Parameters
     ----------

@@ -127,7 +127,8 @@ class TaskLayout:
         Names of models, groups and versions that are longer than the limit but accepted, because the state of
         an older version contains them.
     numbered : bool
-        Whether a source numbers the rows of its requests, so that a label may name the request alone.
+        Whether a source numbers the rows of its requests, so that a label may have the id of the request
+        only.
     features : tuple of (str, {"number", "text"})
         Names of the record's `features` that a calibration uses, each with its type.
     """

@@ -292,8 +292,9 @@ class Refusals:
 class ShardOwner(Protocol):
     """The owner of the state of partitions that move between agents.
 
-    Partitions with the same number, whatever their topics, share one state, a shard. Records of a partition
-    that is not held are dropped. `take` is called by the reading thread, the other methods by any thread.
+    Partitions with the same number, also of different topics, share one state, a shard. Records of a
+    partition that is not held are dropped. `take` is called by the reading thread, the other methods by any
+    thread.
     """
 
     def take(self, partition: str, number: int) -> tuple[object, Mapping[str, Any]] | None:
