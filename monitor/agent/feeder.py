@@ -255,8 +255,8 @@ class Feeder:
     def _pump(self) -> None:
         """Read from the source and pass chunks on, until `stop` is called.
 
-        Pause while the queue is full. A chunk that this thread held back could not be absorbed before its
-        shard is handed over.
+        Reading pauses while the queue is full, so that this thread never holds chunks that wait for room.
+        Only chunks in the queue are absorbed before a shard is handed over.
         """
         while not self._stop.is_set():
             if not self._has_room():

@@ -20,7 +20,7 @@ def store_location(section: StoreConfig) -> Path | Database:
     MissingExtraError
         The database's driver is not installed.
     StoreError
-        Each partition has its own store (`store.by_partition`).
+        The section has `by_partition`, so that each partition has its own store.
     """
     if section.by_partition:
         raise StoreError(
