@@ -113,7 +113,7 @@ class PolledRequests:
         self._thread.start()
 
     def waiting(self) -> list[str]:
-        """Return the ids of the unanswered requests at the last reading of the table."""
+        """Return the ids of the requests that had no answer when the table was last read."""
         with self._lock:
             return sorted(self._there)
 
